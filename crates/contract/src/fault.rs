@@ -1,0 +1,124 @@
+//! Faults: our machinery broke, in a typed form that drives restarts, health and telemetry.
+//!
+//! A fault is not what a client reads; the client reads a [`crate::outcome::Problem`], which is
+//! made from a fault where a call was hit by one. The class says what kind of thing broke, the
+//! kind says which row of the error table a call that suffers from it gets.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorKind;
+use crate::id::Generation;
+
+/// Operational category of what broke (`libmcp.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultClass {
+    /// A connection or pipe failed.
+    Transport,
+    /// A process died, or could not be started or killed.
+    Process,
+    /// A peer spoke in a form we cannot use.
+    Protocol,
+    /// Something did not happen in time.
+    Timeout,
+    /// The tool, or what stands behind it, answered with a failure.
+    Downstream,
+    /// A limit was reached.
+    Resource,
+    /// The attempts of a call are used up.
+    Replay,
+    /// A replacement of a worker or of the host was in the way.
+    Rollout,
+    /// Mainstay itself is wrong.
+    Invariant,
+}
+
+impl FaultClass {
+    /// All classes, in the order of the specification.
+    pub const ALL: [Self; 9] = [
+        Self::Transport,
+        Self::Process,
+        Self::Protocol,
+        Self::Timeout,
+        Self::Downstream,
+        Self::Resource,
+        Self::Replay,
+        Self::Rollout,
+        Self::Invariant,
+    ];
+
+    /// The class as it stands in payloads.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transport => "transport",
+            Self::Process => "process",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+            Self::Downstream => "downstream",
+            Self::Resource => "resource",
+            Self::Replay => "replay",
+            Self::Rollout => "rollout",
+            Self::Invariant => "invariant",
+        }
+    }
+}
+
+impl fmt::Display for FaultClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One fault, with what is needed to act on it and to report it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    pub class: FaultClass,
+    /// The row of the error table; its public code is [`Fault::code`].
+    pub kind: ErrorKind,
+    /// The worker incarnation it happened to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generation: Option<Generation>,
+    /// One sentence for the operator.
+    pub detail: String,
+    /// What the operator or the client can do.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    /// A fault of the class and with the hint that the table gives for `kind`.
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        let row = kind.row();
+        Self {
+            class: row.class,
+            kind,
+            generation: None,
+            detail: detail.into(),
+            hint: row.hint.map(str::to_owned),
+        }
+    }
+
+    /// The same fault, of a known worker incarnation.
+    #[must_use]
+    pub fn of(mut self, generation: Generation) -> Self {
+        self.generation = Some(generation);
+        self
+    }
+
+    /// The public code of the fault's row.
+    pub const fn code(&self) -> crate::error::Code {
+        self.kind.row().code
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} fault", self.class)?;
+        if let Some(generation) = self.generation {
+            write!(f, " in generation {generation}")?;
+        }
+        write!(f, ": {}", self.detail)
+    }
+}

@@ -1,0 +1,124 @@
+//! Every limit, in one type, each with its configuration key.
+//!
+//! A limit is a fixed ceiling. [`Limits::default`] is what `docs/configuration.md` documents;
+//! [`Limits::KEYS`] names each with its meaning and the range it may be set to, so that the
+//! reference page and the check of a configuration come from one place.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+macro_rules! limits {
+    ($($key:ident : $type:ty = $default:expr, $min:expr => $max:expr, $doc:literal;)*) => {
+        /// All limits of a host.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Limits { $(#[doc = $doc] pub $key: $type,)* }
+
+        impl Default for Limits {
+            fn default() -> Self { Self { $($key: $default,)* } }
+        }
+
+        impl Limits {
+            /// Name, default, smallest and largest value, meaning.
+            pub const KEYS: &'static [LimitKey] = &[$(LimitKey {
+                key: stringify!($key), default: $default as u64,
+                min: $min as u64, max: $max as u64, meaning: $doc,
+            },)*];
+
+            /// Refuses values outside their range; every mistake is reported.
+            pub fn check(&self) -> Result<(), Vec<OutOfRange>> {
+                let values = [$(self.$key as u64,)*];
+                let wrong: Vec<_> = Self::KEYS.iter().zip(values)
+                    .filter(|(key, value)| !(key.min..=key.max).contains(value))
+                    .map(|(key, value)| OutOfRange { key: key.key, value, min: key.min, max: key.max })
+                    .collect();
+                if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+            }
+        }
+    };
+}
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+limits! {
+    request_frame_bytes: usize = MIB, 4 * KIB => 64 * MIB, "longest request line";
+    worker_frame_bytes: usize = 16 * MIB, 64 * KIB => 256 * MIB, "longest line of a worker";
+    json_depth: usize = 128, 8 => 1024, "nested containers in a message";
+    queue: usize = 64, 1 => 4096, "calls waiting for one worker";
+    in_flight: usize = 128, 1 => 4096, "requests in flight in one session";
+    ordered_backlog: usize = 4096, 16 => 65_536,
+        "requests of the direct dialect waiting for their turn before reading pauses";
+    pool: usize = 4, 1 => 64, "calls that one pack worker runs at the same time";
+    connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
+    call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";
+    progress_timeout_ms: u64 = 1_800_000, 1 => DAY_MS, "time for a call that reports progress";
+    replays: u32 = 3, 0 => 100, "times that a call is sent again after a loss";
+    start_timeout_ms: u64 = 30_000, 10 => DAY_MS, "time for a worker to become ready";
+    drain_ms: u64 = 30_000, 0 => DAY_MS, "time for calls in flight when the host or a worker stops";
+    grace_ms: u64 = 2_000, 0 => 60_000, "time between TERM and KILL";
+    progress_per_second: u32 = 4, 1 => 100, "progress notifications per call and second";
+    restarts: u32 = 10, 0 => 1_000_000, "restarts of a worker within the period";
+    restart_period_ms: u64 = 60_000, 1 => DAY_MS, "period over which restarts are counted";
+    backoff_min_ms: u64 = 50, 0 => DAY_MS, "first pause before a restart";
+    backoff_max_ms: u64 = 5_000, 0 => DAY_MS, "longest pause before a restart";
+    rest_ms: u64 = 30_000, 1 => DAY_MS, "rest after which an exhausted worker may start again";
+    porcelain_lines: usize = 200, 5 => 100_000, "lines of porcelain";
+    porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of porcelain";
+    stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
+    outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
+        "unsent bytes of a client before its input is no longer read";
+}
+
+/// One limit, as documented.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitKey {
+    pub key: &'static str,
+    pub default: u64,
+    pub min: u64,
+    pub max: u64,
+    pub meaning: &'static str,
+}
+
+/// A limit set outside its range.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("limits.{key} is {value}; it must be between {min} and {max}")]
+pub struct OutOfRange {
+    pub key: &'static str,
+    pub value: u64,
+    pub min: u64,
+    pub max: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_their_own_ranges() {
+        assert_eq!(Limits::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn every_mistake_is_reported_with_its_key() {
+        let limits = Limits {
+            queue: 0,
+            json_depth: 1,
+            ..Limits::default()
+        };
+        let wrong = limits.check().unwrap_err();
+        let keys: Vec<_> = wrong.iter().map(|mistake| mistake.key).collect();
+        assert_eq!(keys, ["json_depth", "queue"]);
+        assert_eq!(
+            wrong[1].to_string(),
+            "limits.queue is 0; it must be between 1 and 4096"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let error = serde_json::from_str::<Limits>(r#"{"queu": 3}"#).unwrap_err();
+        assert!(error.to_string().contains("unknown field `queu`"));
+    }
+}

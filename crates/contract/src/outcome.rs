@@ -1,0 +1,202 @@
+//! The single terminal result of a request, before a dialect gives it its form.
+//!
+//! Every way a request can end is one of two: a [`Success`] or a [`Problem`]. A problem names a
+//! row of the error table and adds what is particular to this call. Rejections, failures of the
+//! tool and faults of our machinery all end here; the row says which of them it was.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorKind;
+use crate::fault::{Fault, FaultClass};
+use crate::id::Generation;
+use crate::json::{Json, ObjectWriter};
+
+/// How a request ended.
+pub type Outcome = Result<Success, Problem>;
+
+/// The answer of a request that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Success {
+    /// A tool's answer.
+    Tool(ToolReply),
+    /// The members of a protocol result (a listing, a resource, a prompt, a completion).
+    Members(Json),
+}
+
+/// What a tool answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolReply {
+    /// The tool's own JSON: an object.
+    pub json: Json,
+    /// Porcelain, when it was asked for and the tool has one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub text: Option<String>,
+}
+
+/// Why a request did not succeed, in words and data for the client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    pub kind: ErrorKind,
+    /// One sentence for the client.
+    pub message: String,
+    /// What the client can do; the row's hint unless something more exact is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hint: Option<String>,
+    /// The tool's own JSON for this failure. It is the whole answer in the direct dialect and
+    /// stands under `details` everywhere else.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub details: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generation: Option<Generation>,
+    /// Last words of a subprocess or worker, trimmed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stderr: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stdout: Option<String>,
+}
+
+impl Problem {
+    /// A problem in the words of the table.
+    pub fn of(kind: ErrorKind) -> Self {
+        Self::new(kind, kind.row().message)
+    }
+
+    /// A problem with a more exact sentence.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hint: kind.row().hint.map(str::to_owned),
+            details: None,
+            timeout_ms: None,
+            generation: None,
+            stderr: None,
+            stdout: None,
+        }
+    }
+
+    /// What a call that was hit by `fault` is told. The fault's detail is for operators; the
+    /// client gets the row's sentence and the cause in brackets.
+    pub fn from_fault(kind: ErrorKind, fault: &Fault) -> Self {
+        let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.detail));
+        problem.generation = fault.generation;
+        problem
+    }
+
+    /// Replaces the hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the tool's own JSON.
+    #[must_use]
+    pub fn with_details(mut self, details: Json) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// Adds the timeout that passed.
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout_ms: u64) -> Self {
+        self.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// The fault class to show, where our machinery is to blame.
+    pub const fn fault_class(&self) -> Option<FaultClass> {
+        match self.kind.row().class {
+            class @ (FaultClass::Transport
+            | FaultClass::Process
+            | FaultClass::Timeout
+            | FaultClass::Resource
+            | FaultClass::Replay
+            | FaultClass::Rollout
+            | FaultClass::Invariant) => Some(class),
+            FaultClass::Protocol | FaultClass::Downstream => None,
+        }
+    }
+
+    /// The error payload of `tool-stability.md` §5.2, as JSON.
+    pub fn payload(&self) -> String {
+        let row = self.kind.row();
+        let mut object = ObjectWriter::with_capacity(192)
+            .string("message", &self.message)
+            .string("code", row.code.as_str());
+        if let Some(hint) = &self.hint {
+            object = object.string("hint", hint);
+        }
+        object = object.value("retryable", &row.retryable);
+        if let Some(class) = self.fault_class() {
+            object = object.string("fault", class.as_str());
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            object = object.value("timeoutMs", &timeout_ms);
+        }
+        if let Some(details) = &self.details {
+            object = object.raw("details", details.as_str());
+        }
+        if let Some(stderr) = &self.stderr {
+            object = object.string("stderr", stderr);
+        }
+        if let Some(stdout) = &self.stdout {
+            object = object.string("stdout", stdout);
+        }
+        object.finish()
+    }
+
+    /// The `data` member of a JSON-RPC error (`shapes.md`).
+    pub fn jsonrpc_data(&self) -> String {
+        let row = self.kind.row();
+        let mut object = ObjectWriter::with_capacity(192)
+            .string("canonical", row.canonical.as_str())
+            .string("code", row.code.as_str())
+            .value("httpStatus", &row.http)
+            .string("message", &self.message)
+            .value("retryable", &row.retryable);
+        if let Some(hint) = &self.hint {
+            object = object.string("hint", hint);
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            object = object.value("timeoutMs", &timeout_ms);
+        }
+        if let Some(details) = &self.details {
+            object = object.raw("details", details.as_str());
+        }
+        object.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_payload_has_message_and_code_and_only_what_is_known() {
+        let problem = Problem::of(ErrorKind::Timeout).with_timeout(1500);
+        let payload: serde_json::Value = serde_json::from_str(&problem.payload()).unwrap();
+        assert_eq!(
+            payload,
+            serde_json::json!({
+                "message": "the tool did not finish before its deadline", "code": "TOOL_TIMEOUT",
+                "hint": "narrow the request, or raise the tool's timeout",
+                "retryable": false, "fault": "timeout", "timeoutMs": 1500,
+            })
+        );
+    }
+
+    #[test]
+    fn a_lost_call_says_what_is_unknown_and_names_the_cause() {
+        let fault =
+            Fault::new(ErrorKind::WorkerUnavailable, "killed by signal 9").of(Generation::new(3));
+        let problem = Problem::from_fault(ErrorKind::OutcomeUnknown, &fault);
+        assert!(problem.message.contains("outcome is unknown"));
+        assert!(problem.message.ends_with("(killed by signal 9)"));
+        assert_eq!(problem.fault_class(), Some(FaultClass::Process));
+        assert_eq!(problem.generation, Some(Generation::new(3)));
+    }
+}

@@ -1,0 +1,280 @@
+//! What a pack advertises: tool specs, resources, prompts, and the catalog that holds them.
+//!
+//! A [`ToolSpec`] is the whole contract of a tool: schemas, effect, replay class, timeout and
+//! the codes it can give. [`ToolSpec::definition`] is the form clients see; [`Catalog`] is the
+//! form a worker announces and the host compares.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::error::Code;
+use crate::replay::Replay;
+
+/// Key of our contract inside a tool definition's `_meta`.
+pub const CONTRACT_META: &str = "io.mainstay/contract";
+
+/// The argument with which a client chooses the text form of an answer.
+pub const RENDER_ARGUMENT: &str = "render";
+
+/// MCP's hints about the effect of a tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Annotations {
+    pub read_only_hint: bool,
+    pub destructive_hint: bool,
+    pub idempotent_hint: bool,
+    pub open_world_hint: bool,
+}
+
+impl Annotations {
+    /// A tool that only reads, from a closed world.
+    pub const READ_ONLY: Self = Self {
+        read_only_hint: true,
+        destructive_hint: false,
+        idempotent_hint: true,
+        open_world_hint: false,
+    };
+}
+
+/// One tool and everything it promises.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// Schema of the arguments, without [`RENDER_ARGUMENT`], which every tool has.
+    pub input_schema: Value,
+    pub output_schema: Option<Value>,
+    pub annotations: Annotations,
+    /// Monotonic; the bump rules are in `docs/decisions`.
+    pub schema_version: u32,
+    pub tooling_version: String,
+    pub replay: Replay,
+    /// Overrides the host's default timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Codes beyond those that any call can get (bad arguments, overload, timeout, cancel,
+    /// internal).
+    pub errors: Vec<Code>,
+    /// Deprecated names under which the tool is still accepted, never listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Argument aliases: what models write, and what the schema calls it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argument_aliases: Vec<(String, String)>,
+}
+
+impl ToolSpec {
+    /// Every code that a call of this tool can give, sorted.
+    pub fn all_errors(&self) -> Vec<Code> {
+        let mut codes = self.errors.clone();
+        codes.extend([
+            Code::InvalidRequest,
+            Code::QueueOverloaded,
+            Code::ToolTimeout,
+            Code::Cancelled,
+            Code::Internal,
+        ]);
+        codes.sort_unstable_by_key(|code| code.as_str());
+        codes.dedup();
+        codes
+    }
+
+    /// The argument schema as clients see it and as arguments are checked against.
+    pub fn full_input_schema(&self) -> Value {
+        let mut schema = self.input_schema.clone();
+        if let Some(object) = schema.as_object_mut() {
+            let properties = object
+                .entry("properties")
+                .or_insert_with(|| Value::Object(Map::new()));
+            if let Some(properties) = properties.as_object_mut() {
+                properties.entry(RENDER_ARGUMENT).or_insert_with(|| {
+                    json!({
+                        "type": "string",
+                        "enum": ["porcelain", "json"],
+                        "description": "Text form of the answer: short lines for reading, or the \
+                                        structured result as JSON.",
+                    })
+                });
+            }
+        }
+        schema
+    }
+
+    /// The definition in `tools/list`, with the timeout that applies.
+    pub fn definition(&self, default_timeout_ms: u64) -> Value {
+        let mut definition = Map::new();
+        definition.insert("name".into(), json!(self.name));
+        definition.insert("description".into(), json!(self.description));
+        definition.insert("inputSchema".into(), self.full_input_schema());
+        if let Some(output) = &self.output_schema {
+            definition.insert("outputSchema".into(), output.clone());
+        }
+        definition.insert("annotations".into(), json!(self.annotations));
+        definition.insert("schemaVersion".into(), json!(self.schema_version));
+        definition.insert("toolingVersion".into(), json!(self.tooling_version));
+        let contract = json!({
+            "schemaVersion": self.schema_version,
+            "toolingVersion": self.tooling_version,
+            "replay": self.replay,
+            "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
+            "errors": self.all_errors(),
+        });
+        definition.insert("_meta".into(), json!({ CONTRACT_META: contract }));
+        Value::Object(definition)
+    }
+}
+
+/// One resource in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourceSpec {
+    pub uri: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+}
+
+/// A family of resources, by URI template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourceTemplate {
+    pub uri_template: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+}
+
+/// One prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PromptSpec {
+    pub name: String,
+    pub description: String,
+    pub arguments: Vec<PromptArgument>,
+}
+
+/// One argument of a prompt; prompt arguments are always strings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptArgument {
+    pub name: String,
+    pub description: String,
+    pub required: bool,
+}
+
+/// Everything a pack advertises. What a worker announces must equal what the host was given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Catalog {
+    pub pack: String,
+    /// Sorted by name.
+    pub tools: Vec<ToolSpec>,
+    /// URI schemes (before `:`) whose resources this pack serves.
+    pub resource_schemes: Vec<String>,
+    pub resource_templates: Vec<ResourceTemplate>,
+    pub prompts: Vec<PromptSpec>,
+    /// Whether resource templates or prompts can complete their arguments.
+    pub completions: bool,
+}
+
+impl Catalog {
+    /// The first difference to `other`, in a sentence, or `None` when they are equal.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        if self == other {
+            return None;
+        }
+        let names = |catalog: &Self| -> Vec<String> {
+            catalog.tools.iter().map(|tool| tool.name.clone()).collect()
+        };
+        let (ours, theirs) = (names(self), names(other));
+        if let Some(missing) = ours.iter().find(|name| !theirs.contains(name)) {
+            return Some(format!("tool {missing} is missing"));
+        }
+        if let Some(extra) = theirs.iter().find(|name| !ours.contains(name)) {
+            return Some(format!("tool {extra} is not expected"));
+        }
+        let differs = self.tools.iter().zip(&other.tools).find(|(a, b)| a != b);
+        Some(match differs {
+            Some((tool, _)) => format!("the definition of tool {} differs", tool.name),
+            None => "resources, prompts or completions differ".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str) -> ToolSpec {
+        ToolSpec {
+            name: name.into(),
+            description: "reads".into(),
+            input_schema: json!({"type": "object", "properties": {"name": {"type": "string"}},
+                "required": ["name"], "additionalProperties": false}),
+            output_schema: Some(json!({"type": "object"})),
+            annotations: Annotations::READ_ONLY,
+            schema_version: 2,
+            tooling_version: "1.2.3+abc".into(),
+            replay: Replay::Convergent,
+            timeout_ms: None,
+            errors: vec![Code::NotFound],
+            aliases: vec!["old".into()],
+            argument_aliases: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_definition_mirrors_its_contract_in_meta() {
+        let definition = tool("get").definition(120_000);
+        let contract = &definition["_meta"][CONTRACT_META];
+        assert_eq!(contract["schemaVersion"], 2);
+        assert_eq!(contract["replay"], "convergent");
+        assert_eq!(contract["timeoutMs"], 120_000);
+        assert_eq!(
+            contract["errors"],
+            json!([
+                "CANCELLED",
+                "INTERNAL",
+                "INVALID_REQUEST",
+                "NOT_FOUND",
+                "QUEUE_OVERLOADED",
+                "TOOL_TIMEOUT"
+            ])
+        );
+        assert_eq!(definition["schemaVersion"], 2);
+        assert!(definition["inputSchema"]["properties"]["render"].is_object());
+        assert!(
+            definition.get("aliases").is_none(),
+            "aliases are never listed"
+        );
+    }
+
+    #[test]
+    fn a_catalog_says_where_it_differs() {
+        let expected = Catalog {
+            tools: vec![tool("a"), tool("b")],
+            ..Catalog::default()
+        };
+        assert_eq!(expected.difference(&expected.clone()), None);
+        let missing = Catalog {
+            tools: vec![tool("a")],
+            ..Catalog::default()
+        };
+        assert_eq!(expected.difference(&missing).unwrap(), "tool b is missing");
+        assert_eq!(
+            missing.difference(&expected).unwrap(),
+            "tool b is not expected"
+        );
+        let mut changed = expected.clone();
+        changed.tools[1].replay = Replay::NeverReplay;
+        assert_eq!(
+            expected.difference(&changed).unwrap(),
+            "the definition of tool b differs"
+        );
+    }
+}
