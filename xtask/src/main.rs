@@ -1,1 +1,56 @@
-fn main() {}
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy` and `bench`.
+//!
+//! Each task is a module with one entry function; this file only reads the
+//! arguments, finds the workspace and turns the answer into an exit code:
+//! 0 all is well, 1 a step failed or a check found something, 2 the task could
+//! not be understood. Deliberately absent: any link to the product's crates,
+//! so that the tasks run while those do not compile.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a task speaks to its terminal"
+)]
+
+mod args;
+mod bench;
+mod context;
+mod step;
+mod test;
+mod tidy;
+mod tools;
+
+use std::process::ExitCode;
+
+use args::Task;
+use context::Context;
+
+fn main() -> ExitCode {
+    let task = match args::parse(std::env::args_os().skip(1)) {
+        Ok(task) => task,
+        Err(mistake) => {
+            eprintln!("xtask: {mistake}\n\n{}", args::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
+    let context = Context::discover()?;
+    match task {
+        Task::Help => {
+            println!("{}", args::USAGE);
+            Ok(())
+        }
+        Task::Tidy => tidy::run(&context),
+        Task::Test(options) => test::run(&context, &options),
+        Task::Bench(arguments) => bench::run(&context, &arguments),
+    }
+}

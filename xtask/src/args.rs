@@ -1,0 +1,107 @@
+//! The command line of the tasks, parsed by hand.
+//!
+//! `Task` is the whole of what can be asked for. Four words and one flag need
+//! no parser library.
+
+use std::ffi::OsString;
+
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [--install]    build and run every test; with CI=true, run the checks of `ci` first
+  ci [--install]      tidy, format, clippy and dependency checks, then test
+  tidy                check crate directions, file sizes, words, links and argument tests
+  bench [ARGS...]     build for release and run the benchmarks
+  help                print this
+
+  --install           let the tests install system packages they miss (CI=true implies it)";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Help,
+    Tidy,
+    Test(TestOptions),
+    Bench(Vec<OsString>),
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TestOptions {
+    /// Run the static checks before the tests, whatever `CI` says.
+    pub(crate) checks: bool,
+    /// System packages may be installed.
+    pub(crate) install: bool,
+}
+
+/// Reads the arguments after the program's name. The error is a sentence for
+/// whoever typed them.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task, String> {
+    let mut arguments = arguments.into_iter();
+    let Some(name) = arguments.next() else {
+        return Err("name a task".to_owned());
+    };
+    match name.to_str() {
+        Some("help" | "--help" | "-h") => nothing_more(arguments, Task::Help),
+        Some("tidy") => nothing_more(arguments, Task::Tidy),
+        Some("test") => test_options(arguments, false).map(Task::Test),
+        Some("ci") => test_options(arguments, true).map(Task::Test),
+        Some("bench") => Ok(Task::Bench(arguments.collect())),
+        _ => Err(format!("no task is called {}", name.display())),
+    }
+}
+
+fn nothing_more(mut rest: impl Iterator<Item = OsString>, task: Task) -> Result<Task, String> {
+    match rest.next() {
+        None => Ok(task),
+        Some(extra) => Err(format!("unexpected argument {}", extra.display())),
+    }
+}
+
+fn test_options(rest: impl Iterator<Item = OsString>, checks: bool) -> Result<TestOptions, String> {
+    let mut options = TestOptions {
+        checks,
+        install: false,
+    };
+    for argument in rest {
+        match argument.to_str() {
+            Some("--install") => options.install = true,
+            _ => return Err(format!("unexpected argument {}", argument.display())),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Task, TestOptions, parse};
+
+    fn parsed(line: &str) -> Result<Task, String> {
+        parse(line.split_whitespace().map(Into::into))
+    }
+
+    #[test]
+    fn every_task_is_reached_by_its_name() {
+        assert_eq!(parsed("tidy"), Ok(Task::Tidy));
+        assert_eq!(parsed("test"), Ok(Task::Test(TestOptions::default())));
+        assert_eq!(
+            parsed("ci --install"),
+            Ok(Task::Test(TestOptions {
+                checks: true,
+                install: true
+            }))
+        );
+        assert_eq!(parsed("bench frames --quick"), {
+            Ok(Task::Bench(vec!["frames".into(), "--quick".into()]))
+        });
+    }
+
+    #[test]
+    fn unknown_words_are_refused_by_name() {
+        assert_eq!(parsed("tset"), Err("no task is called tset".to_owned()));
+        assert_eq!(
+            parsed("tidy --fix"),
+            Err("unexpected argument --fix".to_owned())
+        );
+        assert_eq!(parsed("test -v"), Err("unexpected argument -v".to_owned()));
+        assert!(parsed("").is_err());
+    }
+}

@@ -1,0 +1,288 @@
+//! Who may depend on whom: the directions and the third-party budgets.
+//!
+//! `ROWS` is the map of `ARCHITECTURE.md` as data. A new edge is a design
+//! decision: it is made there, then here. Dev-dependencies may use `testkit`
+//! and any third-party crate on top.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::finding::Finding;
+use super::tree::Tree;
+
+const THIS_TABLE: &str = "ROWS in xtask/src/tidy/crates.rs";
+
+struct Row {
+    /// The package's folder without `crates/`; a final `*` stands for any name.
+    folder: &'static str,
+    internal: &'static [&'static str],
+    external: Budget,
+}
+
+enum Budget {
+    Only(&'static [&'static str]),
+    /// Nothing of it ships.
+    Free,
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        folder: "contract",
+        internal: &[],
+        external: Budget::Only(&["memchr", "serde", "serde_json", "sha2", "thiserror", "uuid"]),
+    },
+    Row {
+        folder: "schema",
+        internal: &["contract"],
+        external: Budget::Only(&["jsonschema", "serde", "serde_json", "sha2", "thiserror"]),
+    },
+    Row {
+        folder: "kernel",
+        internal: &["contract"],
+        external: Budget::Only(&["serde", "serde_json"]),
+    },
+    Row {
+        folder: "worker",
+        internal: &["contract", "schema"],
+        external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror"]),
+    },
+    Row {
+        folder: "pack-*",
+        internal: &["contract", "schema", "worker"],
+        external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror"]),
+    },
+    Row {
+        folder: "host",
+        internal: &["contract", "kernel", "schema"],
+        external: Budget::Only(&[
+            "axum",
+            "memchr",
+            "notify",
+            "rustix",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tracing",
+        ]),
+    },
+    Row {
+        folder: "cli",
+        internal: &[
+            "contract",
+            "host",
+            "pack-asset",
+            "pack-code",
+            "schema",
+            "worker",
+        ],
+        external: Budget::Only(&["anyhow", "clap", "rustix", "serde", "serde_json", "toml"]),
+    },
+    Row {
+        folder: TESTKIT,
+        internal: &["contract", "kernel", "schema", "worker"],
+        external: Budget::Free,
+    },
+    Row {
+        folder: "examples/*",
+        internal: &["worker"],
+        external: Budget::Free,
+    },
+    Row {
+        folder: "xtask",
+        internal: &[TESTKIT],
+        external: Budget::Only(&["anyhow", "serde_json"]),
+    },
+];
+
+const TESTKIT: &str = "testkit";
+
+#[derive(Debug)]
+pub(crate) struct Package {
+    /// Relative to the workspace, as in `crates/host`.
+    folder: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug)]
+struct Dependency {
+    name: String,
+    /// Where it lives when it is one of ours.
+    folder: Option<String>,
+    is_dev: bool,
+}
+
+/// Reads the output of `cargo metadata --no-deps`.
+pub(crate) fn packages(metadata: &str) -> anyhow::Result<Vec<Package>> {
+    let metadata: Value = serde_json::from_str(metadata)?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
+    let root = text(&metadata, "workspace_root").context("no workspace_root")?;
+    let inside = |path: &str| {
+        let path = path.strip_prefix(&root)?;
+        Some(path.trim_start_matches(['/', '\\']).replace('\\', "/"))
+    };
+    let mut packages = Vec::new();
+    for package in list(&metadata, "packages").context("no packages")? {
+        let manifest = text(&package, "manifest_path").context("no manifest_path")?;
+        let manifest = inside(&manifest).context("a package outside the workspace")?;
+        let mut dependencies = Vec::new();
+        for dependency in list(&package, "dependencies").context("no dependencies")? {
+            dependencies.push(Dependency {
+                name: text(&dependency, "name").context("a dependency without a name")?,
+                folder: text(&dependency, "path").map(|path| inside(&path).unwrap_or(path)),
+                is_dev: text(&dependency, "kind").as_deref() == Some("dev"),
+            });
+        }
+        let folder = manifest
+            .trim_end_matches("Cargo.toml")
+            .trim_end_matches('/')
+            .to_owned();
+        packages.push(Package {
+            folder,
+            dependencies,
+        });
+    }
+    Ok(packages)
+}
+
+/// `tree` gives the manifests' text, for line numbers only.
+pub(crate) fn check(packages: &[Package], tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let manifest = format!("{}/Cargo.toml", package.folder);
+        let folder = short(&package.folder);
+        let Some(row) = ROWS.iter().find(|row| matches(row.folder, folder)) else {
+            let message =
+                format!("a crate without a place in the map; give it one in {THIS_TABLE}");
+            findings.push(Finding::fault(&manifest, 1, message));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            if let Some(message) = objection(folder, row, dependency) {
+                let line = line_of(tree.text(&manifest).unwrap_or(""), &dependency.name);
+                findings.push(Finding::fault(&manifest, line, message));
+            }
+        }
+    }
+    findings
+}
+
+fn objection(folder: &str, row: &Row, dependency: &Dependency) -> Option<String> {
+    let name = &dependency.name;
+    match (&dependency.folder, &row.external) {
+        (Some(other), _) => {
+            let other = short(other);
+            let allowed = row.internal.iter().any(|pattern| matches(pattern, other))
+                || (dependency.is_dev && other == TESTKIT);
+            (!allowed).then(|| {
+                format!("`{folder}` must not depend on `{other}`; move the code, or argue for the edge and add it to {THIS_TABLE}")
+            })
+        }
+        (None, Budget::Only(budget)) => {
+            let allowed = dependency.is_dev || budget.contains(&name.as_str());
+            (!allowed).then(|| {
+                format!("`{name}` is not in the budget of `{folder}`; do without it, or argue for it and add it to {THIS_TABLE}")
+            })
+        }
+        (None, Budget::Free) => None,
+    }
+}
+
+fn short(folder: &str) -> &str {
+    folder.strip_prefix("crates/").unwrap_or(folder)
+}
+
+fn matches(pattern: &str, folder: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => folder.starts_with(start),
+        None => folder == pattern,
+    }
+}
+
+/// The line that names the dependency, else the first.
+fn line_of(manifest: &str, name: &str) -> usize {
+    manifest
+        .lines()
+        .position(|line| {
+            let rest = line.trim_start().trim_start_matches('"').strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['.', ' ', '=', '"']))
+        })
+        .map_or(1, |index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check, packages};
+    use crate::tidy::tree::Tree;
+
+    /// One package at `folder` with one dependency; `path` makes it internal.
+    fn findings(folder: &str, name: &str, path: Option<&str>, kind: Option<&str>) -> Vec<String> {
+        let metadata = serde_json::json!({
+            "workspace_root": "/ws",
+            "packages": [{
+                "manifest_path": format!("/ws/{folder}/Cargo.toml"),
+                "dependencies": [{
+                    "name": name,
+                    "path": path.map(|path| format!("/ws/{path}")),
+                    "kind": kind,
+                }],
+            }],
+        });
+        let packages = packages(&metadata.to_string()).unwrap();
+        let tree = Tree::of([(
+            "crates/kernel/Cargo.toml",
+            "[dependencies]\n\ntokio = \"1\"\n",
+        )]);
+        check(&packages, &tree)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    fn internal(folder: &str, other: &str, kind: Option<&str>) -> usize {
+        findings(folder, "any", Some(other), kind).len()
+    }
+
+    #[test]
+    fn the_directions_of_the_map_pass() {
+        assert_eq!(internal("crates/cli", "crates/host", None), 0);
+        assert_eq!(internal("crates/cli", "crates/pack-asset", None), 0);
+        assert_eq!(internal("crates/pack-code", "crates/worker", None), 0);
+        assert_eq!(internal("examples/ledger", "crates/worker", None), 0);
+        assert_eq!(internal("xtask", "crates/testkit", None), 0);
+    }
+
+    #[test]
+    fn a_direction_against_the_map_fails() {
+        assert_eq!(internal("crates/kernel", "crates/schema", None), 1);
+        assert_eq!(internal("crates/host", "crates/pack-asset", None), 1);
+        assert_eq!(internal("examples/ledger", "crates/contract", None), 1);
+        assert_eq!(internal("crates/contract", "crates/kernel", Some("dev")), 1);
+        assert_eq!(internal("xtask", "crates/contract", None), 1);
+    }
+
+    #[test]
+    fn testkit_is_for_tests() {
+        assert_eq!(internal("crates/host", "crates/testkit", Some("dev")), 0);
+        assert_eq!(internal("crates/host", "crates/testkit", None), 1);
+        assert_eq!(internal("crates/host", "crates/testkit", Some("build")), 1);
+    }
+
+    #[test]
+    fn a_crate_outside_the_budget_fails_at_its_line() {
+        let found = findings("crates/kernel", "tokio", None, None);
+        assert!(
+            found[0].starts_with("crates/kernel/Cargo.toml:3: `tokio` is not"),
+            "{found:?}"
+        );
+        assert!(findings("crates/kernel", "tokio", None, Some("dev")).is_empty());
+        assert!(findings("crates/host", "tokio", None, None).is_empty());
+        assert!(findings("crates/testkit", "anyhow", None, None).is_empty());
+    }
+
+    #[test]
+    fn a_crate_that_is_not_on_the_map_fails() {
+        assert_eq!(findings("crates/extra", "serde", None, None).len(), 1);
+    }
+}

@@ -1,0 +1,228 @@
+//! The foreign MCP clients that tests talk to, installed under `target/tools`.
+//!
+//! `tests/clients/requirements.txt` becomes a virtual environment in
+//! `target/tools/python`; `tests/clients/package.json` becomes
+//! `target/tools/node/node_modules`. A stamp beside each holds what it was made
+//! from, so a second run does nothing. System packages are touched only when
+//! `may_install` says so; what is missing otherwise is skipped with a line,
+//! and is an error in CI.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use crate::context::Context;
+use crate::step::{output, run, succeeds};
+
+const CLIENTS: &str = "tests/clients";
+
+pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()> {
+    python(context, may_install)?;
+    node(context, may_install)
+}
+
+fn python(context: &Context, may_install: bool) -> anyhow::Result<()> {
+    let requirements = context.root.join(CLIENTS).join("requirements.txt");
+    let Some(wanted) = read_if_there(&requirements)? else {
+        println!("no {CLIENTS}/requirements.txt: no Python clients to install");
+        return Ok(());
+    };
+    if !have(
+        context,
+        "python3",
+        &["python3", "python3-venv"],
+        may_install,
+    )? {
+        return Ok(());
+    }
+    let stamp = stamp_of(context, "python3", &wanted)?;
+    let tools = context.tools();
+    let environment = tools.join("python");
+    let site = tools.join("python-site");
+    if is_current(&environment, &stamp) || is_current(&site, &stamp) {
+        println!("Python clients: up to date");
+        return Ok(());
+    }
+    empty(&environment)?;
+    empty(&site)?;
+    if !has_venv(context) && may_install {
+        system_packages(context, &["python3-venv"])?;
+    }
+    if has_venv(context) {
+        let mut make = context.command("python3");
+        make.args(["-m", "venv"]).arg(&environment);
+        run(make)?;
+        let mut pip = context.command(environment.join("bin").join("python"));
+        pip.args(PIP).arg("--requirement").arg(&requirements);
+        run(pip)?;
+        mark(&environment, &stamp)
+    } else {
+        println!("python3 has no venv module: installing into target/tools/python-site instead");
+        let mut pip = context.command("python3");
+        pip.args(PIP)
+            .arg("--target")
+            .arg(&site)
+            .arg("--requirement")
+            .arg(&requirements);
+        run(pip)?;
+        mark(&site, &stamp)
+    }
+}
+
+const PIP: [&str; 5] = [
+    "-m",
+    "pip",
+    "install",
+    "--disable-pip-version-check",
+    "--no-warn-script-location",
+];
+
+/// Debian splits `ensurepip` off into python3-venv; `venv` alone is not enough.
+fn has_venv(context: &Context) -> bool {
+    let mut probe = context.command("python3");
+    probe.args(["-c", "import venv, ensurepip"]);
+    succeeds(probe)
+}
+
+fn node(context: &Context, may_install: bool) -> anyhow::Result<()> {
+    let clients = context.root.join(CLIENTS);
+    let Some(wanted) = read_if_there(&clients.join("package.json"))? else {
+        println!("no {CLIENTS}/package.json: no Node.js clients to install");
+        return Ok(());
+    };
+    if !have(context, "npm", &["nodejs", "npm"], may_install)? {
+        return Ok(());
+    }
+    let lock = read_if_there(&clients.join("package-lock.json"))?;
+    let stamp = stamp_of(
+        context,
+        "node",
+        &[&*wanted, lock.as_deref().unwrap_or("")].concat(),
+    )?;
+    let folder = context.tools().join("node");
+    if is_current(&folder, &stamp) {
+        println!("Node.js clients: up to date");
+        return Ok(());
+    }
+    empty(&folder)?;
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    write(&folder.join("package.json"), &wanted)?;
+    if let Some(lock) = &lock {
+        write(&folder.join("package-lock.json"), lock)?;
+    }
+    let mut npm = context.command("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--omit=dev"])
+        .current_dir(&folder);
+    run(npm)?;
+    mark(&folder, &stamp)
+}
+
+/// Whether `program` can be used; installs its system packages where allowed.
+fn have(
+    context: &Context,
+    program: &str,
+    packages: &[&str],
+    may_install: bool,
+) -> anyhow::Result<bool> {
+    if answers(context, program) {
+        return Ok(true);
+    }
+    if may_install {
+        system_packages(context, packages)?;
+        if answers(context, program) {
+            return Ok(true);
+        }
+    }
+    if context.ci {
+        bail!("{program} is missing, and in CI nothing is skipped");
+    }
+    println!("SKIPPED: {program} is missing; tests that need it skip (--install installs it)");
+    Ok(false)
+}
+
+fn answers(context: &Context, program: &str) -> bool {
+    let mut probe = context.command(program);
+    probe.arg("--version");
+    succeeds(probe)
+}
+
+fn system_packages(context: &Context, packages: &[&str]) -> anyhow::Result<()> {
+    if !answers(context, "apt-get") {
+        println!("no apt-get here: install {} by hand", packages.join(" "));
+        return Ok(());
+    }
+    let mut update = context.command("apt-get");
+    update.args(["update", "--quiet"]);
+    run(update)?;
+    let mut install = context.command("apt-get");
+    install
+        .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+        .args(packages);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    run(install)
+}
+
+/// What an installation is made from: the list of packages and the interpreter
+/// that they were chosen for.
+fn stamp_of(context: &Context, interpreter: &str, wanted: &str) -> anyhow::Result<String> {
+    let mut version = context.command(interpreter);
+    version.arg("--version");
+    Ok(format!("{}\n{wanted}", output(version)?))
+}
+
+fn is_current(folder: &Path, stamp: &str) -> bool {
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp)
+}
+
+/// Written last: an installation that was cut off has no stamp and is made again.
+fn mark(folder: &Path, stamp: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    write(&folder.join(STAMP), stamp)
+}
+
+const STAMP: &str = ".made-from";
+
+fn empty(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+fn read_if_there(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{empty, is_current, mark, read_if_there};
+
+    #[test]
+    fn an_installation_is_current_only_while_its_stamp_matches() {
+        let folder = std::env::temp_dir().join(format!("xtask-stamp-{}", std::process::id()));
+        assert!(!is_current(&folder, "a==1"));
+        mark(&folder, "a==1").unwrap();
+        assert!(is_current(&folder, "a==1"));
+        assert!(!is_current(&folder, "a==2"));
+        empty(&folder).unwrap();
+        empty(&folder).unwrap();
+        assert!(!is_current(&folder, "a==1"));
+    }
+
+    #[test]
+    fn a_missing_list_is_not_an_error() {
+        let path = std::env::temp_dir().join("xtask-no-such-list.txt");
+        assert!(read_if_there(&path).unwrap().is_none());
+    }
+}
