@@ -6,7 +6,9 @@
 //! and every limit. It must never know a clock, a file, the environment or a runtime.
 
 pub mod error;
+pub mod dialect;
 pub mod fault;
+pub mod frame;
 pub mod health;
 pub mod id;
 pub mod json;
@@ -15,5 +17,6 @@ pub mod outcome;
 pub mod render;
 pub mod replay;
 pub mod rpc;
+pub mod scan;
 pub mod telemetry;
 pub mod tool;

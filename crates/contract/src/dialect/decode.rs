@@ -1,0 +1,237 @@
+//! From one line to an [`Inbound`]: shape of the message, its dialect, its method.
+//!
+//! The dialect is decided by the message alone: `server/discover` or a protocol version in
+//! `_meta` means modern; any other method of MCP's form means legacy; everything else is a tool
+//! name in the direct dialect. What cannot be decided is answered in the direct form.
+
+use std::borrow::Cow;
+
+use super::params::{self, Bad};
+use super::{Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Op, Refused, Request, Shape};
+use crate::error::ErrorKind;
+use crate::id::RequestId;
+use crate::json::Json;
+use crate::outcome::Problem;
+use crate::scan::{self, Envelope, ScanErrorKind};
+
+/// `_meta` key in which a modern request carries its protocol version.
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// `_meta` key in which a modern request carries what its client can do.
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Reads one line.
+pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
+    let envelope = match scan::scan(line, max_depth) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            let id = echo(error.id);
+            return match error.kind {
+                ScanErrorKind::BadJson => malformed(
+                    EchoId::Null,
+                    ErrorKind::ParseError,
+                    format!("the line is not valid JSON (at byte {})", error.offset),
+                ),
+                ScanErrorKind::NotAnObject => malformed(
+                    EchoId::Null,
+                    ErrorKind::InvalidMessage,
+                    "the message is not an object; batches are not supported".into(),
+                ),
+                ScanErrorKind::DuplicateKey => malformed(
+                    id,
+                    ErrorKind::InvalidMessage,
+                    format!("the message has a key twice (at byte {})", error.offset),
+                ),
+                ScanErrorKind::TooDeep => malformed(
+                    id,
+                    ErrorKind::InvalidMessage,
+                    format!("the message is nested deeper than {max_depth} levels"),
+                ),
+            };
+        }
+    };
+    message(&envelope)
+}
+
+/// Answers a line that was too long to be read, from what its first bytes show.
+pub fn decode_oversize(head: &[u8], last: Option<Dialect>, limit: usize) -> Inbound {
+    let facts = scan::head_id(head);
+    let decided = facts
+        .method
+        .as_deref()
+        .map(|method| dialect_of(method, facts.has_modern_meta));
+    let dialect = decided.or(last).unwrap_or(Dialect::Direct);
+    let id = match (facts.id.map(RequestId::parse), dialect) {
+        (Some(Ok(id)), _) => EchoId::Known(id),
+        (_, Dialect::Direct) => EchoId::Null,
+        (_, Dialect::Legacy | Dialect::Modern) => EchoId::Absent,
+    };
+    let problem = Problem::of(ErrorKind::FrameTooLarge)
+        .with_hint(format!("send a request of at most {limit} bytes"));
+    Inbound::Refused(Refused { id, form: Form { dialect, shape: Shape::Plain }, problem })
+}
+
+fn message(envelope: &Envelope<'_>) -> Inbound {
+    let id = match envelope.id.map(RequestId::parse) {
+        None => None,
+        Some(Ok(id)) => Some(id),
+        Some(Err(reason)) => {
+            return malformed(EchoId::Null, ErrorKind::InvalidMessage, format!("the id {reason}"));
+        }
+    };
+    let echo_id = || id.clone().map_or(EchoId::Null, EchoId::Known);
+    if envelope.jsonrpc.and_then(scan::unquote).as_deref() != Some("2.0") {
+        let said = "the member jsonrpc must be \"2.0\"".to_owned();
+        return malformed(echo_id(), ErrorKind::InvalidMessage, said);
+    }
+    let Some(method) = envelope.method else {
+        // An answer: we ask packs' clients nothing, so there is nobody waiting for it.
+        let is_answer = id.is_some() && envelope.result.is_some() != envelope.error.is_some();
+        if is_answer {
+            return Inbound::Ignored;
+        }
+        let said = "the message has no method".to_owned();
+        return malformed(echo_id(), ErrorKind::InvalidMessage, said);
+    };
+    let Some(method) = scan::unquote(method) else {
+        let said = "the method is not a string".to_owned();
+        return malformed(echo_id(), ErrorKind::InvalidMessage, said);
+    };
+    let Some(id) = id else {
+        return notification(&method, envelope.params);
+    };
+    if envelope.params.is_some_and(|params| !params.starts_with('{')) {
+        let said = "the params are not an object".to_owned();
+        return malformed(EchoId::Known(id), ErrorKind::InvalidMessage, said);
+    }
+    request(id, &method, envelope.params.unwrap_or("{}"))
+}
+
+/// Without an id nothing is answered, and only control messages are obeyed.
+fn notification(method: &str, params: Option<&str>) -> Inbound {
+    let (key, kind) = match method {
+        "$/cancelRequest" => ("id", CancelKind::Answered),
+        "notifications/cancelled" => ("requestId", CancelKind::Silent),
+        _ => return Inbound::Ignored,
+    };
+    let target = params.and_then(|params| scan::member(params, key)).map(RequestId::parse);
+    match target {
+        Some(Ok(target)) => Inbound::Cancel(Cancel { target, kind }),
+        _ => Inbound::Ignored,
+    }
+}
+
+fn request(id: RequestId, method: &str, params: &str) -> Inbound {
+    let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
+    let version = meta.and_then(|meta| scan::member(meta, META_VERSION));
+    let dialect = dialect_of(method, version.is_some());
+    if method.starts_with("$/") || method.starts_with("notifications/") {
+        let said = format!("{method} is a notification: send it without an id");
+        return malformed(EchoId::Known(id), ErrorKind::InvalidMessage, said);
+    }
+    let op = match dialect {
+        Dialect::Direct => Ok(Op::CallTool {
+            name: method.to_owned(),
+            arguments: Json::from_scanned(params),
+        }),
+        Dialect::Modern => check_modern(meta, version).and_then(|()| modern(method, params)),
+        Dialect::Legacy => legacy(method, params),
+    };
+    match op {
+        Ok(op) => {
+            let progress_token = meta
+                .and_then(|meta| scan::member(meta, "progressToken"))
+                .filter(|token| RequestId::parse(token).is_ok())
+                .map(Json::from_scanned);
+            Inbound::Request(Request { id, dialect, op, progress_token })
+        }
+        Err(bad) => {
+            let form = Form { dialect, shape: Shape::Plain };
+            Inbound::Refused(Refused { id: EchoId::Known(id), form, problem: bad.into_problem() })
+        }
+    }
+}
+
+fn dialect_of(method: &str, has_version: bool) -> Dialect {
+    if method == "server/discover" || has_version {
+        Dialect::Modern
+    } else if matches!(method, "initialize" | "ping") || method.contains('/') {
+        Dialect::Legacy
+    } else {
+        Dialect::Direct
+    }
+}
+
+fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
+    let Some(version) = version.and_then(scan::unquote) else {
+        return Err(Bad::params(format!("_meta must carry {META_VERSION} as a string")));
+    };
+    if version != super::MODERN_VERSION {
+        return Err(Bad::Version(version.into_owned()));
+    }
+    let capabilities = meta.and_then(|meta| scan::member(meta, META_CAPABILITIES));
+    if capabilities.is_none_or(|capabilities| !capabilities.starts_with('{')) {
+        return Err(Bad::params(format!("_meta must carry {META_CAPABILITIES} as an object")));
+    }
+    Ok(())
+}
+
+fn modern(method: &str, params: &str) -> Result<Op, Bad> {
+    match method {
+        "server/discover" => Ok(Op::Discover {}),
+        "initialize" | "ping" => Err(Bad::method(method)),
+        _ => shared(method, params),
+    }
+}
+
+fn legacy(method: &str, params: &str) -> Result<Op, Bad> {
+    match method {
+        "initialize" => {
+            let version = params::string(params, "protocolVersion")?;
+            Ok(Op::Initialize { version })
+        }
+        "ping" => Ok(Op::Ping {}),
+        _ => shared(method, params),
+    }
+}
+
+/// Methods that are the same in both eras.
+fn shared(method: &str, params: &str) -> Result<Op, Bad> {
+    match method {
+        "tools/list" => params::first_page(params).map(|()| Op::ListTools {}),
+        "tools/call" => Ok(Op::CallTool {
+            name: params::string(params, "name")?,
+            arguments: params::object(params, "arguments")?,
+        }),
+        "resources/list" => params::first_page(params).map(|()| Op::ListResources {}),
+        "resources/templates/list" => {
+            params::first_page(params).map(|()| Op::ListResourceTemplates {})
+        }
+        "resources/read" => Ok(Op::ReadResource { uri: params::string(params, "uri")? }),
+        "prompts/list" => params::first_page(params).map(|()| Op::ListPrompts {}),
+        "prompts/get" => Ok(Op::GetPrompt {
+            name: params::string(params, "name")?,
+            arguments: params::object(params, "arguments")?,
+        }),
+        "completion/complete" => params::completion(params).map(Op::Complete),
+        _ => Err(Bad::method(method)),
+    }
+}
+
+fn echo(raw: Option<&str>) -> EchoId {
+    raw.and_then(|raw| RequestId::parse(raw).ok()).map_or(EchoId::Null, EchoId::Known)
+}
+
+fn malformed(id: EchoId, kind: ErrorKind, message: String) -> Inbound {
+    let form = Form { dialect: Dialect::Direct, shape: Shape::Plain };
+    Inbound::Refused(Refused { id, form, problem: Problem::new(kind, message) })
+}
+
+impl Bad {
+    fn method(method: &str) -> Self {
+        let shown: Cow<'_, str> = match method.char_indices().nth(64) {
+            None => method.into(),
+            Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
+        };
+        Self::Method(format!("the method {shown} is not offered"))
+    }
+}

@@ -1,0 +1,200 @@
+//! From an outcome to one line, in the form that the request's dialect wants.
+//!
+//! Every error form here is a projection of the error table's row; no code is chosen in this
+//! file, but for one that MCP itself retired between its eras.
+
+use super::{Dialect, EchoId, Form, Shape};
+use crate::error::{ErrorKind, Surface};
+use crate::id::RequestId;
+use crate::json::{Json, ObjectWriter, push_string};
+use crate::outcome::{Outcome, Problem, Success};
+use crate::rpc::Progress;
+
+/// Members that every cacheable modern result carries. Nothing is cached: a catalog may change
+/// with the next generation, and asking again costs microseconds.
+const CACHE_MEMBERS: &str = r#"{"ttlMs":0,"cacheScope":"private"}"#;
+
+/// `_meta` key of the fields of a progress notification that MCP does not have.
+const PROGRESS_META: &str = "io.mainstay/progress";
+
+/// The answer to a request, without its line end.
+pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
+    match outcome {
+        Ok(success) => result(id, &success_members(form, success)),
+        Err(problem) => refusal(id, form, problem),
+    }
+}
+
+fn success_members(form: Form, success: &Success) -> String {
+    match (form.dialect, success) {
+        (Dialect::Direct, Success::Tool(reply)) => reply.json.as_str().to_owned(),
+        (Dialect::Direct, Success::Members(members)) => members.as_str().to_owned(),
+        (_, Success::Tool(reply)) => {
+            let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
+            let capacity = text.len() + reply.json.len() + 128;
+            modern_type(form, ObjectWriter::with_capacity(capacity))
+                .raw("content", &text_content(text))
+                .raw("structuredContent", reply.json.as_str())
+                .finish()
+        }
+        (_, Success::Members(members)) => {
+            let object = ObjectWriter::with_capacity(members.len() + 64);
+            let object = modern_type(form, object).members_of(members.as_str());
+            match (form.dialect, form.shape) {
+                (Dialect::Modern, Shape::Cacheable) => object.members_of(CACHE_MEMBERS).finish(),
+                _ => object.finish(),
+            }
+        }
+    }
+}
+
+fn refusal(id: &EchoId, form: Form, problem: &Problem) -> String {
+    let row = problem.kind.row();
+    match (form.dialect, form.shape, row.surface) {
+        (Dialect::Direct, _, _) => match problem.kind {
+            ErrorKind::ParseError | ErrorKind::InvalidMessage | ErrorKind::DuplicateId => {
+                error(id, form, problem)
+            }
+            _ => result(id, &direct_failure(problem)),
+        },
+        (_, Shape::Tool, Surface::Tool) => {
+            let object = ObjectWriter::with_capacity(problem.message.len() + 256);
+            let members = modern_type(form, object)
+                .raw("content", &text_content(&problem.payload()))
+                .raw("isError", "true")
+                .finish();
+            result(id, &members)
+        }
+        _ => error(id, form, problem),
+    }
+}
+
+/// A failure in the direct dialect: the tool's own JSON where it has one, else the row.
+fn direct_failure(problem: &Problem) -> String {
+    if let Some(details) = &problem.details {
+        return details.as_str().to_owned();
+    }
+    let row = problem.kind.row();
+    let object = ObjectWriter::with_capacity(160).raw("ok", "false");
+    match problem.kind {
+        ErrorKind::FrameTooLarge => object
+            .string("reason", row.reason)
+            .raw("errors", r#"[{"path":"","msg":"payload_too_large"}]"#)
+            .finish(),
+        ErrorKind::UnknownTool => {
+            object.string("reason", row.reason).string("detail", row.message).finish()
+        }
+        _ => {
+            let payload = problem.payload();
+            object
+                .raw("isError", "true")
+                .string("reason", row.reason)
+                .members_of(&payload)
+                .finish()
+        }
+    }
+}
+
+fn modern_type(form: Form, object: ObjectWriter) -> ObjectWriter {
+    match form.dialect {
+        Dialect::Modern => object.raw("resultType", "\"complete\""),
+        Dialect::Legacy | Dialect::Direct => object,
+    }
+}
+
+fn text_content(text: &str) -> String {
+    let mut content = String::with_capacity(text.len() + text.len() / 8 + 32);
+    content.push_str(r#"[{"type":"text","text":"#);
+    push_string(&mut content, text);
+    content.push_str("}]");
+    content
+}
+
+fn result(id: &EchoId, members: &str) -> String {
+    envelope(id, members.len()).raw("result", members).finish()
+}
+
+fn error(id: &EchoId, form: Form, problem: &Problem) -> String {
+    let code = match (problem.kind, form.dialect) {
+        // The modern revision retired -32002 for an unknown resource.
+        (ErrorKind::ResourceNotFound, Dialect::Modern) => ErrorKind::InvalidParams.row().jsonrpc,
+        (kind, _) => kind.row().jsonrpc,
+    };
+    let data = match problem.kind {
+        // MCP fixes the data of these itself.
+        ErrorKind::UnsupportedVersion | ErrorKind::MissingClientCapability => {
+            problem.details.as_ref().map_or_else(|| problem.jsonrpc_data(), Json::to_string)
+        }
+        _ => problem.jsonrpc_data(),
+    };
+    let error = ObjectWriter::with_capacity(data.len() + problem.message.len() + 64)
+        .value("code", &code)
+        .string("message", &problem.message)
+        .raw("data", &data)
+        .finish();
+    envelope(id, error.len()).raw("error", &error).finish()
+}
+
+fn envelope(id: &EchoId, body: usize) -> ObjectWriter {
+    let object = ObjectWriter::with_capacity(body + 64).raw("jsonrpc", "\"2.0\"");
+    match id {
+        EchoId::Known(id) => object.raw("id", id.as_raw()),
+        EchoId::Null => object.raw("id", "null"),
+        EchoId::Absent => object,
+    }
+}
+
+/// What a progress notification is about.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgressOf<'a> {
+    pub id: &'a RequestId,
+    pub dialect: Dialect,
+    /// MCP clients get progress only when they asked for it with a token.
+    pub token: Option<&'a Json>,
+    pub tool: &'a str,
+    /// Increases with every notification of a call.
+    pub step: u64,
+    /// ISO-8601 UTC.
+    pub ts: &'a str,
+}
+
+/// A progress notification, or `None` when this client wants none.
+pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
+    let extra = ObjectWriter::with_capacity(192)
+        .raw("id", of.id.as_raw())
+        .string("tool", of.tool)
+        .string("message", &progress.message)
+        .value("stream", &progress.stream)
+        .string("phase", &progress.phase)
+        .string("ts", of.ts);
+    let params = match (of.dialect, of.token) {
+        (Dialect::Direct, _) => {
+            let mut params = extra;
+            if let Some(done) = progress.done {
+                params = params.value("done", &done);
+            }
+            if let Some(total) = progress.total {
+                params = params.value("total", &total);
+            }
+            params.finish()
+        }
+        (Dialect::Legacy | Dialect::Modern, None) => return None,
+        (Dialect::Legacy | Dialect::Modern, Some(token)) => {
+            let meta = ObjectWriter::with_capacity(256).raw(PROGRESS_META, &extra.finish()).finish();
+            let mut params = ObjectWriter::with_capacity(320)
+                .raw("progressToken", token.as_str())
+                .value("progress", &of.step);
+            if let Some(total) = progress.total {
+                params = params.value("total", &total);
+            }
+            params.string("message", &progress.message).raw("_meta", &meta).finish()
+        }
+    };
+    Some(
+        ObjectWriter::with_capacity(params.len() + 64)
+            .raw("jsonrpc", "\"2.0\"")
+            .string("method", "notifications/progress")
+            .raw("params", &params)
+            .finish(),
+    )
+}

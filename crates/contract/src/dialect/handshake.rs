@@ -1,0 +1,79 @@
+//! What a server says about itself, in both eras.
+
+use serde_json::{Map, Value, json};
+
+use crate::json::Json;
+
+/// The stateless revision.
+pub const MODERN_VERSION: &str = "2026-07-28";
+
+/// The revisions with sessions, newest first.
+pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The legacy revision to speak with a client that offers `offered`.
+pub fn negotiate_legacy(offered: &str) -> &'static str {
+    let [newest, ..] = LEGACY_VERSIONS;
+    LEGACY_VERSIONS.into_iter().find(|version| *version == offered).unwrap_or(newest)
+}
+
+/// Facts about the server that both handshakes tell.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    pub name: String,
+    pub version: String,
+    pub instructions: Option<String>,
+    pub resources: bool,
+    pub prompts: bool,
+    pub completions: bool,
+}
+
+impl ServerFacts {
+    /// Members of the result of `initialize`.
+    pub fn initialized(&self, offered: &str) -> Json {
+        let mut result = Map::new();
+        result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
+        result.insert("capabilities".into(), self.capabilities());
+        result.insert("serverInfo".into(), self.server_info());
+        self.add_instructions(&mut result);
+        Value::Object(result).into()
+    }
+
+    /// Members of the result of `server/discover`.
+    pub fn discovered(&self) -> Json {
+        let mut versions = vec![MODERN_VERSION];
+        versions.extend(LEGACY_VERSIONS);
+        let mut result = Map::new();
+        result.insert("supportedVersions".into(), json!(versions));
+        result.insert("capabilities".into(), self.capabilities());
+        self.add_instructions(&mut result);
+        let meta = json!({ "io.modelcontextprotocol/serverInfo": self.server_info() });
+        result.insert("_meta".into(), meta);
+        Value::Object(result).into()
+    }
+
+    fn capabilities(&self) -> Value {
+        let mut capabilities = Map::new();
+        capabilities.insert("tools".into(), json!({}));
+        let optional = [
+            ("resources", self.resources),
+            ("prompts", self.prompts),
+            ("completions", self.completions),
+        ];
+        for (name, offered) in optional {
+            if offered {
+                capabilities.insert(name.into(), json!({}));
+            }
+        }
+        Value::Object(capabilities)
+    }
+
+    fn server_info(&self) -> Value {
+        json!({ "name": self.name, "version": self.version })
+    }
+
+    fn add_instructions(&self, result: &mut Map<String, Value>) {
+        if let Some(instructions) = &self.instructions {
+            result.insert("instructions".into(), json!(instructions));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Dialects: how clients speak, as pure codecs between bytes and types.
+//!
+//! [`decode()`] turns one line into an [`Inbound`]; [`encode`] turns an outcome into one line. Each
+//! message decides its own dialect, so one connection may mix them. A codec keeps no state: the
+//! session machine knows only a dialect's properties (its [`Order`], and the [`Form`] in which a
+//! request wants its answer).
+//!
+//! Deliberately absent: which tools exist, and what a request does.
+
+mod decode;
+pub mod encode;
+mod handshake;
+mod params;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::decode::{decode, decode_oversize};
+pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
+use crate::id::RequestId;
+use crate::json::Json;
+use crate::outcome::Problem;
+use crate::rpc::Completion;
+
+/// The language of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    /// MCP 2024-11-05 to 2025-11-25.
+    Legacy,
+    /// MCP 2026-07-28.
+    Modern,
+    /// The method is a tool's name, the result is the tool's own JSON.
+    Direct,
+}
+
+/// Whether requests of a session wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Calls complete in any order.
+    Free,
+    /// Requests run one after another and are answered in request order.
+    InTurn,
+}
+
+impl Dialect {
+    /// Whether requests of this dialect wait for each other.
+    pub const fn order(self) -> Order {
+        match self {
+            Self::Legacy | Self::Modern => Order::Free,
+            Self::Direct => Order::InTurn,
+        }
+    }
+
+    /// The dialect as it stands in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// The form that a request's answer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    pub dialect: Dialect,
+    pub shape: Shape,
+}
+
+/// What kind of result a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// A tool's result: failures are results too.
+    Tool,
+    /// A listing, a resource or a discovery: modern clients may cache it.
+    Cacheable,
+    /// Any other result.
+    Plain,
+}
+
+/// One line from a client, understood.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inbound {
+    Request(Request),
+    /// A control message: read at once, never queued.
+    Cancel(Cancel),
+    /// A notification that asks for nothing, or an answer to a question we never asked.
+    Ignored,
+    /// A message that gets an error and nothing else.
+    Refused(Refused),
+}
+
+/// A request that is well-formed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub id: RequestId,
+    pub dialect: Dialect,
+    pub op: Op,
+    /// MCP's `progressToken`, byte for byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_token: Option<Json>,
+}
+
+/// What a client can ask for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Open a legacy session with the version that the client offers.
+    Initialize { version: String },
+    Discover {},
+    Ping {},
+    ListTools {},
+    CallTool { name: String, arguments: Json },
+    ListResources {},
+    ListResourceTemplates {},
+    ReadResource { uri: String },
+    ListPrompts {},
+    GetPrompt { name: String, arguments: Json },
+    Complete(Completion),
+}
+
+impl Op {
+    /// The method in telemetry.
+    pub const fn method(&self) -> &'static str {
+        match self {
+            Self::Initialize { .. } => "initialize",
+            Self::Discover {} => "server/discover",
+            Self::Ping {} => "ping",
+            Self::ListTools {} => "tools/list",
+            Self::CallTool { .. } => "tools/call",
+            Self::ListResources {} => "resources/list",
+            Self::ListResourceTemplates {} => "resources/templates/list",
+            Self::ReadResource { .. } => "resources/read",
+            Self::ListPrompts {} => "prompts/list",
+            Self::GetPrompt { .. } => "prompts/get",
+            Self::Complete(_) => "completion/complete",
+        }
+    }
+
+    /// The kind of result it has.
+    pub const fn shape(&self) -> Shape {
+        match self {
+            Self::CallTool { .. } => Shape::Tool,
+            Self::Discover {}
+            | Self::ListTools {}
+            | Self::ListResources {}
+            | Self::ListResourceTemplates {}
+            | Self::ReadResource { .. }
+            | Self::ListPrompts {} => Shape::Cacheable,
+            Self::Initialize { .. } | Self::Ping {} | Self::GetPrompt { .. } | Self::Complete(_) => {
+                Shape::Plain
+            }
+        }
+    }
+}
+
+/// A client's wish to stop a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    pub target: RequestId,
+    pub kind: CancelKind,
+}
+
+/// Whether a cancelled request still gets an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CancelKind {
+    /// `$/cancelRequest`: exactly one answer, `CANCELLED`.
+    Answered,
+    /// `notifications/cancelled`: MCP forbids an answer.
+    Silent,
+}
+
+/// The id under which something is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EchoId {
+    Known(RequestId),
+    /// `"id": null`: JSON-RPC's form when there is none.
+    Null,
+    /// No `id` member: MCP's form when an oversize message's id could not be read.
+    Absent,
+}
+
+/// A message that is answered without being run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    pub id: EchoId,
+    pub form: Form,
+    pub problem: Problem,
+}

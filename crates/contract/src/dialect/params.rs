@@ -1,0 +1,85 @@
+//! The params of MCP methods, read from raw text.
+
+use serde_json::json;
+
+use super::{LEGACY_VERSIONS, MODERN_VERSION};
+use crate::error::ErrorKind;
+use crate::json::Json;
+use crate::outcome::Problem;
+use crate::rpc::{Completion, CompletionTarget};
+use crate::scan;
+
+/// Why params cannot be used.
+#[derive(Debug)]
+pub(super) enum Bad {
+    Method(String),
+    Params(String),
+    Version(String),
+}
+
+impl Bad {
+    pub(super) fn params(message: impl Into<String>) -> Self {
+        Self::Params(message.into())
+    }
+
+    pub(super) fn into_problem(self) -> Problem {
+        match self {
+            Self::Method(message) => Problem::new(ErrorKind::UnknownMethod, message),
+            Self::Params(message) => Problem::new(ErrorKind::InvalidParams, message),
+            Self::Version(requested) => {
+                let mut supported = vec![MODERN_VERSION];
+                supported.extend(LEGACY_VERSIONS);
+                let details = json!({ "supported": supported, "requested": requested });
+                Problem::of(ErrorKind::UnsupportedVersion).with_details(details.into())
+            }
+        }
+    }
+}
+
+/// A required string.
+pub(super) fn string(params: &str, key: &str) -> Result<String, Bad> {
+    let raw = scan::member(params, key).ok_or_else(|| Bad::params(format!("{key} is missing")))?;
+    let text = scan::unquote(raw).ok_or_else(|| Bad::params(format!("{key} must be a string")))?;
+    Ok(text.into_owned())
+}
+
+/// An optional object, empty when absent.
+pub(super) fn object(params: &str, key: &str) -> Result<Json, Bad> {
+    match scan::member(params, key) {
+        None => Ok(Json::empty_object()),
+        Some(raw) if raw.starts_with('{') => Ok(Json::from_scanned(raw)),
+        Some(_) => Err(Bad::params(format!("{key} must be an object"))),
+    }
+}
+
+/// Our listings are one page, so no cursor was ever given out.
+pub(super) fn first_page(params: &str) -> Result<(), Bad> {
+    match scan::member(params, "cursor") {
+        None => Ok(()),
+        Some(_) => Err(Bad::params("cursor is not one that was given out; listings are one page")),
+    }
+}
+
+/// `completion/complete`.
+pub(super) fn completion(params: &str) -> Result<Completion, Bad> {
+    let reference = required_object(params, "ref")?;
+    let of = match string(reference, "type")?.as_str() {
+        "ref/prompt" => CompletionTarget::Prompt(string(reference, "name")?),
+        "ref/resource" => CompletionTarget::Resource(string(reference, "uri")?),
+        _ => return Err(Bad::params("ref.type must be ref/prompt or ref/resource")),
+    };
+    let argument = required_object(params, "argument")?;
+    let context = scan::member(params, "context").unwrap_or("{}");
+    Ok(Completion {
+        of,
+        argument: string(argument, "name")?,
+        value: string(argument, "value")?,
+        context: object(context, "arguments")?,
+    })
+}
+
+fn required_object<'a>(params: &'a str, key: &str) -> Result<&'a str, Bad> {
+    scan::member(params, key)
+        .filter(|raw| raw.starts_with('{'))
+        .ok_or_else(|| Bad::params(format!("{key} must be an object")))
+}
