@@ -1,1 +1,3 @@
-
+pub mod frame;
+pub mod id;
+pub mod scan;
