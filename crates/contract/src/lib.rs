@@ -1,2 +1,23 @@
+//! What Mainstay promises.
+//!
+//! Only types of this crate cross a process boundary or a socket. It holds the request
+//! identities, the framing, the strict scan of a message, the codecs of the dialects, the error
+//! table, replay contracts, faults, payloads, tool specs, render and normalisation primitives,
+//! and every limit. It must never know a clock, a file, the environment or a runtime.
+
+pub mod dialect;
+pub mod error;
+pub mod fault;
+pub mod frame;
+pub mod health;
+pub mod id;
+pub mod json;
+pub mod limits;
 pub mod normalise;
+pub mod outcome;
 pub mod render;
+pub mod replay;
+pub mod rpc;
+pub mod scan;
+pub mod telemetry;
+pub mod tool;

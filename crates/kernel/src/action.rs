@@ -21,11 +21,20 @@ pub enum Action {
     /// Tell the client about progress.
     Progress(Box<Notice>),
     /// Start a worker.
-    Spawn { slot: SlotId, generation: Generation },
+    Spawn {
+        slot: SlotId,
+        generation: Generation,
+    },
     /// Hand a call to a worker.
-    Send { generation: Generation, call: rpc::Call },
+    Send {
+        generation: Generation,
+        call: rpc::Call,
+    },
     /// Ask a worker to stop working on a call.
-    Cancel { generation: Generation, call: CallId },
+    Cancel {
+        generation: Generation,
+        call: CallId,
+    },
     /// End a worker.
     Stop { generation: Generation, how: Manner },
     /// Everything that this client asked has been answered, and it will ask no more.

@@ -85,7 +85,10 @@ pub enum Stage {
     /// The host is answering it.
     Serving,
     /// In the queue of a slot.
-    Queued { send: Send, held: Option<Generation> },
+    Queued {
+        send: Send,
+        held: Option<Generation>,
+    },
     /// Handed to a worker.
     Running { generation: Generation, send: Send },
 }

@@ -27,7 +27,12 @@ impl Throttle {
     /// At most `per_second` notifications a second.
     pub fn new(per_second: u32) -> Self {
         let window_ms = 1000_u64.div_ceil(u64::from(per_second.max(1)));
-        Self { window_ms, next: Time::default(), pending: None, step: 0 }
+        Self {
+            window_ms,
+            next: Time::default(),
+            pending: None,
+            step: 0,
+        }
     }
 
     /// The tool reported progress.
@@ -58,7 +63,10 @@ impl Throttle {
         self.next = now.plus_ms(self.window_ms);
         // Where the tool counts, its count is shown; a count that does not grow still moves on.
         self.step = progress.done.unwrap_or(0).max(self.step.saturating_add(1));
-        Step { step: self.step, progress }
+        Step {
+            step: self.step,
+            progress,
+        }
     }
 }
 
@@ -67,7 +75,10 @@ mod tests {
     use super::*;
 
     fn at(done: u64) -> Progress {
-        Progress { done: Some(done), ..Progress::default() }
+        Progress {
+            done: Some(done),
+            ..Progress::default()
+        }
     }
 
     #[test]
@@ -87,7 +98,10 @@ mod tests {
         let mut throttle = Throttle::new(4);
         let mut last = 0;
         for (second, done) in [(1, 5), (2, 5), (3, 2), (4, 90)] {
-            let step = throttle.handle(Time::from_ms(second * 1000), at(done)).unwrap().step;
+            let step = throttle
+                .handle(Time::from_ms(second * 1000), at(done))
+                .unwrap()
+                .step;
             assert!(step > last);
             last = step;
         }

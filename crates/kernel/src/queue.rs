@@ -19,7 +19,10 @@ pub struct Full;
 impl Queue {
     /// A queue that takes `limit` new calls.
     pub fn new(limit: usize) -> Self {
-        Self { limit, calls: VecDeque::new() }
+        Self {
+            limit,
+            calls: VecDeque::new(),
+        }
     }
 
     /// A new call, last in line.
@@ -76,7 +79,10 @@ mod tests {
         assert_eq!(queue.push(CallId::new(3)), Err(Full));
         queue.put_back(CallId::new(0));
         assert_eq!(queue.take_first(|_| true), Some(CallId::new(0)));
-        assert_eq!(queue.take_first(|call| call.get() != 1), Some(CallId::new(2)));
+        assert_eq!(
+            queue.take_first(|call| call.get() != 1),
+            Some(CallId::new(2))
+        );
         assert_eq!(queue.len(), 1);
     }
 }

@@ -49,7 +49,13 @@ pub enum Turn {
 impl Session {
     /// A session with at most `limit` requests in flight and `backlog` standing in line.
     pub fn new(limit: usize, backlog: usize) -> Self {
-        Self { limit, backlog, ids: BTreeMap::new(), line: VecDeque::new(), input: Input::Open }
+        Self {
+            limit,
+            backlog,
+            ids: BTreeMap::new(),
+            line: VecDeque::new(),
+            input: Input::Open,
+        }
     }
 
     /// Takes a request's id into the table.
@@ -70,7 +76,11 @@ impl Session {
             Order::Free => Turn::Now,
             Order::InTurn => {
                 self.line.push_back(call);
-                if self.line.len() == 1 { Turn::Now } else { Turn::Wait }
+                if self.line.len() == 1 {
+                    Turn::Now
+                } else {
+                    Turn::Wait
+                }
             }
         }
     }
@@ -141,7 +151,10 @@ mod tests {
         let mut session = Session::new(8, 8);
         assert_eq!(session.admit(&id("1"), CallId::new(1)), Ok(()));
         assert_eq!(session.admit(&id("\"1\""), CallId::new(2)), Ok(()));
-        assert_eq!(session.admit(&id("1"), CallId::new(3)), Err(Refusal::DuplicateId));
+        assert_eq!(
+            session.admit(&id("1"), CallId::new(3)),
+            Err(Refusal::DuplicateId)
+        );
         assert_eq!(session.find(&id("1")), Some(CallId::new(1)));
         assert_eq!(session.find(&id("\"1\"")), Some(CallId::new(2)));
     }
@@ -153,7 +166,11 @@ mod tests {
         assert_eq!(session.find(&id("\"7\"")), Some(CallId::new(1)));
         assert_eq!(session.find(&id("\"\\u0037\"")), Some(CallId::new(1)));
         session.admit(&id("\"\\u0037\""), CallId::new(2)).unwrap();
-        assert_eq!(session.find(&id("\"7\"")), None, "two match, neither exactly");
+        assert_eq!(
+            session.find(&id("\"7\"")),
+            None,
+            "two match, neither exactly"
+        );
     }
 
     #[test]

@@ -69,14 +69,20 @@ impl Slot {
 
     /// Calls in the hands of workers, abandoned ones included.
     pub fn running(&self) -> usize {
-        self.workers.values().map(|worker| worker.running.len()).sum()
+        self.workers
+            .values()
+            .map(|worker| worker.running.len())
+            .sum()
     }
 }
 
 impl Worker {
     /// A worker that was just spawned.
     pub const fn new() -> Self {
-        Self { phase: Phase::Starting, running: BTreeMap::new() }
+        Self {
+            phase: Phase::Starting,
+            running: BTreeMap::new(),
+        }
     }
 
     /// Whether it runs a call that somebody still waits for.

@@ -95,7 +95,11 @@ impl Stats {
     pub fn telemetry(&self) -> Telemetry {
         Telemetry {
             totals: self.totals,
-            methods: self.methods.iter().map(|(name, method)| method.stats(name)).collect(),
+            methods: self
+                .methods
+                .iter()
+                .map(|(name, method)| method.stats(name))
+                .collect(),
             last_fault: self.last_fault.clone(),
             last_restart_fault: self.last_restart_fault.clone(),
             schema_mismatches: self.mismatches.iter().cloned().collect(),
@@ -104,7 +108,11 @@ impl Stats {
 
     fn method(&mut self, label: &str) -> &mut Method {
         let known = self.methods.contains_key(label);
-        let label = if known || self.methods.len() < METHODS { label } else { "other" };
+        let label = if known || self.methods.len() < METHODS {
+            label
+        } else {
+            "other"
+        };
         self.methods.entry(label.to_owned()).or_default()
     }
 }
@@ -160,10 +168,18 @@ fn bucket(us: u64) -> usize {
 fn upper_bound(bucket: usize) -> u64 {
     let (power, quarter) = (bucket / 4, bucket % 4);
     let base = 1_u64 << power.min(62);
-    base + (base / 4) * (quarter as u64 + 1)
+    // Below four microseconds a power of two has no quarters.
+    if power < 2 {
+        base * 2
+    } else {
+        base + (base / 4) * (quarter as u64 + 1)
+    }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "latencies are far below 2^52 us")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "latencies are far below 2^52 us"
+)]
 fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }

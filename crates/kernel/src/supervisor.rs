@@ -134,8 +134,14 @@ impl Supervisor {
     /// A worker announced that it is ready. False if it is not the one that was awaited.
     pub fn ready(&mut self, now: Time, generation: Generation) -> bool {
         match self.state {
-            State::Starting { generation: awaited, .. } if awaited == generation => {
-                self.state = State::Ready { generation, since: now };
+            State::Starting {
+                generation: awaited,
+                ..
+            } if awaited == generation => {
+                self.state = State::Ready {
+                    generation,
+                    since: now,
+                };
                 true
             }
             _ => false,
@@ -146,8 +152,14 @@ impl Supervisor {
     /// supervised change nothing.
     pub fn lost(&mut self, now: Time, generation: Generation, fault: &Fault) {
         let since = match self.state {
-            State::Starting { generation: current, .. } if current == generation => None,
-            State::Ready { generation: current, since } if current == generation => Some(since),
+            State::Starting {
+                generation: current,
+                ..
+            } if current == generation => None,
+            State::Ready {
+                generation: current,
+                since,
+            } if current == generation => Some(since),
             _ => return,
         };
         if since.is_some_and(|since| now.ms_since(since) >= self.policy.period_ms) {
@@ -160,9 +172,13 @@ impl Supervisor {
         self.losses.push_back(now);
         self.state = if self.losses.len() > self.policy.restarts as usize {
             self.losses.clear();
-            State::Exhausted { until: now.plus_ms(self.policy.rest_ms) }
+            State::Exhausted {
+                until: now.plus_ms(self.policy.rest_ms),
+            }
         } else {
-            State::Waiting { until: now.plus_ms(self.backoff_ms()) }
+            State::Waiting {
+                until: now.plus_ms(self.backoff_ms()),
+            }
         };
     }
 
@@ -285,7 +301,10 @@ mod tests {
     }
 
     fn supervisor(restarts: u32) -> Supervisor {
-        let limits = Limits { restarts, ..Limits::default() };
+        let limits = Limits {
+            restarts,
+            ..Limits::default()
+        };
         Supervisor::new(Policy::from(&limits), 1)
     }
 
@@ -316,7 +335,10 @@ mod tests {
             let until = supervisor.poll_timeout().unwrap();
             let full = (50_u64 << round).min(5000);
             let waited = until.ms_since(now);
-            assert!((full / 2..=full).contains(&waited), "round {round}: {waited}");
+            assert!(
+                (full / 2..=full).contains(&waited),
+                "round {round}: {waited}"
+            );
             now = until;
             assert_eq!(supervisor.handle_timeout(now), Directive::Start);
         }
@@ -353,7 +375,10 @@ mod tests {
         supervisor.started(Time::default(), Generation::new(1));
         let late = Time::from_ms(30_000);
         assert_eq!(supervisor.poll_timeout(), Some(late));
-        assert_eq!(supervisor.handle_timeout(late), Directive::TooLate(Generation::new(1)));
+        assert_eq!(
+            supervisor.handle_timeout(late),
+            Directive::TooLate(Generation::new(1))
+        );
     }
 
     #[test]

@@ -58,7 +58,9 @@ pub struct Kernel {
 enum Mode {
     Serving,
     /// Calls in flight may finish until then.
-    Draining { until: Time },
+    Draining {
+        until: Time,
+    },
     /// Only workers are left to end.
     Stopping,
 }
@@ -102,7 +104,9 @@ impl Kernel {
 
     /// Whether the driver should go on reading from this client.
     pub fn wants_input(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(Session::wants_input)
+        self.sessions
+            .get(&session)
+            .is_some_and(Session::wants_input)
     }
 
     /// Whether everything has ended after [`Kernel::handle_stop`].
@@ -114,7 +118,11 @@ impl Kernel {
     /// against the tool's output schema before it hands it in.
     pub fn sent(&self, generation: Generation, call: CallId) -> Option<&rpc::Op> {
         let slot = self.slot_of(generation)?;
-        let worker = self.slot(slot).workers.get(&generation).filter(|worker| worker.is_heard())?;
+        let worker = self
+            .slot(slot)
+            .workers
+            .get(&generation)
+            .filter(|worker| worker.is_heard())?;
         match (worker.running.get(&call), self.calls.get(&call)) {
             (Some(Run::Live), Some(call)) => match call.stage {
                 Stage::Running { generation: at, .. } if at == generation => {
@@ -150,17 +158,26 @@ impl Kernel {
         self.actions.push_back(action);
     }
 
-    #[expect(clippy::indexing_slicing, reason = "slots are fixed at the start; ids come from them")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slots are fixed at the start; ids come from them"
+    )]
     fn slot(&self, slot: SlotId) -> &Slot {
         &self.slots[slot.0]
     }
 
-    #[expect(clippy::indexing_slicing, reason = "slots are fixed at the start; ids come from them")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slots are fixed at the start; ids come from them"
+    )]
     fn slot_mut(&mut self, slot: SlotId) -> &mut Slot {
         &mut self.slots[slot.0]
     }
 
     fn slot_of(&self, generation: Generation) -> Option<SlotId> {
-        self.slots.iter().position(|slot| slot.workers.contains_key(&generation)).map(SlotId)
+        self.slots
+            .iter()
+            .position(|slot| slot.workers.contains_key(&generation))
+            .map(SlotId)
     }
 }

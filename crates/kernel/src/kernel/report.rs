@@ -12,14 +12,26 @@ impl Kernel {
     /// Health of the host and of each worker. What only the driver knows (process ids, builds,
     /// facts of packs) it fills in.
     pub fn health(&self, now: Time) -> Health {
-        let workers: Vec<_> = self.slots.iter().map(|slot| worker_health(slot, now)).collect();
+        let workers: Vec<_> = self
+            .slots
+            .iter()
+            .map(|slot| worker_health(slot, now))
+            .collect();
         Health {
-            state: workers.iter().map(|worker| worker.state).max().unwrap_or(Lifecycle::Ready),
+            state: workers
+                .iter()
+                .map(|worker| worker.state)
+                .max()
+                .unwrap_or(Lifecycle::Ready),
             generation: self.last_generation,
             uptime_ms: now.as_micros() / 1000,
             consecutive_failures: sum(&self.slots, |slot| slot.supervisor.consecutive_failures()),
             restart_count: sum(&self.slots, |slot| slot.supervisor.restart_count()),
-            rollout: workers.iter().map(|worker| worker.rollout).max().unwrap_or(Rollout::Stable),
+            rollout: workers
+                .iter()
+                .map(|worker| worker.rollout)
+                .max()
+                .unwrap_or(Rollout::Stable),
             last_fault: self.stats.last_fault().cloned(),
             queue_depth: sum(&self.slots, |slot| slot.queue.len()),
             in_flight: self.calls.len(),
@@ -33,11 +45,19 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
     let (generation, uptime_ms) = match slot.supervisor.state() {
         State::Starting { generation, .. } => (generation, None),
         State::Ready { generation, since } => (generation, Some(now.ms_since(since))),
-        State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => {
-            (slot.workers.keys().last().copied().unwrap_or(Generation::new(0)), None)
-        }
+        State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => (
+            slot.workers
+                .keys()
+                .last()
+                .copied()
+                .unwrap_or(Generation::new(0)),
+            None,
+        ),
     };
-    let retiring = slot.workers.values().any(|worker| worker.phase == Phase::Retiring);
+    let retiring = slot
+        .workers
+        .values()
+        .any(|worker| worker.phase == Phase::Retiring);
     WorkerHealth {
         name: slot.name.clone(),
         state: slot.supervisor.lifecycle(),
@@ -47,7 +67,11 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
         uptime_ms,
         consecutive_failures: slot.supervisor.consecutive_failures(),
         restart_count: slot.supervisor.restart_count(),
-        rollout: if retiring { Rollout::Draining } else { Rollout::Stable },
+        rollout: if retiring {
+            Rollout::Draining
+        } else {
+            Rollout::Stable
+        },
         last_fault: slot.supervisor.last_fault().cloned(),
         queue_depth: slot.queue.len(),
         in_flight: slot.running(),

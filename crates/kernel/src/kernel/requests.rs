@@ -26,13 +26,11 @@ impl Kernel {
         let refused = match (&self.mode, &request.id, &request.work) {
             (_, _, Work::Refused(_)) => None,
             (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
-            (Mode::Serving, EchoId::Known(request_id), _) => {
-                match session.admit(request_id, id) {
-                    Ok(()) => None,
-                    Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
-                    Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
-                }
-            }
+            (Mode::Serving, EchoId::Known(request_id), _) => match session.admit(request_id, id) {
+                Ok(()) => None,
+                Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
+                Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
+            },
             (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
         };
         if let Some(kind) = refused {
@@ -60,14 +58,21 @@ impl Kernel {
 
     /// The host answered a request itself.
     pub fn handle_served(&mut self, now: Time, call: CallId, outcome: Outcome) {
-        if self.calls.get(&call).is_some_and(|call| call.stage == Stage::Serving) {
+        if self
+            .calls
+            .get(&call)
+            .is_some_and(|call| call.stage == Stage::Serving)
+        {
             self.end(now, call, outcome, Delivery::Send);
         }
     }
 
     /// A client wants a request to stop.
     pub fn handle_cancel(&mut self, now: Time, from: SessionId, cancel: &Cancel) {
-        let Some(call) = self.sessions.get(&from).and_then(|session| session.find(&cancel.target))
+        let Some(call) = self
+            .sessions
+            .get(&from)
+            .and_then(|session| session.find(&cancel.target))
         else {
             return;
         };
@@ -150,7 +155,10 @@ impl Kernel {
         let longest = self.limits.progress_timeout_ms.max(timeout_ms);
         if let Some(call) = self.calls.get_mut(&id) {
             let deadline = now.plus_ms(timeout_ms);
-            call.stage = Stage::Queued { send: Send::Call, held: None };
+            call.stage = Stage::Queued {
+                send: Send::Call,
+                held: None,
+            };
             call.deadline = Some(deadline);
             call.last_deadline = Some(now.plus_ms(longest));
             self.timers.insert((deadline, Timer::Deadline(id)));
@@ -185,12 +193,19 @@ impl Kernel {
                 {
                     *run = Run::Abandoned { until };
                     self.timers.insert((until, Timer::Grace(generation, id)));
-                    self.act(Action::Cancel { generation, call: id });
+                    self.act(Action::Cancel {
+                        generation,
+                        call: id,
+                    });
                 }
             }
         }
         if kind == ErrorKind::Timeout {
-            problem.timeout_ms = self.calls.get(&id).and_then(Call::task).map(|t| t.timeout_ms);
+            problem.timeout_ms = self
+                .calls
+                .get(&id)
+                .and_then(Call::task)
+                .map(|t| t.timeout_ms);
         }
         let generation = problem.generation;
         self.end(now, id, Err(problem), delivery);
@@ -245,11 +260,11 @@ impl Kernel {
         for id in calls {
             let kind = match self.calls.get(&id) {
                 // Its effect may have taken place: telling the client to retry would be wrong.
-                Some(Call { stage: Stage::Running { .. }, request, .. })
-                    if !is_convergent(&request.work) =>
-                {
-                    ErrorKind::OutcomeUnknown
-                }
+                Some(Call {
+                    stage: Stage::Running { .. },
+                    request,
+                    ..
+                }) if !is_convergent(&request.work) => ErrorKind::OutcomeUnknown,
                 _ => ErrorKind::ShuttingDown,
             };
             self.give_up(now, id, kind, Delivery::Send);
@@ -258,7 +273,10 @@ impl Kernel {
 
     fn close_if_over(&mut self, session: SessionId) {
         let is_over = |kernel: &Self| {
-            kernel.sessions.get(&session).is_some_and(crate::session::Session::is_over)
+            kernel
+                .sessions
+                .get(&session)
+                .is_some_and(crate::session::Session::is_over)
         };
         if is_over(self) {
             self.sessions.remove(&session);

@@ -48,8 +48,11 @@ struct Read {
 impl Kernel {
     /// The whole state, actions that were not polled yet included.
     pub fn save(&self) -> Result<String, StateError> {
-        serde_json::to_string(&Written { version: STATE_VERSION, kernel: self })
-            .map_err(|error| StateError::Unreadable(error.to_string()))
+        serde_json::to_string(&Written {
+            version: STATE_VERSION,
+            kernel: self,
+        })
+        .map_err(|error| StateError::Unreadable(error.to_string()))
     }
 
     /// The kernel that [`Kernel::save`] wrote.
@@ -59,6 +62,8 @@ impl Kernel {
         if version != STATE_VERSION {
             return Err(StateError::Version { found: version });
         }
-        serde_json::from_str::<Read>(state).map(|read| read.kernel).map_err(unreadable)
+        serde_json::from_str::<Read>(state)
+            .map(|read| read.kernel)
+            .map_err(unreadable)
     }
 }

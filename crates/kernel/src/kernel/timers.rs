@@ -47,7 +47,10 @@ impl Kernel {
                 self.give_up(now, call, ErrorKind::Timeout, Delivery::Send);
             }
             Timer::Progress(id) => {
-                let step = self.calls.get_mut(&id).and_then(|call| call.throttle.handle_timeout(now));
+                let step = self
+                    .calls
+                    .get_mut(&id)
+                    .and_then(|call| call.throttle.handle_timeout(now));
                 if let Some(step) = step {
                     self.notify(id, step);
                 }
@@ -71,9 +74,7 @@ impl Kernel {
         let still_there = self
             .slot_of(generation)
             .and_then(|slot| self.slot(slot).workers.get(&generation))
-            .is_some_and(|worker| {
-                matches!(worker.running.get(&call), Some(Run::Abandoned { .. }))
-            });
+            .is_some_and(|worker| matches!(worker.running.get(&call), Some(Run::Abandoned { .. })));
         if still_there {
             let detail = "a call did not stop within its grace";
             let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);

@@ -36,13 +36,7 @@ impl Kernel {
     }
 
     /// A worker reported progress of a call.
-    pub fn handle_progress(
-        &mut self,
-        now: Time,
-        from: Generation,
-        id: CallId,
-        progress: Progress,
-    ) {
+    pub fn handle_progress(&mut self, now: Time, from: Generation, id: CallId, progress: Progress) {
         if self.sent(from, id).is_none() {
             return;
         }
@@ -116,7 +110,13 @@ impl Kernel {
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
-        let probing = matches!(call.stage, Stage::Running { send: Send::Probe, .. });
+        let probing = matches!(
+            call.stage,
+            Stage::Running {
+                send: Send::Probe,
+                ..
+            }
+        );
         let outcome = match (probing, answer) {
             (false, Answer::Tool(reply)) => Ok(Success::Tool(reply)),
             (false, Answer::Members(members)) => Ok(Success::Members(members)),
@@ -129,7 +129,10 @@ impl Kernel {
                 Err(problem)
             }
             (true, Answer::Probed(Probed::NotApplied {})) => {
-                call.stage = Stage::Queued { send: Send::Call, held: None };
+                call.stage = Stage::Queued {
+                    send: Send::Call,
+                    held: None,
+                };
                 self.slot_mut(slot).queue.put_back(id);
                 return;
             }
@@ -284,9 +287,9 @@ impl Kernel {
                 return;
             }
             let free = |id: CallId| {
-                calls.get(&id).is_some_and(|call| {
-                    matches!(call.stage, Stage::Queued { held: None, .. })
-                })
+                calls
+                    .get(&id)
+                    .is_some_and(|call| matches!(call.stage, Stage::Queued { held: None, .. }))
             };
             let Some(id) = queue.take_first(free) else {
                 return;
@@ -304,9 +307,15 @@ impl Kernel {
             return;
         };
         let op = match (send, &task.op) {
-            (Send::Probe, rpc::Op::Tool { name, arguments, .. }) => {
-                rpc::Op::Probe { name: name.clone(), arguments: arguments.clone() }
-            }
+            (
+                Send::Probe,
+                rpc::Op::Tool {
+                    name, arguments, ..
+                },
+            ) => rpc::Op::Probe {
+                name: name.clone(),
+                arguments: arguments.clone(),
+            },
             (_, op) => op.clone(),
         };
         match send {
@@ -316,8 +325,16 @@ impl Kernel {
         call.stage = Stage::Running { generation, send };
         call.generation = Some(generation);
         let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(now));
-        let sent = rpc::Call { call: id, attempt: call.attempt.max(1), timeout_ms, op };
-        self.act(Action::Send { generation, call: sent });
+        let sent = rpc::Call {
+            call: id,
+            attempt: call.attempt.max(1),
+            timeout_ms,
+            op,
+        };
+        self.act(Action::Send {
+            generation,
+            call: sent,
+        });
     }
 
     pub(super) fn demand(&mut self, now: Time, slot: SlotId) {
@@ -340,8 +357,8 @@ impl Kernel {
                 self.act(Action::Spawn { slot, generation });
             }
             Directive::TooLate(generation) => {
-                let fault = Fault::new(ErrorKind::WorkerUnavailable, "not ready in time")
-                    .of(generation);
+                let fault =
+                    Fault::new(ErrorKind::WorkerUnavailable, "not ready in time").of(generation);
                 self.retire(now, generation, &fault);
             }
         }
@@ -389,7 +406,10 @@ impl Kernel {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
             }
-            self.act(Action::Stop { generation, how: Manner::Terminate });
+            self.act(Action::Stop {
+                generation,
+                how: Manner::Terminate,
+            });
         }
     }
 
@@ -450,7 +470,9 @@ impl Kernel {
 
     /// Attempts that a call has left, for the tests of the oracle.
     pub fn attempts_left(&self, call: CallId) -> Option<Attempts> {
-        self.calls.get(&call).map(|call| call.attempts(self.limits.replays))
+        self.calls
+            .get(&call)
+            .map(|call| call.attempts(self.limits.replays))
     }
 }
 
@@ -466,5 +488,8 @@ fn slotted(
 ) -> Option<Slotted<'_>> {
     let slot = slots.get_mut(slot.0)?;
     let worker = slot.workers.get_mut(&generation)?;
-    Some(Slotted { queue: &mut slot.queue, worker })
+    Some(Slotted {
+        queue: &mut slot.queue,
+        worker,
+    })
 }
