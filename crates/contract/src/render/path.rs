@@ -113,16 +113,16 @@ mod tests {
 
     #[test]
     fn paths_inside_the_root_are_relative() {
-        assert_eq!(inside("/srv/src/lib.rs", "/work"), "src/lib.rs");
+        assert_eq!(inside("/srv/src/lib.rs", "/srv"), "src/lib.rs");
         assert_eq!(inside("/srv//src/./lib.rs", "/srv/"), "src/lib.rs");
-        assert_eq!(inside("/work", "/work"), ".");
+        assert_eq!(inside("/srv", "/srv"), ".");
     }
 
     #[test]
     fn paths_outside_the_root_stay_whole() {
-        assert_eq!(inside("/workshop/a", "/work"), "/workshop/a");
-        assert_eq!(inside("/srv/../etc/passwd", "/work"), "/srv/../etc/passwd");
-        assert_eq!(inside("../a", "/work"), "../a");
+        assert_eq!(inside("/srvice/a", "/srv"), "/srvice/a");
+        assert_eq!(inside("/srv/../etc/passwd", "/srv"), "/srv/../etc/passwd");
+        assert_eq!(inside("../a", "/srv"), "../a");
         assert_eq!(display(Path::new("/"), None), "/");
     }
 
