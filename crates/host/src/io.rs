@@ -25,7 +25,11 @@ const CHUNKS: usize = 4;
 pub(crate) enum Source {
     Pipe(AsyncFd<OwnedFd>),
     Socket(AsyncFd<OwnedFd>),
-    Thread { chunks: mpsc::Receiver<io::Result<Vec<u8>>>, rest: Vec<u8>, at: usize },
+    Thread {
+        chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
+        rest: Vec<u8>,
+        at: usize,
+    },
 }
 
 /// Where bytes go.
@@ -33,7 +37,10 @@ pub(crate) enum Source {
 pub(crate) enum Sink {
     Pipe(AsyncFd<OwnedFd>),
     Socket(AsyncFd<OwnedFd>),
-    Thread { chunks: mpsc::Sender<Vec<u8>>, written: mpsc::Receiver<io::Result<()>> },
+    Thread {
+        chunks: mpsc::Sender<Vec<u8>>,
+        written: mpsc::Receiver<io::Result<()>>,
+    },
 }
 
 impl Source {
@@ -52,41 +59,49 @@ impl Source {
     /// Our own end of a pipe.
     pub(crate) fn pipe(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Self::Pipe(AsyncFd::with_interest(fd, Interest::READABLE)?))
+        Ok(Self::Pipe(watch(fd, Interest::READABLE)?))
     }
 
     /// A connected stream socket.
     pub(crate) fn socket(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self::Socket(AsyncFd::with_interest(fd, Interest::READABLE)?))
+        Ok(Self::Socket(watch(fd, Interest::READABLE)?))
     }
 
     fn thread(fd: OwnedFd) -> io::Result<Self> {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let mut file = File::from(fd);
-        std::thread::Builder::new().name("stdin".into()).spawn(move || {
-            loop {
-                let mut chunk = vec![0; CHUNK];
-                let read = match file.read(&mut chunk) {
-                    Ok(count) => {
-                        chunk.truncate(count);
-                        Ok(chunk)
+        std::thread::Builder::new()
+            .name("stdin".into())
+            .spawn(move || {
+                loop {
+                    let mut chunk = vec![0; CHUNK];
+                    let read = match file.read(&mut chunk) {
+                        Ok(count) => {
+                            chunk.truncate(count);
+                            Ok(chunk)
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                        Err(error) => Err(error),
+                    };
+                    let ends = read.as_ref().map_or(true, Vec::is_empty);
+                    if sender.blocking_send(read).is_err() || ends {
+                        return;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => Err(error),
-                };
-                let ends = read.as_ref().map_or(true, Vec::is_empty);
-                if sender.blocking_send(read).is_err() || ends {
-                    return;
                 }
-            }
-        })?;
-        Ok(Self::Thread { chunks, rest: Vec::new(), at: 0 })
+            })?;
+        Ok(Self::Thread {
+            chunks,
+            rest: Vec::new(),
+            at: 0,
+        })
     }
 
     /// Reads some bytes; 0 at the end.
     pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Pipe(fd) => ready_read(fd, buffer, |fd, buffer| rustix::io::read(fd, buffer)).await,
+            Self::Pipe(fd) => {
+                ready_read(fd, buffer, |fd, buffer| rustix::io::read(fd, buffer)).await
+            }
             Self::Socket(fd) => {
                 let receive = |fd: &OwnedFd, buffer: &mut [u8]| {
                     rustix::net::recv(fd, buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
@@ -161,32 +176,36 @@ impl Sink {
     /// Our own end of a pipe.
     pub(crate) fn pipe(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Self::Pipe(AsyncFd::with_interest(fd, Interest::WRITABLE)?))
+        Ok(Self::Pipe(watch(fd, Interest::WRITABLE)?))
     }
 
     /// A connected stream socket.
     pub(crate) fn socket(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self::Socket(AsyncFd::with_interest(fd, Interest::WRITABLE)?))
+        Ok(Self::Socket(watch(fd, Interest::WRITABLE)?))
     }
 
     fn thread(fd: OwnedFd) -> io::Result<Self> {
         let (chunks, mut incoming) = mpsc::channel::<Vec<u8>>(1);
         let (done, written) = mpsc::channel(1);
         let mut file = File::from(fd);
-        std::thread::Builder::new().name("stdout".into()).spawn(move || {
-            while let Some(chunk) = incoming.blocking_recv() {
-                if done.blocking_send(file.write_all(&chunk)).is_err() {
-                    return;
+        std::thread::Builder::new()
+            .name("stdout".into())
+            .spawn(move || {
+                while let Some(chunk) = incoming.blocking_recv() {
+                    if done.blocking_send(file.write_all(&chunk)).is_err() {
+                        return;
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self::Thread { chunks, written })
     }
 
     /// Writes some bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Pipe(fd) => ready_write(fd, bytes, |fd, bytes| rustix::io::write(fd, bytes)).await,
+            Self::Pipe(fd) => {
+                ready_write(fd, bytes, |fd, bytes| rustix::io::write(fd, bytes)).await
+            }
             Self::Socket(fd) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 ready_write(fd, bytes, |fd, bytes| rustix::net::send(fd, bytes, flags)).await
@@ -215,6 +234,18 @@ async fn ready_write(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Registers a descriptor with the runtime.
+///
+/// The constructor was deprecated because a type may close its descriptor behind the runtime's
+/// back; an `OwnedFd` that only we hold cannot, and the replacement is `unsafe`.
+#[expect(
+    deprecated,
+    reason = "sound for an OwnedFd, and the replacement is unsafe"
+)]
+pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
 }
 
 fn kind(fd: &OwnedFd) -> io::Result<FileType> {

@@ -57,7 +57,11 @@ impl Log {
         let _ = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || write_lines(&entries, &counter));
-        Self { level, lines, dropped }
+        Self {
+            level,
+            lines,
+            dropped,
+        }
     }
 
     /// Says something at a level.
@@ -93,7 +97,10 @@ fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64) {
             Entry::Line(line) => {
                 let missed = dropped.swap(0, Ordering::Relaxed);
                 if missed > 0 {
-                    let note = format!("{} mcp:warning reason=log_lines_dropped count={missed}\n", iso_now());
+                    let note = format!(
+                        "{} mcp:warning reason=log_lines_dropped count={missed}\n",
+                        iso_now()
+                    );
                     let _ = stderr.write_all(note.as_bytes());
                 }
                 let _ = stderr.write_all(line.as_bytes());

@@ -79,7 +79,12 @@ impl Outbox {
     /// Calls of which not one byte was written.
     pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
         let inner = self.lock();
-        inner.calls.iter().filter(|(at, _)| *at >= inner.written).map(|(_, call)| *call).collect()
+        inner
+            .calls
+            .iter()
+            .filter(|(at, _)| *at >= inner.written)
+            .map(|(_, call)| *call)
+            .collect()
     }
 
     /// Takes what waits, or `None` when the box is closed and empty.
@@ -115,7 +120,10 @@ impl Outbox {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // The lock is never held across a panic that matters: the data is plain bytes.
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,7 +142,11 @@ mod tests {
         outbox.wrote(1);
         assert_eq!(outbox.unsent_calls(), [CallId::new(2)]);
         outbox.wrote(7);
-        assert_eq!(outbox.unsent_calls(), [CallId::new(2)], "exactly up to its beginning");
+        assert_eq!(
+            outbox.unsent_calls(),
+            [CallId::new(2)],
+            "exactly up to its beginning"
+        );
         outbox.wrote(1);
         assert!(outbox.unsent_calls().is_empty());
         assert_eq!(outbox.unwritten(), 7);

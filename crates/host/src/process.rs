@@ -14,6 +14,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::config::Command;
+use crate::io::watch;
 
 /// How often a process that cannot be killed is reported.
 const STUCK: Duration = Duration::from_secs(5);
@@ -51,16 +52,20 @@ impl Process {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
+        let pipes = child
+            .stdin
+            .take()
+            .zip(child.stdout.take())
+            .zip(child.stderr.take());
         let Some(((stdin, stdout), stderr)) = pipes else {
             return Err(io::Error::other("a pipe of the new process is missing"));
         };
         let pid = Pid::from_child(&child);
-        let watch = || -> io::Result<AsyncFd<OwnedFd>> {
+        let watched = || -> io::Result<AsyncFd<OwnedFd>> {
             let fd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-            AsyncFd::with_interest(fd, Interest::READABLE)
+            watch(fd, Interest::READABLE)
         };
-        let exit = match watch() {
+        let exit = match watched() {
             Ok(exit) => exit,
             Err(error) => {
                 // It cannot be watched, so it must not be left.
@@ -69,7 +74,11 @@ impl Process {
                 return Err(error);
             }
         };
-        let pipes = Pipes { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() };
+        let pipes = Pipes {
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
         Ok((Self { child, pid, exit }, pipes))
     }
 
@@ -139,12 +148,20 @@ pub(crate) enum Climb {
 impl Ladder {
     /// First let the process leave by itself.
     pub(crate) fn dismiss(now: Instant, grace: Duration) -> Self {
-        Self { grace, rung: Rung::Leave, until: now + grace }
+        Self {
+            grace,
+            rung: Rung::Leave,
+            until: now + grace,
+        }
     }
 
     /// First send TERM, at once.
     pub(crate) fn terminate(now: Instant, grace: Duration) -> Self {
-        Self { grace, rung: Rung::Leave, until: now }
+        Self {
+            grace,
+            rung: Rung::Leave,
+            until: now,
+        }
     }
 
     /// When to call [`Ladder::climb`].

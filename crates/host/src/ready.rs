@@ -19,7 +19,9 @@ pub(crate) struct ReadyFile {
 pub(crate) enum Written {
     Ours(ReadyFile),
     /// Another host that is alive owns it.
-    LeftAlone { owner: i32 },
+    LeftAlone {
+        owner: i32,
+    },
 }
 
 impl ReadyFile {
@@ -42,7 +44,9 @@ impl ReadyFile {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        Ok(Written::Ours(Self { path: path.to_owned() }))
+        Ok(Written::Ours(Self {
+            path: path.to_owned(),
+        }))
     }
 }
 
@@ -56,12 +60,18 @@ impl Drop for ReadyFile {
 
 fn owner(path: &Path) -> Option<i32> {
     let is_file = fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file());
-    let text = if is_file { fs::read_to_string(path).ok()? } else { return None };
+    let text = if is_file {
+        fs::read_to_string(path).ok()?
+    } else {
+        return None;
+    };
     text.split_whitespace().next()?.parse().ok()
 }
 
 fn is_alive(pid: i32) -> bool {
-    let Some(pid) = Pid::from_raw(pid) else { return false };
+    let Some(pid) = Pid::from_raw(pid) else {
+        return false;
+    };
     match rustix::process::test_kill_process(pid) {
         Ok(()) => true,
         Err(error) => error == rustix::io::Errno::PERM,
@@ -73,14 +83,20 @@ mod tests {
     use super::*;
 
     fn temporary() -> PathBuf {
-        let name = format!("mainstay-ready-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name = format!(
+            "mainstay-ready-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
         std::env::temp_dir().join(name)
     }
 
     #[test]
     fn it_names_the_process_and_goes_with_it() {
         let path = temporary();
-        let Written::Ours(file) = ReadyFile::write(&path).unwrap() else { panic!("not ours") };
+        let Written::Ours(file) = ReadyFile::write(&path).unwrap() else {
+            panic!("not ours")
+        };
         let text = fs::read_to_string(&path).unwrap();
         let (pid, time) = text.trim_end().split_once(' ').unwrap();
         assert_eq!(pid, std::process::id().to_string());
@@ -93,9 +109,14 @@ mod tests {
     fn a_living_owner_keeps_it_and_a_dead_one_does_not() {
         let path = temporary().with_extension("owned");
         fs::write(&path, "1 2020-01-01T00:00:00Z\n").unwrap();
-        assert!(matches!(ReadyFile::write(&path).unwrap(), Written::LeftAlone { owner: 1 }));
+        assert!(matches!(
+            ReadyFile::write(&path).unwrap(),
+            Written::LeftAlone { owner: 1 }
+        ));
         fs::write(&path, "2147483000 2020-01-01T00:00:00Z\n").unwrap();
-        let Written::Ours(file) = ReadyFile::write(&path).unwrap() else { panic!("not ours") };
+        let Written::Ours(file) = ReadyFile::write(&path).unwrap() else {
+            panic!("not ours")
+        };
         fs::write(&path, "1 2020-01-01T00:00:00Z\n").unwrap();
         drop(file);
         assert!(path.exists(), "it is somebody else's by now");

@@ -25,7 +25,10 @@ pub enum ServeError {
     #[error("cannot write the ready file {path}")]
     ReadyFile { path: String, source: io::Error },
     #[error("cannot {what}")]
-    Io { what: &'static str, source: io::Error },
+    Io {
+        what: &'static str,
+        source: io::Error,
+    },
 }
 
 /// Serves until the client leaves (stdio) or a signal comes.
@@ -33,7 +36,10 @@ pub fn serve(config: Config, log: &Log) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| ServeError::Io { what: "start the runtime", source })?;
+        .map_err(|source| ServeError::Io {
+            what: "start the runtime",
+            source,
+        })?;
     let served = runtime.block_on(run(config, log));
     // Threads that read a terminal cannot be interrupted; they end with the process.
     runtime.shutdown_background();
@@ -56,8 +62,10 @@ async fn run(mut config: Config, log: &Log) -> Result<(), ServeError> {
     let mut place = String::new();
     match transport {
         Transport::Stdio => {
-            let (source, sink) =
-                stdio().map_err(|source| ServeError::Io { what: "open stdin and stdout", source })?;
+            let (source, sink) = stdio().map_err(|source| ServeError::Io {
+                what: "open stdin and stdout",
+                source,
+            })?;
             connect(&events, source, sink).await;
         }
         Transport::Connected(fd) => {
@@ -65,8 +73,10 @@ async fn run(mut config: Config, log: &Log) -> Result<(), ServeError> {
                 let other = fd.try_clone()?;
                 Ok((Source::socket(fd)?, Sink::socket(other)?))
             };
-            let (source, sink) =
-                both().map_err(|source| ServeError::Io { what: "use the connection", source })?;
+            let (source, sink) = both().map_err(|source| ServeError::Io {
+                what: "use the connection",
+                source,
+            })?;
             connect(&events, source, sink).await;
         }
         Transport::Socket { path, mode } => {
@@ -96,11 +106,17 @@ fn write_ready_file(
     match ReadyFile::write(path) {
         Ok(Written::Ours(file)) => Ok(Some(file)),
         Ok(Written::LeftAlone { owner }) => {
-            let said = format!("mcp:warning reason=ready_file_in_use path={} owner={owner}", path.display());
+            let said = format!(
+                "mcp:warning reason=ready_file_in_use path={} owner={owner}",
+                path.display()
+            );
             log.say(Level::Warn, said);
             Ok(None)
         }
-        Err(source) => Err(ServeError::ReadyFile { path: path.display().to_string(), source }),
+        Err(source) => Err(ServeError::ReadyFile {
+            path: path.display().to_string(),
+            source,
+        }),
     }
 }
 
@@ -123,7 +139,10 @@ async fn accept(bound: Bound, events: mpsc::Sender<Event>, log: Log) {
             Ok((source, sink)) => connect(&events, source, sink).await,
             Err(error) => {
                 // Too many descriptors, most likely: existing clients go on, new ones wait.
-                log.say(Level::Warn, format!("mcp:warning reason=accept_failed {error}"));
+                log.say(
+                    Level::Warn,
+                    format!("mcp:warning reason=accept_failed {error}"),
+                );
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }
@@ -132,8 +151,10 @@ async fn accept(bound: Bound, events: mpsc::Sender<Event>, log: Log) {
 
 fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind)
-            .map_err(|source| ServeError::Io { what: "watch for signals", source })?;
+        let mut signals = signal(kind).map_err(|source| ServeError::Io {
+            what: "watch for signals",
+            source,
+        })?;
         let events = events.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {

@@ -110,14 +110,25 @@ pub(crate) fn health(health: &Health, render: RenderMode, bounds: Bounds) -> Too
                 worker.restart_count.to_string(),
             ]
         });
-        let headers = ["worker", "state", "generation", "pid", "running", "queued", "restarts"];
+        let headers = [
+            "worker",
+            "state",
+            "generation",
+            "pid",
+            "running",
+            "queued",
+            "restarts",
+        ];
         page = page.table(&headers, rows);
         if let Some(fault) = &health.last_fault {
             page = page.warning(format!("last fault: {fault}"));
         }
         page.finish(bounds)
     });
-    ToolReply { json: Json::from_serialize(health), text }
+    ToolReply {
+        json: Json::from_serialize(health),
+        text,
+    }
 }
 
 /// The answer of `system_telemetry`.
@@ -142,11 +153,17 @@ pub(crate) fn telemetry(telemetry: &Telemetry, render: RenderMode, bounds: Bound
                 format!("{:.3}", method.max_latency_ms),
             ]
         });
-        let headers = ["method", "requests", "errors", "retries", "p50 ms", "p99 ms", "max ms"];
+        let headers = [
+            "method", "requests", "errors", "retries", "p50 ms", "p99 ms", "max ms",
+        ];
         let mut page = Porcelain::summary(summary).table(&headers, rows);
         if !telemetry.schema_mismatches.is_empty() {
             let mismatches = telemetry.schema_mismatches.len();
-            let said = count(mismatches, "recent schema mismatch", "recent schema mismatches");
+            let said = count(
+                mismatches,
+                "recent schema mismatch",
+                "recent schema mismatches",
+            );
             page = page.note(said);
         }
         if let Some(fault) = &telemetry.last_restart_fault {
@@ -154,7 +171,10 @@ pub(crate) fn telemetry(telemetry: &Telemetry, render: RenderMode, bounds: Bound
         }
         page.finish(bounds)
     });
-    ToolReply { json: Json::from_serialize(telemetry), text }
+    ToolReply {
+        json: Json::from_serialize(telemetry),
+        text,
+    }
 }
 
 fn millis(ms: u64) -> String {
@@ -163,5 +183,8 @@ fn millis(ms: u64) -> String {
 
 /// A unit variant in its serialised spelling.
 fn word(value: &impl serde::Serialize) -> String {
-    Json::from_serialize(value).as_str().trim_matches('"').to_owned()
+    Json::from_serialize(value)
+        .as_str()
+        .trim_matches('"')
+        .to_owned()
 }

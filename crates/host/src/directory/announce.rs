@@ -28,7 +28,8 @@ impl Directory {
                 Some(difference) => Err(format!("announced another catalog: {difference}")),
             };
         }
-        self.add_catalog(slot, ready.catalog.clone()).map_err(|error| error.to_string())
+        self.add_catalog(slot, ready.catalog.clone())
+            .map_err(|error| error.to_string())
     }
 
     /// A pack's worker was lost. One that never announced anything is not waited for any more.
@@ -58,7 +59,9 @@ impl Directory {
             }
         }
         for scheme in &catalog.resource_schemes {
-            let owner = self.catalogs().find(|(_, other)| other.resource_schemes.contains(scheme));
+            let owner = self
+                .catalogs()
+                .find(|(_, other)| other.resource_schemes.contains(scheme));
             if let Some((owner, _)) = owner {
                 let owner = format!("pack {}", self.pack_name(owner));
                 return Err(taken("resources of the scheme", scheme, owner));
@@ -114,7 +117,13 @@ impl Directory {
         for alias in &spec.aliases {
             self.aliases.insert(alias.clone(), spec.name.clone());
         }
-        let tool = Tool { owner, full_schema, validators, definition, spec };
+        let tool = Tool {
+            owner,
+            full_schema,
+            validators,
+            definition,
+            spec,
+        };
         self.tools.insert(tool.spec.name.clone(), tool);
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Directory {
     ) -> Result<Prepared, Box<Rejected>> {
         let mut value = match raw.to_value() {
             Ok(value) => value,
-            Err(error) => return Err(reject(tool, vec![violation("", &error.to_string())])),
+            Err(error) => return Err(reject(tool, &[violation("", &error.to_string())])),
         };
         let aliases: Vec<(&str, &str)> = tool
             .spec
@@ -47,22 +47,27 @@ impl Directory {
             .iter()
             .map(|(alias, canonical)| (alias.as_str(), canonical.as_str()))
             .collect();
-        let rules = Rules { aliases: Aliases { fields: &aliases } };
+        let rules = Rules {
+            aliases: Aliases { fields: &aliases },
+        };
         let changes = match normalise(&mut value, &tool.full_schema, &rules) {
             Ok(changes) => changes,
             Err(error) => {
-                return Err(reject(tool, vec![violation(&error.pointer(), &error.to_string())]));
+                return Err(reject(
+                    tool,
+                    &[violation(&error.pointer(), &error.to_string())],
+                ));
             }
         };
         let violations = tool.validators.input.check(&value);
         if !violations.is_empty() {
-            return Err(reject(tool, violations));
+            return Err(reject(tool, &violations));
         }
         let render = match (value.get(RENDER_ARGUMENT).and_then(Value::as_str), dialect) {
             (None | Some("json"), Dialect::Direct) | (Some("json"), _) => RenderMode::Json,
             (Some(_), Dialect::Direct) => {
                 let said = "must be \"json\" in the direct dialect";
-                return Err(reject(tool, vec![violation("/render", said)]));
+                return Err(reject(tool, &[violation("/render", said)]));
             }
             (Some(_), _) => RenderMode::Porcelain,
             (None, _) => self.render,
@@ -89,11 +94,14 @@ impl Directory {
         match answer {
             Answer::Tool(reply) => match self.check_reply(name, reply) {
                 Ok(reply) => (Answer::Tool(reply), None),
-                Err((problem, mismatch)) => (Answer::Failed(problem), Some(mismatch)),
+                Err(wrong) => {
+                    let (problem, mismatch) = *wrong;
+                    (Answer::Failed(problem), Some(mismatch))
+                }
             },
             Answer::Probed(rpc::Probed::Applied(reply)) => match self.check_reply(name, reply) {
                 Ok(reply) => (Answer::Probed(rpc::Probed::Applied(reply)), None),
-                Err((_, mismatch)) => (Answer::Probed(rpc::Probed::Unknown {}), Some(mismatch)),
+                Err(wrong) => (Answer::Probed(rpc::Probed::Unknown {}), Some(wrong.1)),
             },
             other => (other, None),
         }
@@ -103,7 +111,7 @@ impl Directory {
         &self,
         name: &str,
         mut reply: ToolReply,
-    ) -> Result<ToolReply, (Problem, SchemaMismatch)> {
+    ) -> Result<ToolReply, Box<(Problem, SchemaMismatch)>> {
         let wrong = |violation: Violation| {
             let message = format!(
                 "{}: {} {}",
@@ -112,14 +120,17 @@ impl Directory {
                 violation.message
             );
             let problem = Problem::new(ErrorKind::InvalidOutput, message);
-            (problem, mismatch(name, Side::Output, &violation))
+            Box::new((problem, mismatch(name, Side::Output, &violation)))
         };
         let value = match reply.json.to_value() {
             Ok(value) if value.is_object() => value,
             Ok(_) => return Err(wrong(violation("", "expected object"))),
             Err(error) => return Err(wrong(violation("", &error.to_string()))),
         };
-        let output = self.tools.get(name).and_then(|tool| tool.validators.output.as_ref());
+        let output = self
+            .tools
+            .get(name)
+            .and_then(|tool| tool.validators.output.as_ref());
         if let Some(output) = output
             && let Some(first) = output.check(&value).into_iter().next()
         {
@@ -136,8 +147,10 @@ impl Directory {
     }
 }
 
-fn reject(tool: &Tool, violations: Vec<Violation>) -> Box<Rejected> {
-    let first = violations.first().map(|violation| mismatch(&tool.spec.name, Side::Input, violation));
+fn reject(tool: &Tool, violations: &[Violation]) -> Box<Rejected> {
+    let first = violations
+        .first()
+        .map(|violation| mismatch(&tool.spec.name, Side::Input, violation));
     let said = match violations.first() {
         Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
         Some(Violation { path, message }) => format!(": {path} {message}"),
@@ -147,11 +160,17 @@ fn reject(tool: &Tool, violations: Vec<Violation>) -> Box<Rejected> {
     let own = json!({ "ok": false, "reason": kind.row().reason, "errors": violations });
     let problem =
         Problem::new(kind, format!("{}{said}", kind.row().message)).with_details(own.into());
-    Box::new(Rejected { problem, mismatch: first })
+    Box::new(Rejected {
+        problem,
+        mismatch: first,
+    })
 }
 
 fn violation(path: &str, message: &str) -> Violation {
-    Violation { path: path.to_owned(), message: message.to_owned() }
+    Violation {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    }
 }
 
 fn mismatch(tool: &str, side: Side, violation: &Violation) -> SchemaMismatch {
@@ -170,7 +189,9 @@ fn rewrite(raw: &str, original: &Value, normalised: &Value) -> Json {
         if key == RENDER_ARGUMENT {
             continue;
         }
-        let untouched = (original.get(key) == Some(value)).then(|| scan::member(raw, key)).flatten();
+        let untouched = (original.get(key) == Some(value))
+            .then(|| scan::member(raw, key))
+            .flatten();
         object = match untouched {
             Some(text) => object.raw(key, text),
             None => object.value(key, value),

@@ -20,7 +20,6 @@ use mainstay_schema::{SchemaRegistry, ToolValidators};
 use serde_json::Value;
 use thiserror::Error;
 
-pub(crate) use self::route::{HOST_CURSOR_MAX, Routed};
 use crate::config::{Expected, Pack};
 
 /// Everything that can be asked for.
@@ -67,9 +66,18 @@ pub enum DirectoryError {
     #[error("two packs are called {0}")]
     DuplicatePack(String),
     #[error("pack {pack} offers {what} {name}, which {owner} has already")]
-    Taken { pack: String, what: &'static str, name: String, owner: String },
+    Taken {
+        pack: String,
+        what: &'static str,
+        name: String,
+        owner: String,
+    },
     #[error("pack {pack}: tool {tool}: {reason}")]
-    BadTool { pack: String, tool: String, reason: String },
+    BadTool {
+        pack: String,
+        tool: String,
+        reason: String,
+    },
 }
 
 impl Directory {
@@ -98,7 +106,10 @@ impl Directory {
             }
             directory.packs.push(Entry {
                 name: pack.name.clone(),
-                expected_build: pack.expected.as_ref().map(|expected| expected.build.clone()),
+                expected_build: pack
+                    .expected
+                    .as_ref()
+                    .map(|expected| expected.build.clone()),
                 catalog: None,
                 failed: false,
             });
@@ -111,7 +122,9 @@ impl Directory {
 
     /// Whether every pack is known, or has shown that it cannot be.
     pub(crate) fn is_complete(&self) -> bool {
-        self.packs.iter().all(|pack| pack.catalog.is_some() || pack.failed)
+        self.packs
+            .iter()
+            .all(|pack| pack.catalog.is_some() || pack.failed)
     }
 
     /// The name of a slot's pack.

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Directory, Owner, Tool};
 
 /// Longest cursor that is worth reading: ours are short numbers.
-pub(crate) const HOST_CURSOR_MAX: usize = 8;
+const CURSOR_MAX: usize = 8;
 
 /// A request on its way to the kernel.
 #[derive(Debug)]
@@ -32,7 +32,13 @@ pub(crate) struct Routed {
 
 impl Routed {
     fn to(method: &'static str, work: Work) -> Self {
-        Self { method, tool: None, work, deprecated: None, mismatch: None }
+        Self {
+            method,
+            tool: None,
+            work,
+            deprecated: None,
+            mismatch: None,
+        }
     }
 
     fn refused(method: &'static str, problem: Problem) -> Self {
@@ -61,7 +67,10 @@ impl Directory {
             },
             Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
                 Ok(slot) => {
-                    let op = rpc::Op::Prompt { name: name.clone(), arguments: arguments.clone() };
+                    let op = rpc::Op::Prompt {
+                        name: name.clone(),
+                        arguments: arguments.clone(),
+                    };
                     self.read(method, slot, op)
                 }
                 Err(problem) => Routed::refused(method, problem),
@@ -87,10 +96,19 @@ impl Directory {
         };
         let canonical = tool.spec.name.clone();
         let (work, mismatch) = match self.prepare(tool, dialect, arguments) {
-            Ok(prepared) => (self.work_of(tool, prepared.arguments, prepared.render), None),
+            Ok(prepared) => (
+                self.work_of(tool, prepared.arguments, prepared.render),
+                None,
+            ),
             Err(rejected) => (Work::Refused(rejected.problem), rejected.mismatch),
         };
-        Routed { method, tool: Some(canonical), work, deprecated, mismatch }
+        Routed {
+            method,
+            tool: Some(canonical),
+            work,
+            deprecated,
+            mismatch,
+        }
     }
 
     fn work_of(
@@ -107,7 +125,11 @@ impl Directory {
             }
             Owner::Slot(slot) => Work::Worker(Task {
                 slot,
-                op: rpc::Op::Tool { name, arguments, render },
+                op: rpc::Op::Tool {
+                    name,
+                    arguments,
+                    render,
+                },
                 replay: tool.spec.replay,
                 timeout_ms: tool.spec.timeout_ms.unwrap_or(self.limits.call_timeout_ms),
             }),
@@ -117,7 +139,12 @@ impl Directory {
     /// Everything that is read from a worker may be read again.
     fn read(&self, method: &'static str, slot: SlotId, op: rpc::Op) -> Routed {
         let timeout_ms = self.limits.call_timeout_ms;
-        let task = Task { slot, op, replay: Replay::Convergent, timeout_ms };
+        let task = Task {
+            slot,
+            op,
+            replay: Replay::Convergent,
+            timeout_ms,
+        };
         Routed::to(method, Work::Worker(task))
     }
 
@@ -130,17 +157,30 @@ impl Directory {
         let aliases: Vec<_> = self
             .aliases
             .iter()
-            .map(|(name, canonical)| MethodAlias { name, canonical, deprecated: true })
+            .map(|(name, canonical)| MethodAlias {
+                name,
+                canonical,
+                deprecated: true,
+            })
             .collect();
         let resolution = resolve_method(name, &names, &aliases);
-        let deprecated = matches!(resolution, Resolution::Alias { deprecated: true, .. })
-            .then(|| name.to_owned());
+        let deprecated = matches!(
+            resolution,
+            Resolution::Alias {
+                deprecated: true,
+                ..
+            }
+        )
+        .then(|| name.to_owned());
         let tool = resolution.canonical().and_then(|name| self.tools.get(name));
         match (tool, resolution) {
             (Some(tool), _) => Ok((tool, deprecated)),
-            (None, Resolution::Unknown { nearest: Some(nearest) }) => {
-                Err(unknown_tool(name).with_hint(format!("did you mean {nearest}?")))
-            }
+            (
+                None,
+                Resolution::Unknown {
+                    nearest: Some(nearest),
+                },
+            ) => Err(unknown_tool(name).with_hint(format!("did you mean {nearest}?"))),
             (None, _) => Err(unknown_tool(name)),
         }
     }
@@ -152,17 +192,21 @@ impl Directory {
             Some(cursor) => cursor
                 .parse::<usize>()
                 .ok()
-                .filter(|_| cursor.len() <= HOST_CURSOR_MAX)
+                .filter(|_| cursor.len() <= CURSOR_MAX)
                 .filter(|index| self.serves_resources(SlotId(*index)))
                 .ok_or_else(|| {
-                    Problem::new(ErrorKind::InvalidParams, "cursor is not one that was given out")
+                    Problem::new(
+                        ErrorKind::InvalidParams,
+                        "cursor is not one that was given out",
+                    )
                 })?,
         };
         Ok(self.next_resources(first))
     }
 
     fn serves_resources(&self, slot: SlotId) -> bool {
-        self.catalogs().any(|(at, catalog)| at == slot && !catalog.resource_schemes.is_empty())
+        self.catalogs()
+            .any(|(at, catalog)| at == slot && !catalog.resource_schemes.is_empty())
     }
 
     fn next_resources(&self, from: usize) -> Option<SlotId> {
@@ -173,8 +217,8 @@ impl Directory {
 
     /// The result of `resources/list`: one pack's resources, and where the next pack's are.
     pub(crate) fn resource_listing(&self, slot: SlotId, resources: &Json) -> Json {
-        let page = ObjectWriter::with_capacity(resources.len() + 64)
-            .raw("resources", resources.as_str());
+        let page =
+            ObjectWriter::with_capacity(resources.len() + 64).raw("resources", resources.as_str());
         let page = match self.next_resources(slot.0 + 1) {
             Some(next) => page.string("nextCursor", &next.0.to_string()),
             None => page,
@@ -208,7 +252,9 @@ impl Directory {
                 return Err(bad(format!("the prompt has no argument {key:.64}")));
             }
             if !value.is_string() {
-                return Err(bad(format!("the prompt's argument {key:.64} must be a string")));
+                return Err(bad(format!(
+                    "the prompt's argument {key:.64} must be a string"
+                )));
             }
         }
         let missing = spec
@@ -216,7 +262,10 @@ impl Directory {
             .iter()
             .find(|argument| argument.required && !given.contains_key(&argument.name));
         match missing {
-            Some(argument) => Err(bad(format!("the prompt needs the argument {}", argument.name))),
+            Some(argument) => Err(bad(format!(
+                "the prompt needs the argument {}",
+                argument.name
+            ))),
             None => Ok(*slot),
         }
     }
@@ -227,7 +276,10 @@ impl Directory {
             CompletionTarget::Resource(uri) => self.resource_owner(uri),
         };
         owner.ok_or_else(|| {
-            Problem::new(ErrorKind::InvalidParams, "ref names nothing that can be completed")
+            Problem::new(
+                ErrorKind::InvalidParams,
+                "ref names nothing that can be completed",
+            )
         })
     }
 
@@ -237,7 +289,9 @@ impl Directory {
             name: name.to_owned(),
             version: version.to_owned(),
             instructions: about.map(str::to_owned),
-            resources: self.catalogs().any(|(_, catalog)| !catalog.resource_schemes.is_empty()),
+            resources: self
+                .catalogs()
+                .any(|(_, catalog)| !catalog.resource_schemes.is_empty()),
             prompts: !self.prompts.is_empty(),
             completions: self.catalogs().any(|(_, catalog)| catalog.completions),
         }
@@ -252,13 +306,17 @@ impl Directory {
             }
             Op::ListResources { .. } => Some(json!({ "resources": [] }).into()),
             Op::ListResourceTemplates {} => {
-                let templates: Vec<_> =
-                    self.catalogs().flat_map(|(_, catalog)| &catalog.resource_templates).collect();
+                let templates: Vec<_> = self
+                    .catalogs()
+                    .flat_map(|(_, catalog)| &catalog.resource_templates)
+                    .collect();
                 Some(json!({ "resourceTemplates": templates }).into())
             }
             Op::ListPrompts {} => {
-                let prompts: Vec<_> =
-                    self.catalogs().flat_map(|(_, catalog)| &catalog.prompts).collect();
+                let prompts: Vec<_> = self
+                    .catalogs()
+                    .flat_map(|(_, catalog)| &catalog.prompts)
+                    .collect();
                 Some(json!({ "prompts": prompts }).into())
             }
             _ => None,

@@ -21,8 +21,14 @@ pub(crate) struct WorkerEvent {
 pub(crate) enum What {
     /// It says that it is ready.
     Ready(Box<Ready>),
-    Progress { call: CallId, progress: Progress },
-    Answer { call: CallId, answer: Box<Answer> },
+    Progress {
+        call: CallId,
+        progress: Progress,
+    },
+    Answer {
+        call: CallId,
+        answer: Box<Answer>,
+    },
     /// It can do no more: it ended, closed its pipe or broke the protocol.
     Lost(Fault),
     /// It and its tree are gone.

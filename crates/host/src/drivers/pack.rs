@@ -82,7 +82,14 @@ pub(crate) fn start(
     events: mpsc::Sender<Event>,
     log: &Log,
 ) -> io::Result<WorkerHandle> {
-    let (process, Pipes { stdin, stdout, stderr }) = Process::spawn(&pack.command)?;
+    let (
+        process,
+        Pipes {
+            stdin,
+            stdout,
+            stderr,
+        },
+    ) = Process::spawn(&pack.command)?;
     let outbox = Outbox::default();
     let start = rpc::Start {
         protocol: rpc::PROTOCOL,
@@ -94,7 +101,11 @@ pub(crate) fn start(
     };
     outbox.push(&line(&ToWorker::Start(start)));
     let (orders, incoming) = mpsc::channel(2);
-    let handle = WorkerHandle { pid: process.id(), outbox: outbox.clone(), orders };
+    let handle = WorkerHandle {
+        pid: process.id(),
+        outbox: outbox.clone(),
+        orders,
+    };
     let last_words = LastWords::new(limits.stderr_lines);
     let stderr = Source::pipe(stderr)?;
     let prefix = format!("worker pack={} generation={generation}", pack.name);
@@ -194,7 +205,9 @@ impl Task {
             let what = match frames.next_frame()? {
                 Frame::Line(line) => match serde_json::from_slice::<FromWorker>(line) {
                     Ok(message) => translate(message),
-                    Err(error) => return Some(format!("sent a frame that is none of ours: {error}")),
+                    Err(error) => {
+                        return Some(format!("sent a frame that is none of ours: {error}"));
+                    }
                 },
                 Frame::Oversize(oversize) => match call_of(&oversize.head) {
                     Some(call) => Some(What::Answer {
@@ -225,7 +238,10 @@ impl Task {
     }
 
     async fn tell(&self, what: What) {
-        let event = Event::Worker(WorkerEvent { generation: self.generation, what });
+        let event = Event::Worker(WorkerEvent {
+            generation: self.generation,
+            what,
+        });
         // Without an engine there is nobody to tell.
         let _ = self.events.send(event).await;
     }
@@ -235,7 +251,10 @@ fn translate(message: FromWorker) -> Option<What> {
     match message {
         FromWorker::Ready(ready) => Some(What::Ready(Box::new(ready))),
         FromWorker::Progress { call, progress } => Some(What::Progress { call, progress }),
-        FromWorker::Answer { call, answer } => Some(What::Answer { call, answer: Box::new(answer) }),
+        FromWorker::Answer { call, answer } => Some(What::Answer {
+            call,
+            answer: Box::new(answer),
+        }),
         FromWorker::Unable { detail } => {
             let detail = format!("cannot start: {detail}");
             Some(What::Lost(Fault::new(ErrorKind::WorkerUnavailable, detail)))
@@ -268,7 +287,10 @@ struct LastWords {
 
 impl LastWords {
     fn new(keep: usize) -> Self {
-        Self { keep, lines: Arc::default() }
+        Self {
+            keep,
+            lines: Arc::default(),
+        }
     }
 
     fn push(&self, line: String) {

@@ -35,14 +35,22 @@ impl Engine {
         let gate = Gate::default();
         let limits = self.kernel.limits().clone();
         let events = self.events();
-        tokio::spawn(read_requests(session, client.source, limits, gate.clone(), events));
+        tokio::spawn(read_requests(
+            session,
+            client.source,
+            limits,
+            gate.clone(),
+            events,
+        ));
         let (events, writes) = (self.events(), outbox.clone());
         tokio::spawn(async move {
             let delivered = write_out(client.sink, writes).await;
             let _ = events.send(Event::OutputEnded { session, delivered }).await;
         });
-        self.conversations.insert(session, Conversation { outbox, gate });
-        self.log.say(Level::Debug, format!("session opened id={session}"));
+        self.conversations
+            .insert(session, Conversation { outbox, gate });
+        self.log
+            .say(Level::Debug, format!("session opened id={session}"));
     }
 
     pub(super) fn receive(&mut self, session: SessionId, inbound: Box<Inbound>, bytes: usize) {
@@ -89,11 +97,16 @@ impl Engine {
                     self.kernel.note_mismatch(mismatch);
                 }
                 if let Some(alias) = routed.deprecated {
-                    self.log.line(&format!("mcp:warning reason=deprecated_alias method={alias}"));
+                    self.log.line(&format!(
+                        "mcp:warning reason=deprecated_alias method={alias}"
+                    ));
                 }
                 NewRequest {
                     id: EchoId::Known(request.id),
-                    form: Form { dialect: request.dialect, shape: request.op.shape() },
+                    form: Form {
+                        dialect: request.dialect,
+                        shape: request.op.shape(),
+                    },
                     method: routed.method.to_owned(),
                     tool: routed.tool,
                     progress_token: request.progress_token,
@@ -117,7 +130,10 @@ impl Engine {
         if self.conversations.remove(&session).is_none() {
             return;
         }
-        self.log.say(Level::Debug, format!("session closed id={session} delivered={delivered}"));
+        self.log.say(
+            Level::Debug,
+            format!("session closed id={session} delivered={delivered}"),
+        );
         self.early.retain(|(from, ..)| *from != session);
         self.kernel.handle_gone(self.clock.now(), session);
         if self.lifetime == Lifetime::Client {
@@ -155,7 +171,9 @@ impl Engine {
         if end.delivery == Delivery::Send
             && let Some(conversation) = self.conversations.get(&end.session)
         {
-            conversation.outbox.push(&encode::answer(&end.id, end.form, &end.outcome));
+            conversation
+                .outbox
+                .push(&encode::answer(&end.id, end.form, &end.outcome));
         }
         self.set_gate(end.session);
     }
@@ -187,7 +205,8 @@ impl Engine {
         let facts = || {
             let identity = &self.identity;
             let about = identity.instructions.as_deref();
-            self.directory.facts(&identity.name, &identity.version, about)
+            self.directory
+                .facts(&identity.name, &identity.version, about)
         };
         let members = match op {
             Op::Initialize { version } => facts().initialized(version),
@@ -209,7 +228,10 @@ impl Engine {
             RenderMode::Json
         };
         let limits = self.kernel.limits();
-        let bounds = Bounds { lines: limits.porcelain_lines, bytes: limits.porcelain_bytes };
+        let bounds = Bounds {
+            lines: limits.porcelain_lines,
+            bytes: limits.porcelain_bytes,
+        };
         match name {
             system_tools::HEALTH => {
                 let health = self.health();
@@ -217,7 +239,9 @@ impl Engine {
             }
             system_tools::TELEMETRY => {
                 let telemetry = self.kernel.telemetry();
-                Ok(Success::Tool(system_tools::telemetry(&telemetry, render, bounds)))
+                Ok(Success::Tool(system_tools::telemetry(
+                    &telemetry, render, bounds,
+                )))
             }
             _ => Err(Problem::of(ErrorKind::UnknownTool)),
         }

@@ -36,11 +36,20 @@ const BURST: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Event {
     Connected(Client),
-    Inbound { session: SessionId, inbound: Box<Inbound>, bytes: usize },
+    Inbound {
+        session: SessionId,
+        inbound: Box<Inbound>,
+        bytes: usize,
+    },
     /// A client will send nothing more.
-    InputEnded { session: SessionId },
+    InputEnded {
+        session: SessionId,
+    },
     /// A client's writer ended: everything was written, or nobody reads any more.
-    OutputEnded { session: SessionId, delivered: bool },
+    OutputEnded {
+        session: SessionId,
+        delivered: bool,
+    },
     Worker(WorkerEvent),
     /// The host is to stop.
     Stop,
@@ -162,7 +171,11 @@ impl Engine {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connected(client) => self.connect(client),
-            Event::Inbound { session, inbound, bytes } => self.receive(session, inbound, bytes),
+            Event::Inbound {
+                session,
+                inbound,
+                bytes,
+            } => self.receive(session, inbound, bytes),
             Event::InputEnded { session } => self.input_ended(session),
             Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
             Event::Worker(event) => self.worker(event),

@@ -33,7 +33,12 @@ impl Engine {
                 let (name, pid) = (&pack.name, handle.pid);
                 let said = format!("worker started pack={name} generation={generation} pid={pid}");
                 self.log.say(Level::Debug, said);
-                let worker = Incarnation { slot, handle, build: None, facts: None };
+                let worker = Incarnation {
+                    slot,
+                    handle,
+                    build: None,
+                    facts: None,
+                };
                 self.workers.insert(generation, worker);
             }
             Err(error) => {
@@ -92,9 +97,11 @@ impl Engine {
             Err(reason) => {
                 let detail = format!("the worker {reason}");
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
-                self.log.line(&format!("mcp:warning reason=worker_refused {fault}"));
+                self.log
+                    .line(&format!("mcp:warning reason=worker_refused {fault}"));
                 self.directory.lost(slot);
-                self.kernel.handle_unfit(self.clock.now(), generation, &fault);
+                self.kernel
+                    .handle_unfit(self.clock.now(), generation, &fault);
             }
         }
         if !was_complete && self.directory.is_complete() {
@@ -106,7 +113,10 @@ impl Engine {
         let answer = match (self.kernel.sent(generation, call), answer) {
             (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
                 let resources = Json::from_serialize(&resources);
-                let slot = self.workers.get(&generation).map_or(SlotId(0), |worker| worker.slot);
+                let slot = self
+                    .workers
+                    .get(&generation)
+                    .map_or(SlotId(0), |worker| worker.slot);
                 Answer::Members(self.directory.resource_listing(slot, &resources))
             }
             (Some(op), answer) => {
@@ -119,18 +129,22 @@ impl Engine {
             // Nobody waits for it; the kernel frees its place.
             (None, answer) => answer,
         };
-        self.kernel.handle_answer(self.clock.now(), generation, call, answer);
+        self.kernel
+            .handle_answer(self.clock.now(), generation, call, answer);
     }
 
     fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
         let expected = self.kernel.is_ending(generation);
         if !expected {
             let name = self.directory.pack_name(slot);
-            self.log.line(&format!("mcp:warning reason=worker_lost pack={name} {fault}"));
+            self.log.line(&format!(
+                "mcp:warning reason=worker_lost pack={name} {fault}"
+            ));
         }
         let was_complete = self.directory.is_complete();
         self.directory.lost(slot);
-        self.kernel.handle_lost(self.clock.now(), generation, fault, unsent);
+        self.kernel
+            .handle_lost(self.clock.now(), generation, fault, unsent);
         if !was_complete && self.directory.is_complete() {
             self.admit_early();
         }

@@ -74,11 +74,19 @@ pub(crate) async fn read_requests(
             _ => true,
         };
         loop {
-            let frame = if ended { frames.finish() } else { frames.next_frame() };
+            let frame = if ended {
+                frames.finish()
+            } else {
+                frames.next_frame()
+            };
             let Some(frame) = frame else { break };
             let (inbound, bytes) = decoder.decode(frame);
             if inbound != Inbound::Ignored {
-                let event = Event::Inbound { session, inbound: Box::new(inbound), bytes };
+                let event = Event::Inbound {
+                    session,
+                    inbound: Box::new(inbound),
+                    bytes,
+                };
                 if events.send(event).await.is_err() {
                     return;
                 }
@@ -110,7 +118,10 @@ impl Decoder {
             }
             Frame::Oversize(oversize) => {
                 let limit = self.limits.request_frame_bytes;
-                (dialect::decode_oversize(&oversize.head, self.last, limit), limit)
+                (
+                    dialect::decode_oversize(&oversize.head, self.last, limit),
+                    limit,
+                )
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::outbox::Outbox;
 
 /// Standard input and output.
 pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     Ok((Source::shared(stdin)?, Sink::shared(stdout)?))
 }
 

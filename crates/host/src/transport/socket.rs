@@ -38,9 +38,11 @@ pub(crate) struct Bound {
 impl Bound {
     /// Binds `path` with exactly the permissions of `mode`.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
-        let failed = |source: io::Error| BindError::Io { path: path.to_owned(), source };
-        let address =
-            SocketAddrUnix::new(path).map_err(|_| BindError::TooLong(path.to_owned()))?;
+        let failed = |source: io::Error| BindError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let address = SocketAddrUnix::new(path).map_err(|_| BindError::TooLong(path.to_owned()))?;
         // Two hosts that find the same stale socket must not remove each other's new one. The
         // lock on the folder leaves no file behind.
         let folder = match path.parent() {
@@ -67,7 +69,11 @@ impl Bound {
         rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|error| failed(error.into()))?;
         let facts = rustix::fs::lstat(path).map_err(|error| failed(error.into()))?;
         let listener = UnixListener::from_std(StdListener::from(socket)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned(), identity: (facts.st_dev, facts.st_ino) })
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            identity: (facts.st_dev, facts.st_ino),
+        })
     }
 
     /// Waits for a client.
@@ -88,7 +94,10 @@ impl Drop for Bound {
 }
 
 fn remove_stale(path: &Path) -> Result<(), BindError> {
-    let failed = |source: io::Error| BindError::Io { path: path.to_owned(), source };
+    let failed = |source: io::Error| BindError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let facts = match rustix::fs::lstat(path) {
         Ok(facts) => facts,
         Err(rustix::io::Errno::NOENT) => return Ok(()),
