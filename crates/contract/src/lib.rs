@@ -5,14 +5,15 @@
 //! table, replay contracts, faults, payloads, tool specs, render and normalisation primitives,
 //! and every limit. It must never know a clock, a file, the environment or a runtime.
 
-pub mod error;
 pub mod dialect;
+pub mod error;
 pub mod fault;
 pub mod frame;
 pub mod health;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod normalise;
 pub mod outcome;
 pub mod render;
 pub mod replay;

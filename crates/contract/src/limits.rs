@@ -26,6 +26,7 @@ macro_rules! limits {
             },)*];
 
             /// Refuses values outside their range; every mistake is reported.
+            #[expect(clippy::cast_lossless, reason = "one expression for every width")]
             pub fn check(&self) -> Result<(), Vec<OutOfRange>> {
                 let values = [$(self.$key as u64,)*];
                 let wrong: Vec<_> = Self::KEYS.iter().zip(values)

@@ -22,7 +22,7 @@ mod members;
 mod nesting;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashSet; // tidy: order-free
 
 pub use self::head::{HeadFacts, head_id};
 use self::lexer::Lexer;
@@ -114,7 +114,7 @@ struct Message<'a> {
     envelope: Envelope<'a>,
     id: SeenId<'a>,
     /// Keys that JSON-RPC does not know. Its hashes are seeded, so nobody can aim for collisions.
-    others: HashSet<Cow<'a, str>>,
+    others: HashSet<Cow<'a, str>>, // tidy: order-free
     broken: Option<(ScanErrorKind, usize)>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Message<'a> {
         Self {
             envelope,
             id: SeenId::Never,
-            others: HashSet::new(),
+            others: HashSet::new(), // tidy: order-free
             broken: None,
         }
     }

@@ -1,1 +1,22 @@
+//! What Mainstay decides.
+//!
+//! State machines without I/O: time is passed in, `handle_*` says what happened, `poll_action`
+//! says what the driver must do next. The same events at the same times give the same actions.
+//! [`Kernel`] puts the machines together; each of them stands on its own: [`session`] (whose
+//! turn it is), [`queue`] (bounded waiting), [`supervisor`] (when a worker is started again),
+//! [`progress`] (how often a client hears of a call), [`stats`] (what happened so far).
+//!
+//! It must never know a clock, a runtime, randomness, a log or a file.
 
+pub mod action;
+pub mod call;
+mod kernel;
+pub mod progress;
+pub mod queue;
+pub mod session;
+pub mod slot;
+pub mod stats;
+pub mod supervisor;
+pub mod time;
+
+pub use self::kernel::{Kernel, STATE_VERSION, StateError};

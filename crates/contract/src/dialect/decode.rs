@@ -67,7 +67,14 @@ pub fn decode_oversize(head: &[u8], last: Option<Dialect>, limit: usize) -> Inbo
     };
     let problem = Problem::of(ErrorKind::FrameTooLarge)
         .with_hint(format!("send a request of at most {limit} bytes"));
-    Inbound::Refused(Refused { id, form: Form { dialect, shape: Shape::Plain }, problem })
+    Inbound::Refused(Refused {
+        id,
+        form: Form {
+            dialect,
+            shape: Shape::Plain,
+        },
+        problem,
+    })
 }
 
 fn message(envelope: &Envelope<'_>) -> Inbound {
@@ -75,7 +82,11 @@ fn message(envelope: &Envelope<'_>) -> Inbound {
         None => None,
         Some(Ok(id)) => Some(id),
         Some(Err(reason)) => {
-            return malformed(EchoId::Null, ErrorKind::InvalidMessage, format!("the id {reason}"));
+            return malformed(
+                EchoId::Null,
+                ErrorKind::InvalidMessage,
+                format!("the id {reason}"),
+            );
         }
     };
     let echo_id = || id.clone().map_or(EchoId::Null, EchoId::Known);
@@ -99,7 +110,10 @@ fn message(envelope: &Envelope<'_>) -> Inbound {
     let Some(id) = id else {
         return notification(&method, envelope.params);
     };
-    if envelope.params.is_some_and(|params| !params.starts_with('{')) {
+    if envelope
+        .params
+        .is_some_and(|params| !params.starts_with('{'))
+    {
         let said = "the params are not an object".to_owned();
         return malformed(EchoId::Known(id), ErrorKind::InvalidMessage, said);
     }
@@ -113,7 +127,9 @@ fn notification(method: &str, params: Option<&str>) -> Inbound {
         "notifications/cancelled" => ("requestId", CancelKind::Silent),
         _ => return Inbound::Ignored,
     };
-    let target = params.and_then(|params| scan::member(params, key)).map(RequestId::parse);
+    let target = params
+        .and_then(|params| scan::member(params, key))
+        .map(RequestId::parse);
     match target {
         Some(Ok(target)) => Inbound::Cancel(Cancel { target, kind }),
         _ => Inbound::Ignored,
@@ -142,11 +158,23 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 .and_then(|meta| scan::member(meta, "progressToken"))
                 .filter(|token| RequestId::parse(token).is_ok())
                 .map(Json::from_scanned);
-            Inbound::Request(Request { id, dialect, op, progress_token })
+            Inbound::Request(Request {
+                id,
+                dialect,
+                op,
+                progress_token,
+            })
         }
         Err(bad) => {
-            let form = Form { dialect, shape: Shape::Plain };
-            Inbound::Refused(Refused { id: EchoId::Known(id), form, problem: bad.into_problem() })
+            let form = Form {
+                dialect,
+                shape: Shape::Plain,
+            };
+            Inbound::Refused(Refused {
+                id: EchoId::Known(id),
+                form,
+                problem: bad.into_problem(),
+            })
         }
     }
 }
@@ -163,14 +191,18 @@ fn dialect_of(method: &str, has_version: bool) -> Dialect {
 
 fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
     let Some(version) = version.and_then(scan::unquote) else {
-        return Err(Bad::params(format!("_meta must carry {META_VERSION} as a string")));
+        return Err(Bad::params(format!(
+            "_meta must carry {META_VERSION} as a string"
+        )));
     };
     if version != super::MODERN_VERSION {
         return Err(Bad::Version(version.into_owned()));
     }
     let capabilities = meta.and_then(|meta| scan::member(meta, META_CAPABILITIES));
     if capabilities.is_none_or(|capabilities| !capabilities.starts_with('{')) {
-        return Err(Bad::params(format!("_meta must carry {META_CAPABILITIES} as an object")));
+        return Err(Bad::params(format!(
+            "_meta must carry {META_CAPABILITIES} as an object"
+        )));
     }
     Ok(())
 }
@@ -206,7 +238,9 @@ fn shared(method: &str, params: &str) -> Result<Op, Bad> {
         "resources/templates/list" => {
             params::first_page(params).map(|()| Op::ListResourceTemplates {})
         }
-        "resources/read" => Ok(Op::ReadResource { uri: params::string(params, "uri")? }),
+        "resources/read" => Ok(Op::ReadResource {
+            uri: params::string(params, "uri")?,
+        }),
         "prompts/list" => params::first_page(params).map(|()| Op::ListPrompts {}),
         "prompts/get" => Ok(Op::GetPrompt {
             name: params::string(params, "name")?,
@@ -218,12 +252,20 @@ fn shared(method: &str, params: &str) -> Result<Op, Bad> {
 }
 
 fn echo(raw: Option<&str>) -> EchoId {
-    raw.and_then(|raw| RequestId::parse(raw).ok()).map_or(EchoId::Null, EchoId::Known)
+    raw.and_then(|raw| RequestId::parse(raw).ok())
+        .map_or(EchoId::Null, EchoId::Known)
 }
 
 fn malformed(id: EchoId, kind: ErrorKind, message: String) -> Inbound {
-    let form = Form { dialect: Dialect::Direct, shape: Shape::Plain };
-    Inbound::Refused(Refused { id, form, problem: Problem::new(kind, message) })
+    let form = Form {
+        dialect: Dialect::Direct,
+        shape: Shape::Plain,
+    };
+    Inbound::Refused(Refused {
+        id,
+        form,
+        problem: Problem::new(kind, message),
+    })
 }
 
 impl Bad {

@@ -81,9 +81,10 @@ fn direct_failure(problem: &Problem) -> String {
             .string("reason", row.reason)
             .raw("errors", r#"[{"path":"","msg":"payload_too_large"}]"#)
             .finish(),
-        ErrorKind::UnknownTool => {
-            object.string("reason", row.reason).string("detail", row.message).finish()
-        }
+        ErrorKind::UnknownTool => object
+            .string("reason", row.reason)
+            .string("detail", row.message)
+            .finish(),
         _ => {
             let payload = problem.payload();
             object
@@ -122,9 +123,10 @@ fn error(id: &EchoId, form: Form, problem: &Problem) -> String {
     };
     let data = match problem.kind {
         // MCP fixes the data of these itself.
-        ErrorKind::UnsupportedVersion | ErrorKind::MissingClientCapability => {
-            problem.details.as_ref().map_or_else(|| problem.jsonrpc_data(), Json::to_string)
-        }
+        ErrorKind::UnsupportedVersion | ErrorKind::MissingClientCapability => problem
+            .details
+            .as_ref()
+            .map_or_else(|| problem.jsonrpc_data(), Json::to_string),
         _ => problem.jsonrpc_data(),
     };
     let error = ObjectWriter::with_capacity(data.len() + problem.message.len() + 64)
@@ -180,14 +182,19 @@ pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
         }
         (Dialect::Legacy | Dialect::Modern, None) => return None,
         (Dialect::Legacy | Dialect::Modern, Some(token)) => {
-            let meta = ObjectWriter::with_capacity(256).raw(PROGRESS_META, &extra.finish()).finish();
+            let meta = ObjectWriter::with_capacity(256)
+                .raw(PROGRESS_META, &extra.finish())
+                .finish();
             let mut params = ObjectWriter::with_capacity(320)
                 .raw("progressToken", token.as_str())
                 .value("progress", &of.step);
             if let Some(total) = progress.total {
                 params = params.value("total", &total);
             }
-            params.string("message", &progress.message).raw("_meta", &meta).finish()
+            params
+                .string("message", &progress.message)
+                .raw("_meta", &meta)
+                .finish()
         }
     };
     Some(

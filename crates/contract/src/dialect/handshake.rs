@@ -13,7 +13,10 @@ pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26"
 /// The legacy revision to speak with a client that offers `offered`.
 pub fn negotiate_legacy(offered: &str) -> &'static str {
     let [newest, ..] = LEGACY_VERSIONS;
-    LEGACY_VERSIONS.into_iter().find(|version| *version == offered).unwrap_or(newest)
+    LEGACY_VERSIONS
+        .into_iter()
+        .find(|version| *version == offered)
+        .unwrap_or(newest)
 }
 
 /// Facts about the server that both handshakes tell.

@@ -109,16 +109,26 @@ pub struct Request {
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Open a legacy session with the version that the client offers.
-    Initialize { version: String },
+    Initialize {
+        version: String,
+    },
     Discover {},
     Ping {},
     ListTools {},
-    CallTool { name: String, arguments: Json },
+    CallTool {
+        name: String,
+        arguments: Json,
+    },
     ListResources {},
     ListResourceTemplates {},
-    ReadResource { uri: String },
+    ReadResource {
+        uri: String,
+    },
     ListPrompts {},
-    GetPrompt { name: String, arguments: Json },
+    GetPrompt {
+        name: String,
+        arguments: Json,
+    },
     Complete(Completion),
 }
 
@@ -150,9 +160,10 @@ impl Op {
             | Self::ListResourceTemplates {}
             | Self::ReadResource { .. }
             | Self::ListPrompts {} => Shape::Cacheable,
-            Self::Initialize { .. } | Self::Ping {} | Self::GetPrompt { .. } | Self::Complete(_) => {
-                Shape::Plain
-            }
+            Self::Initialize { .. }
+            | Self::Ping {}
+            | Self::GetPrompt { .. }
+            | Self::Complete(_) => Shape::Plain,
         }
     }
 }

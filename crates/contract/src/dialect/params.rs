@@ -56,7 +56,9 @@ pub(super) fn object(params: &str, key: &str) -> Result<Json, Bad> {
 pub(super) fn first_page(params: &str) -> Result<(), Bad> {
     match scan::member(params, "cursor") {
         None => Ok(()),
-        Some(_) => Err(Bad::params("cursor is not one that was given out; listings are one page")),
+        Some(_) => Err(Bad::params(
+            "cursor is not one that was given out; listings are one page",
+        )),
     }
 }
 

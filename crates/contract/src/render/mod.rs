@@ -1,10 +1,38 @@
-//! stub
-use serde::{Deserialize, Serialize};
-/// Mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RenderMode {
-    #[default]
-    Porcelain,
-    Json,
+//! How a result becomes text for a reader: bounded, line-oriented, the same bytes every time.
+//!
+//! - [`RenderMode`] chooses between porcelain and JSON.
+//! - [`bound`] cuts a text to [`Bounds`] and says what it left out; [`shorten`] does the same for
+//!   a value on one line.
+//! - [`Notice`] is the one definition of `note:`, `hint:` and `warning:` lines.
+//! - [`path`] renders file paths; [`Porcelain`] builds a whole answer, summary first.
+//! - [`count`], [`bytes`] and [`millis`] write quantities.
+//!
+//! Deliberately absent: colours, terminal widths, locales and any taxonomy of detail levels. Width
+//! is counted in `char`s, because a reader of porcelain is not a terminal. JSON is not bounded
+//! here: a cut JSON text is not JSON, so its producer bounds the data.
+
+mod bound;
+mod escape;
+mod mode;
+mod notice;
+pub mod path;
+mod porcelain;
+mod quantity;
+mod shorten;
+mod table;
+
+pub use bound::{Bounded, Bounds, Truncation, bound};
+pub use escape::visible;
+pub use mode::{RenderMode, UnknownMode};
+pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
+pub use porcelain::{LINE_MAX_CHARS, Porcelain};
+pub use quantity::{bytes, count, millis};
+pub use shorten::{ELLIPSIS, shorten, shorten_middle};
+pub use table::CELL_MAX_CHARS;
+
+#[cfg(test)]
+mod tests {
+    /// Arbitrary text, rich in controls, line ends and characters of several bytes.
+    pub(super) const TEXT: &str =
+        "([\\x00-\\x20\\x7f-\\x9f\\u{2028}\\u{202e}]|[a-c é…\\\\]|(?s:.)|\n){0,60}";
 }

@@ -1,0 +1,90 @@
+//! What the driver must do next.
+
+use mainstay_contract::dialect::{EchoId, Form, Op};
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::Outcome;
+use mainstay_contract::rpc;
+use serde::{Deserialize, Serialize};
+
+use crate::call::SlotId;
+use crate::progress::Step;
+
+/// One thing for the driver to do, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Answer this request from the host's own knowledge, then call `handle_served`.
+    Serve { call: CallId, op: Op },
+    /// The one terminal outcome of a request.
+    End(Box<End>),
+    /// Tell the client about progress.
+    Progress(Box<Notice>),
+    /// Start a worker.
+    Spawn {
+        slot: SlotId,
+        generation: Generation,
+    },
+    /// Hand a call to a worker.
+    Send {
+        generation: Generation,
+        call: rpc::Call,
+    },
+    /// Ask a worker to stop working on a call.
+    Cancel {
+        generation: Generation,
+        call: CallId,
+    },
+    /// End a worker.
+    Stop { generation: Generation, how: Manner },
+    /// Everything that this client asked has been answered, and it will ask no more.
+    SessionOver { session: SessionId },
+}
+
+/// How a worker is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Manner {
+    /// It has nothing to do: let it leave by itself, then TERM, grace, KILL.
+    Dismiss,
+    /// It must not go on: TERM, grace, KILL.
+    Terminate,
+}
+
+/// The terminal outcome of a request and the facts for its telemetry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    pub session: SessionId,
+    pub call: CallId,
+    pub id: EchoId,
+    pub form: Form,
+    pub outcome: Outcome,
+    pub delivery: Delivery,
+    pub method: String,
+    pub tool: Option<String>,
+    pub generation: Option<Generation>,
+    pub attempt: u32,
+    pub latency_us: u64,
+    pub input_bytes: usize,
+}
+
+/// Whether an outcome reaches the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    Send,
+    /// MCP forbids an answer after its cancel, and a client that has gone cannot get one.
+    Withhold,
+}
+
+/// Progress of one call, for its client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Notice {
+    pub session: SessionId,
+    pub call: CallId,
+    pub id: RequestId,
+    pub form: Form,
+    pub token: Option<Json>,
+    pub tool: String,
+    pub step: Step,
+}

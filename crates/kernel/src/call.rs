@@ -1,0 +1,121 @@
+//! One request in flight: who asked, what for, and how far it got.
+
+use mainstay_contract::dialect::{EchoId, Form, Op, Order};
+use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::{Attempts, Replay};
+use mainstay_contract::rpc;
+use serde::{Deserialize, Serialize};
+
+use crate::progress::Throttle;
+use crate::time::Time;
+
+/// Number of a worker slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SlotId(pub usize);
+
+/// A request as the driver hands it in: decoded, routed and checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewRequest {
+    pub id: EchoId,
+    pub form: Form,
+    /// The method in telemetry; a closed set, so that its aggregates are bounded.
+    pub method: String,
+    pub tool: Option<String>,
+    pub progress_token: Option<Json>,
+    pub input_bytes: usize,
+    pub work: Work,
+}
+
+impl NewRequest {
+    /// Whether it waits for others of its session.
+    pub const fn order(&self) -> Order {
+        self.form.dialect.order()
+    }
+}
+
+/// Who answers a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// It is refused; the refusal still waits for its turn.
+    Refused(Problem),
+    /// The host itself.
+    Host(Op),
+    /// A worker.
+    Worker(Task),
+}
+
+/// Work for a worker, with the contract under which it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    pub slot: SlotId,
+    pub op: rpc::Op,
+    pub replay: Replay,
+    pub timeout_ms: u64,
+}
+
+/// A request in the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    pub session: SessionId,
+    pub request: NewRequest,
+    pub accepted: Time,
+    pub stage: Stage,
+    /// Times that it was sent to a worker.
+    pub attempt: u32,
+    /// Times that a probe for it was sent.
+    pub probes: u32,
+    /// The worker that last had it.
+    pub generation: Option<Generation>,
+    pub deadline: Option<Time>,
+    /// How far progress can move the deadline.
+    pub last_deadline: Option<Time>,
+    pub throttle: Throttle,
+}
+
+/// How far a request got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// In line behind others of its session.
+    Waiting,
+    /// The host is answering it.
+    Serving,
+    /// In the queue of a slot.
+    Queued {
+        send: Send,
+        held: Option<Generation>,
+    },
+    /// Handed to a worker.
+    Running { generation: Generation, send: Send },
+}
+
+/// What a worker is sent for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Send {
+    Call,
+    Probe,
+}
+
+impl Call {
+    /// The task, if a worker answers this request.
+    pub const fn task(&self) -> Option<&Task> {
+        match &self.request.work {
+            Work::Worker(task) => Some(task),
+            Work::Refused(_) | Work::Host(_) => None,
+        }
+    }
+
+    /// Whether it may be sent, or probed for, once more.
+    pub const fn attempts(&self, replays: u32) -> Attempts {
+        if self.attempt <= replays && self.probes <= replays {
+            Attempts::Left
+        } else {
+            Attempts::Spent
+        }
+    }
+}

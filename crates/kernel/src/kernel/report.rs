@@ -1,0 +1,85 @@
+//! The health payload, as far as the kernel knows it.
+
+use mainstay_contract::health::{Health, Lifecycle, Rollout, WorkerHealth};
+use mainstay_contract::id::Generation;
+
+use super::Kernel;
+use crate::slot::{Phase, Slot};
+use crate::supervisor::State;
+use crate::time::Time;
+
+impl Kernel {
+    /// Health of the host and of each worker. What only the driver knows (process ids, builds,
+    /// facts of packs) it fills in.
+    pub fn health(&self, now: Time) -> Health {
+        let workers: Vec<_> = self
+            .slots
+            .iter()
+            .map(|slot| worker_health(slot, now))
+            .collect();
+        Health {
+            state: workers
+                .iter()
+                .map(|worker| worker.state)
+                .max()
+                .unwrap_or(Lifecycle::Ready),
+            generation: self.last_generation,
+            uptime_ms: now.as_micros() / 1000,
+            consecutive_failures: sum(&self.slots, |slot| slot.supervisor.consecutive_failures()),
+            restart_count: sum(&self.slots, |slot| slot.supervisor.restart_count()),
+            rollout: workers
+                .iter()
+                .map(|worker| worker.rollout)
+                .max()
+                .unwrap_or(Rollout::Stable),
+            last_fault: self.stats.last_fault().cloned(),
+            queue_depth: sum(&self.slots, |slot| slot.queue.len()),
+            in_flight: self.calls.len(),
+            sessions: self.sessions.len(),
+            workers,
+        }
+    }
+}
+
+fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
+    let (generation, uptime_ms) = match slot.supervisor.state() {
+        State::Starting { generation, .. } => (generation, None),
+        State::Ready { generation, since } => (generation, Some(now.ms_since(since))),
+        State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => (
+            slot.workers
+                .keys()
+                .last()
+                .copied()
+                .unwrap_or(Generation::new(0)),
+            None,
+        ),
+    };
+    let retiring = slot
+        .workers
+        .values()
+        .any(|worker| worker.phase == Phase::Retiring);
+    WorkerHealth {
+        name: slot.name.clone(),
+        state: slot.supervisor.lifecycle(),
+        generation,
+        pid: None,
+        build: None,
+        uptime_ms,
+        consecutive_failures: slot.supervisor.consecutive_failures(),
+        restart_count: slot.supervisor.restart_count(),
+        rollout: if retiring {
+            Rollout::Draining
+        } else {
+            Rollout::Stable
+        },
+        last_fault: slot.supervisor.last_fault().cloned(),
+        queue_depth: slot.queue.len(),
+        in_flight: slot.running(),
+        tree_kill: None,
+        facts: None,
+    }
+}
+
+fn sum<T: std::iter::Sum>(slots: &[Slot], of: impl Fn(&Slot) -> T) -> T {
+    slots.iter().map(of).sum()
+}

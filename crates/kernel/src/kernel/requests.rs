@@ -1,0 +1,300 @@
+//! From a request to its end.
+
+use mainstay_contract::dialect::{Cancel, CancelKind, EchoId};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, RequestId, SessionId};
+use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::replay::Replay;
+
+use super::timers::Timer;
+use super::{Kernel, Mode};
+use crate::action::{Action, Delivery, End};
+use crate::call::{Call, NewRequest, Send, Stage, Work};
+use crate::progress::Throttle;
+use crate::session::{Refusal, Turn};
+use crate::slot::Run;
+use crate::time::Time;
+
+impl Kernel {
+    /// A client asks for something.
+    pub fn handle_request(&mut self, now: Time, from: SessionId, mut request: NewRequest) {
+        let id = CallId::new(self.next_call);
+        let Some(session) = self.sessions.get_mut(&from) else {
+            return;
+        };
+        self.next_call += 1;
+        let refused = match (&self.mode, &request.id, &request.work) {
+            (_, _, Work::Refused(_)) => None,
+            (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
+            (Mode::Serving, EchoId::Known(request_id), _) => match session.admit(request_id, id) {
+                Ok(()) => None,
+                Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
+                Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
+            },
+            (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
+        };
+        if let Some(kind) = refused {
+            request.work = Work::Refused(Problem::of(kind));
+        }
+        let turn = session.take_turn(id, request.order());
+        let call = Call {
+            session: from,
+            request,
+            accepted: now,
+            stage: Stage::Waiting,
+            attempt: 0,
+            probes: 0,
+            generation: None,
+            deadline: None,
+            last_deadline: None,
+            throttle: Throttle::new(self.limits.progress_per_second),
+        };
+        self.calls.insert(id, call);
+        match turn {
+            Turn::Now => self.begin(now, id),
+            Turn::Wait => {}
+        }
+    }
+
+    /// The host answered a request itself.
+    pub fn handle_served(&mut self, now: Time, call: CallId, outcome: Outcome) {
+        if self
+            .calls
+            .get(&call)
+            .is_some_and(|call| call.stage == Stage::Serving)
+        {
+            self.end(now, call, outcome, Delivery::Send);
+        }
+    }
+
+    /// A client wants a request to stop.
+    pub fn handle_cancel(&mut self, now: Time, from: SessionId, cancel: &Cancel) {
+        let Some(call) = self
+            .sessions
+            .get(&from)
+            .and_then(|session| session.find(&cancel.target))
+        else {
+            return;
+        };
+        let delivery = match cancel.kind {
+            CancelKind::Answered => Delivery::Send,
+            CancelKind::Silent => Delivery::Withhold,
+        };
+        self.give_up(now, call, ErrorKind::Cancelled, delivery);
+    }
+
+    /// A client will send nothing more; what it asked is still answered.
+    pub fn handle_input_end(&mut self, from: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&from) {
+            session.end_input();
+        }
+        self.close_if_over(from);
+    }
+
+    /// A client has gone: nobody is left to answer.
+    pub fn handle_gone(&mut self, now: Time, from: SessionId) {
+        let Some(session) = self.sessions.get_mut(&from) else {
+            return;
+        };
+        session.end_input();
+        let calls: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.session == from)
+            .map(|(id, _)| *id)
+            .collect();
+        // Last first, so that ending one does not begin the next.
+        for call in calls.into_iter().rev() {
+            self.give_up(now, call, ErrorKind::ClientGone, Delivery::Withhold);
+        }
+        self.close_if_over(from);
+    }
+
+    /// The host is to stop: what is in flight may finish until the drain limit.
+    pub fn handle_stop(&mut self, now: Time) {
+        if self.mode == Mode::Serving {
+            let until = now.plus_ms(self.limits.drain_ms);
+            self.mode = Mode::Draining { until };
+            self.timers.insert((until, Timer::Drain));
+        }
+        self.stop_if_drained();
+    }
+
+    /// It is this call's turn.
+    pub(super) fn begin(&mut self, now: Time, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        match &call.request.work {
+            Work::Refused(problem) => {
+                let problem = problem.clone();
+                self.end(now, id, Err(problem), Delivery::Send);
+            }
+            Work::Host(op) => {
+                let op = op.clone();
+                call.stage = Stage::Serving;
+                self.act(Action::Serve { call: id, op });
+            }
+            Work::Worker(task) => {
+                let (slot, timeout_ms) = (task.slot, task.timeout_ms);
+                if self.slot(slot).supervisor.is_closed(now) {
+                    let problem = self.unavailable(slot);
+                    self.end(now, id, Err(problem), Delivery::Send);
+                } else if self.slot_mut(slot).queue.push(id).is_err() {
+                    let problem = Problem::of(ErrorKind::Overloaded);
+                    self.end(now, id, Err(problem), Delivery::Send);
+                } else {
+                    self.queue_call(now, id, timeout_ms);
+                    self.dispatch(now, slot);
+                }
+            }
+        }
+    }
+
+    fn queue_call(&mut self, now: Time, id: CallId, timeout_ms: u64) {
+        let longest = self.limits.progress_timeout_ms.max(timeout_ms);
+        if let Some(call) = self.calls.get_mut(&id) {
+            let deadline = now.plus_ms(timeout_ms);
+            call.stage = Stage::Queued {
+                send: Send::Call,
+                held: None,
+            };
+            call.deadline = Some(deadline);
+            call.last_deadline = Some(now.plus_ms(longest));
+            self.timers.insert((deadline, Timer::Deadline(id)));
+        }
+    }
+
+    /// Ends a call before its work is done: the worker is told to stop, and what it still says
+    /// about the call is dropped.
+    pub(super) fn give_up(&mut self, now: Time, id: CallId, kind: ErrorKind, delivery: Delivery) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let mut problem = Problem::of(kind);
+        match call.stage {
+            // A call in line keeps its place, so that answers stay in request order.
+            Stage::Waiting if kind == ErrorKind::Cancelled && delivery == Delivery::Send => {
+                call.request.work = Work::Refused(problem);
+                return;
+            }
+            Stage::Waiting | Stage::Serving => {}
+            Stage::Queued { .. } => {
+                if let Some(slot) = call.task().map(|task| task.slot) {
+                    self.slot_mut(slot).queue.remove(id);
+                }
+            }
+            Stage::Running { generation, .. } => {
+                problem.generation = Some(generation);
+                let until = now.plus_ms(self.limits.grace_ms);
+                if let Some(slot) = self.slot_of(generation)
+                    && let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation)
+                    && let Some(run) = worker.running.get_mut(&id)
+                {
+                    *run = Run::Abandoned { until };
+                    self.timers.insert((until, Timer::Grace(generation, id)));
+                    self.act(Action::Cancel {
+                        generation,
+                        call: id,
+                    });
+                }
+            }
+        }
+        if kind == ErrorKind::Timeout {
+            problem.timeout_ms = self
+                .calls
+                .get(&id)
+                .and_then(Call::task)
+                .map(|t| t.timeout_ms);
+        }
+        let generation = problem.generation;
+        self.end(now, id, Err(problem), delivery);
+        if let Some(generation) = generation {
+            self.end_if_idle(generation);
+        }
+    }
+
+    /// The one place where a request ends.
+    pub(super) fn end(&mut self, now: Time, id: CallId, outcome: Outcome, delivery: Delivery) {
+        let Some(call) = self.calls.remove(&id) else {
+            return;
+        };
+        if let Some(deadline) = call.deadline {
+            self.timers.remove(&(deadline, Timer::Deadline(id)));
+        }
+        if let Some(at) = call.throttle.poll_timeout() {
+            self.timers.remove(&(at, Timer::Progress(id)));
+        }
+        let request_id = known(&call.request.id).cloned();
+        let session_id = call.session;
+        let end = End {
+            session: session_id,
+            call: id,
+            id: call.request.id,
+            form: call.request.form,
+            outcome,
+            delivery,
+            method: call.request.method,
+            tool: call.request.tool,
+            generation: call.generation,
+            attempt: call.attempt,
+            latency_us: now.micros_since(call.accepted),
+            input_bytes: call.request.input_bytes,
+        };
+        self.stats.ended(&end);
+        self.act(Action::End(Box::new(end)));
+        let next = self
+            .sessions
+            .get_mut(&session_id)
+            .and_then(|session| session.finish(request_id.as_ref(), id));
+        if let Some(next) = next {
+            self.begin(now, next);
+        }
+        self.close_if_over(session_id);
+        self.stop_if_drained();
+    }
+
+    /// The drain limit has passed: what is still in flight is answered now.
+    pub(super) fn end_drain(&mut self, now: Time) {
+        let calls: Vec<_> = self.calls.keys().rev().copied().collect();
+        for id in calls {
+            let kind = match self.calls.get(&id) {
+                // Its effect may have taken place: telling the client to retry would be wrong.
+                Some(Call {
+                    stage: Stage::Running { .. },
+                    request,
+                    ..
+                }) if !is_convergent(&request.work) => ErrorKind::OutcomeUnknown,
+                _ => ErrorKind::ShuttingDown,
+            };
+            self.give_up(now, id, kind, Delivery::Send);
+        }
+    }
+
+    fn close_if_over(&mut self, session: SessionId) {
+        let is_over = |kernel: &Self| {
+            kernel
+                .sessions
+                .get(&session)
+                .is_some_and(crate::session::Session::is_over)
+        };
+        if is_over(self) {
+            self.sessions.remove(&session);
+            self.act(Action::SessionOver { session });
+        }
+    }
+}
+
+fn known(id: &EchoId) -> Option<&RequestId> {
+    match id {
+        EchoId::Known(id) => Some(id),
+        EchoId::Null | EchoId::Absent => None,
+    }
+}
+
+fn is_convergent(work: &Work) -> bool {
+    match work {
+        Work::Worker(task) => task.replay == Replay::Convergent,
+        Work::Host(_) | Work::Refused(_) => true,
+    }
+}

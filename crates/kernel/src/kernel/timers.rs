@@ -1,0 +1,100 @@
+//! What happens when time passes.
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation};
+use serde::{Deserialize, Serialize};
+
+use super::{Kernel, Mode};
+use crate::action::Delivery;
+use crate::call::SlotId;
+use crate::slot::Run;
+use crate::time::Time;
+
+/// What a timer is for. Of timers that are due together, a deadline comes first: a timeout beats
+/// a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Timer {
+    Deadline(CallId),
+    Progress(CallId),
+    /// An abandoned call is still in its worker's hands.
+    Grace(Generation, CallId),
+    Slot(SlotId),
+    Drain,
+}
+
+impl Kernel {
+    /// When to call [`Kernel::handle_timeout`] at the latest.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time passed: does everything that is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((at, timer)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.remove(&(at, timer));
+            self.fire(now, timer);
+        }
+    }
+
+    fn fire(&mut self, now: Time, timer: Timer) {
+        match timer {
+            Timer::Deadline(call) => {
+                self.give_up(now, call, ErrorKind::Timeout, Delivery::Send);
+            }
+            Timer::Progress(id) => {
+                let step = self
+                    .calls
+                    .get_mut(&id)
+                    .and_then(|call| call.throttle.handle_timeout(now));
+                if let Some(step) = step {
+                    self.notify(id, step);
+                }
+            }
+            Timer::Grace(generation, call) => self.grace_over(now, generation, call),
+            Timer::Slot(slot) => {
+                self.slot_mut(slot).timer = None;
+                let directive = self.slot_mut(slot).supervisor.handle_timeout(now);
+                self.follow(now, slot, directive);
+            }
+            Timer::Drain => {
+                if matches!(self.mode, Mode::Draining { .. }) {
+                    self.end_drain(now);
+                }
+            }
+        }
+    }
+
+    /// The worker did not let go of a call in time: it is replaced.
+    fn grace_over(&mut self, now: Time, generation: Generation, call: CallId) {
+        let still_there = self
+            .slot_of(generation)
+            .and_then(|slot| self.slot(slot).workers.get(&generation))
+            .is_some_and(|worker| matches!(worker.running.get(&call), Some(Run::Abandoned { .. })));
+        if still_there {
+            let detail = "a call did not stop within its grace";
+            let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
+            self.retire(now, generation, &fault);
+        }
+    }
+
+    /// Puts the supervisor's wish among the timers.
+    pub(super) fn rearm(&mut self, slot: SlotId) {
+        let owner = self.slot_mut(slot);
+        let wanted = owner.supervisor.poll_timeout();
+        let old = std::mem::replace(&mut owner.timer, wanted);
+        if old == wanted {
+            return;
+        }
+        if let Some(old) = old {
+            self.timers.remove(&(old, Timer::Slot(slot)));
+        }
+        if let Some(wanted) = wanted {
+            self.timers.insert((wanted, Timer::Slot(slot)));
+        }
+    }
+}

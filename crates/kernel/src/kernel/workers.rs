@@ -1,0 +1,495 @@
+//! From the spawn of a worker to its reaping.
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::outcome::{Problem, Success};
+use mainstay_contract::replay::{Attempts, Knowledge, Replay, Verdict, verdict};
+use mainstay_contract::rpc::{self, Answer, Probed, Progress};
+
+use super::timers::Timer;
+use super::{Kernel, Mode};
+use crate::action::{Action, Delivery, Manner, Notice};
+use crate::call::{Send, SlotId, Stage};
+use crate::slot::{Phase, Run, Worker};
+use crate::supervisor::Directive;
+use crate::time::Time;
+
+impl Kernel {
+    /// Starts a slot's worker before anybody asks for it.
+    pub fn warm(&mut self, now: Time, slot: SlotId) {
+        self.demand(now, slot);
+    }
+
+    /// A worker announced that it is ready, and its build and catalog are as they must be.
+    pub fn handle_ready(&mut self, now: Time, generation: Generation) {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        if self.slot_mut(slot).supervisor.ready(now, generation) {
+            if let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) {
+                worker.phase = Phase::Serving;
+            }
+            self.rearm(slot);
+            self.dispatch(now, slot);
+        }
+    }
+
+    /// A worker reported progress of a call.
+    pub fn handle_progress(&mut self, now: Time, from: Generation, id: CallId, progress: Progress) {
+        if self.sent(from, id).is_none() {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        if let (Some(old), Some(last), Some(task)) =
+            (call.deadline, call.last_deadline, call.task())
+        {
+            let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
+            call.deadline = Some(moved);
+            self.timers.remove(&(old, Timer::Deadline(id)));
+            self.timers.insert((moved, Timer::Deadline(id)));
+        }
+        let held = call.throttle.poll_timeout();
+        let step = call.throttle.handle(now, progress);
+        if let Some(at) = held {
+            self.timers.remove(&(at, Timer::Progress(id)));
+        }
+        if let Some(at) = call.throttle.poll_timeout() {
+            self.timers.insert((at, Timer::Progress(id)));
+        }
+        if let Some(step) = step {
+            self.notify(id, step);
+        }
+    }
+
+    pub(super) fn notify(&mut self, id: CallId, step: crate::progress::Step) {
+        let Some(call) = self.calls.get(&id) else {
+            return;
+        };
+        let mainstay_contract::dialect::EchoId::Known(request_id) = &call.request.id else {
+            return;
+        };
+        let notice = Notice {
+            session: call.session,
+            call: id,
+            id: request_id.clone(),
+            form: call.request.form,
+            token: call.request.progress_token.clone(),
+            tool: call.request.tool.clone().unwrap_or_default(),
+            step,
+        };
+        self.act(Action::Progress(Box::new(notice)));
+    }
+
+    /// A worker answered a call. Answers that nobody waits for, and answers of a worker that was
+    /// told to end, are dropped here.
+    pub fn handle_answer(&mut self, now: Time, from: Generation, id: CallId, answer: Answer) {
+        let Some(slot) = self.slot_of(from) else {
+            return;
+        };
+        let Some(worker) = self.slot_mut(slot).workers.get_mut(&from) else {
+            return;
+        };
+        if !worker.is_heard() {
+            return;
+        }
+        match worker.running.remove(&id) {
+            None => return,
+            Some(Run::Abandoned { until }) => {
+                self.timers.remove(&(until, Timer::Grace(from, id)));
+            }
+            Some(Run::Live) => self.conclude(now, slot, id, answer),
+        }
+        self.end_if_idle(from);
+        self.dispatch(now, slot);
+    }
+
+    fn conclude(&mut self, now: Time, slot: SlotId, id: CallId, answer: Answer) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let probing = matches!(
+            call.stage,
+            Stage::Running {
+                send: Send::Probe,
+                ..
+            }
+        );
+        let outcome = match (probing, answer) {
+            (false, Answer::Tool(reply)) => Ok(Success::Tool(reply)),
+            (false, Answer::Members(members)) => Ok(Success::Members(members)),
+            (false, Answer::Resources(resources)) => {
+                let listing = serde_json::json!({ "resources": resources });
+                Ok(Success::Members(listing.into()))
+            }
+            (false, Answer::Failed(mut problem)) => {
+                problem.generation = call.generation;
+                Err(problem)
+            }
+            (true, Answer::Probed(Probed::NotApplied {})) => {
+                call.stage = Stage::Queued {
+                    send: Send::Call,
+                    held: None,
+                };
+                self.slot_mut(slot).queue.put_back(id);
+                return;
+            }
+            (true, Answer::Probed(Probed::Applied(reply))) => Ok(Success::Tool(reply)),
+            (true, Answer::Probed(Probed::Unknown {}) | Answer::Failed(_)) => {
+                Err(Problem::of(ErrorKind::OutcomeUnknown))
+            }
+            (false, Answer::Probed(_))
+            | (true, Answer::Tool(_) | Answer::Members(_) | Answer::Resources(_)) => {
+                Err(Problem::of(ErrorKind::WorkerProtocol))
+            }
+        };
+        self.end(now, id, outcome, Delivery::Send);
+    }
+
+    /// A worker's end was noticed, or it must be ended because it broke its protocol. `unsent`
+    /// are the calls of which not one byte was handed over.
+    pub fn handle_lost(
+        &mut self,
+        now: Time,
+        generation: Generation,
+        fault: &Fault,
+        unsent: &[CallId],
+    ) {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
+            return;
+        };
+        if worker.phase == Phase::Lost {
+            return;
+        }
+        let dismissed = worker.phase == Phase::Ending;
+        worker.phase = Phase::Lost;
+        let running = std::mem::take(&mut worker.running);
+        if dismissed {
+            self.stats.fault(fault);
+        } else {
+            self.stats.restart(fault);
+        }
+        self.slot_mut(slot).supervisor.lost(now, generation, fault);
+        self.rearm(slot);
+        // Last first: what is put back goes to the front, and the oldest must be first there.
+        for (call, run) in running.into_iter().rev() {
+            match run {
+                Run::Abandoned { until } => {
+                    self.timers.remove(&(until, Timer::Grace(generation, call)));
+                }
+                Run::Live => {
+                    let was_sent = !unsent.contains(&call);
+                    self.judge(now, slot, generation, call, was_sent, fault);
+                }
+            }
+        }
+        self.fail_queue_if_closed(now, slot);
+        self.dispatch(now, slot);
+    }
+
+    /// Decides about a call whose worker was lost.
+    fn judge(
+        &mut self,
+        now: Time,
+        slot: SlotId,
+        lost: Generation,
+        id: CallId,
+        was_sent: bool,
+        fault: &Fault,
+    ) {
+        let replays = self.limits.replays;
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let (Stage::Running { send, .. }, Some(task)) = (call.stage, call.task()) else {
+            return;
+        };
+        let replay = task.replay;
+        // Only a call that was really sent is charged for it.
+        let known = match (send, was_sent) {
+            (Send::Call, true) => Knowledge::InFlight,
+            (Send::Call, false) if call.attempt <= 1 => {
+                call.attempt = 0;
+                Knowledge::NotDispatched
+            }
+            // An earlier attempt was sent; only this one was not.
+            (Send::Call, false) => {
+                call.attempt -= 1;
+                Knowledge::InFlight
+            }
+            (Send::Probe, sent) => {
+                call.probes -= u32::from(!sent);
+                Knowledge::Unknown
+            }
+        };
+        let attempts = call.attempts(replays);
+        let (next, held) = match verdict(known, replay, attempts) {
+            Verdict::Send => (Send::Call, None),
+            Verdict::Replay => (Send::Call, Some(lost)),
+            Verdict::Probe => (Send::Probe, Some(lost)),
+            Verdict::RefuseExhausted => {
+                let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
+            Verdict::Deliver | Verdict::RefuseUnknown => {
+                let problem = Problem::from_fault(ErrorKind::OutcomeUnknown, fault);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
+        };
+        call.stage = Stage::Queued { send: next, held };
+        self.slot_mut(slot).queue.put_back(id);
+    }
+
+    /// A worker was reaped with its whole tree: its generation is dead.
+    pub fn handle_reaped(&mut self, now: Time, generation: Generation) {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "the worker ended").of(generation);
+        self.handle_lost(now, generation, &fault, &[]);
+        self.slot_mut(slot).workers.remove(&generation);
+        for call in self.calls.values_mut() {
+            if let Stage::Queued { held, .. } = &mut call.stage
+                && *held == Some(generation)
+            {
+                *held = None;
+            }
+        }
+        self.dispatch(now, slot);
+    }
+
+    /// An operator opens an exhausted slot.
+    pub fn reopen(&mut self, now: Time, slot: SlotId) {
+        self.slot_mut(slot).supervisor.reopen(now);
+        self.rearm(slot);
+    }
+
+    /// Sends what can be sent.
+    pub(super) fn dispatch(&mut self, now: Time, slot: SlotId) {
+        loop {
+            if self.slot(slot).queue.is_empty() {
+                return;
+            }
+            let Some(generation) = self.slot(slot).supervisor.ready_generation() else {
+                return self.demand(now, slot);
+            };
+            let pool = self.limits.pool;
+            let Self { slots, calls, .. } = self;
+            let Some(Slotted { queue, worker }) = slotted(slots, slot, generation) else {
+                return;
+            };
+            if worker.running.len() >= pool {
+                return;
+            }
+            let free = |id: CallId| {
+                calls
+                    .get(&id)
+                    .is_some_and(|call| matches!(call.stage, Stage::Queued { held: None, .. }))
+            };
+            let Some(id) = queue.take_first(free) else {
+                return;
+            };
+            worker.running.insert(id, Run::Live);
+            self.send(now, generation, id);
+        }
+    }
+
+    fn send(&mut self, now: Time, generation: Generation, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let (Stage::Queued { send, .. }, Some(task)) = (call.stage, call.task()) else {
+            return;
+        };
+        let op = match (send, &task.op) {
+            (
+                Send::Probe,
+                rpc::Op::Tool {
+                    name, arguments, ..
+                },
+            ) => rpc::Op::Probe {
+                name: name.clone(),
+                arguments: arguments.clone(),
+            },
+            (_, op) => op.clone(),
+        };
+        match send {
+            Send::Call => call.attempt += 1,
+            Send::Probe => call.probes += 1,
+        }
+        call.stage = Stage::Running { generation, send };
+        call.generation = Some(generation);
+        let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(now));
+        let sent = rpc::Call {
+            call: id,
+            attempt: call.attempt.max(1),
+            timeout_ms,
+            op,
+        };
+        self.act(Action::Send {
+            generation,
+            call: sent,
+        });
+    }
+
+    pub(super) fn demand(&mut self, now: Time, slot: SlotId) {
+        if self.mode == Mode::Stopping {
+            return;
+        }
+        let directive = self.slot_mut(slot).supervisor.demand(now);
+        self.follow(now, slot, directive);
+    }
+
+    pub(super) fn follow(&mut self, now: Time, slot: SlotId, directive: Directive) {
+        match directive {
+            Directive::Rest => {}
+            Directive::Start => {
+                self.last_generation = self.last_generation.next();
+                let generation = self.last_generation;
+                let owner = self.slot_mut(slot);
+                owner.supervisor.started(now, generation);
+                owner.workers.insert(generation, Worker::new());
+                self.act(Action::Spawn { slot, generation });
+            }
+            Directive::TooLate(generation) => {
+                let fault =
+                    Fault::new(ErrorKind::WorkerUnavailable, "not ready in time").of(generation);
+                self.retire(now, generation, &fault);
+            }
+        }
+        self.rearm(slot);
+    }
+
+    /// A worker gets no more calls; when nobody waits for what it runs, it is ended.
+    pub(super) fn retire(&mut self, now: Time, generation: Generation, fault: &Fault) {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
+            return;
+        };
+        if !matches!(worker.phase, Phase::Starting | Phase::Serving) {
+            return;
+        }
+        worker.phase = Phase::Retiring;
+        self.stats.restart(fault);
+        self.slot_mut(slot).supervisor.lost(now, generation, fault);
+        self.rearm(slot);
+        self.end_if_idle(generation);
+        self.fail_queue_if_closed(now, slot);
+        self.dispatch(now, slot);
+    }
+
+    /// The driver found that a worker must not be used: wrong build, wrong catalog, bad frames.
+    pub fn handle_unfit(&mut self, now: Time, generation: Generation, fault: &Fault) {
+        self.retire(now, generation, fault);
+    }
+
+    /// Ends a retiring worker that nobody waits for.
+    pub(super) fn end_if_idle(&mut self, generation: Generation) {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
+            return;
+        };
+        if worker.phase == Phase::Retiring && !worker.has_live_calls() {
+            worker.phase = Phase::Ending;
+            let abandoned = std::mem::take(&mut worker.running);
+            for (call, run) in abandoned {
+                if let Run::Abandoned { until } = run {
+                    self.timers.remove(&(until, Timer::Grace(generation, call)));
+                }
+            }
+            self.act(Action::Stop {
+                generation,
+                how: Manner::Terminate,
+            });
+        }
+    }
+
+    pub(super) fn stop_if_drained(&mut self) {
+        let draining = matches!(self.mode, Mode::Draining { .. });
+        if !draining || !self.calls.is_empty() {
+            return;
+        }
+        self.mode = Mode::Stopping;
+        self.timers.clear();
+        for index in (0..self.slots.len()).rev() {
+            let slot = SlotId(index);
+            self.slot_mut(slot).supervisor.stop();
+            self.slot_mut(slot).timer = None;
+            let mut ending = Vec::new();
+            for (generation, worker) in &mut self.slot_mut(slot).workers {
+                if !matches!(worker.phase, Phase::Ending | Phase::Lost) {
+                    // A worker that still runs something abandoned is not asked politely.
+                    let how = if worker.running.is_empty() {
+                        Manner::Dismiss
+                    } else {
+                        Manner::Terminate
+                    };
+                    worker.phase = Phase::Ending;
+                    worker.running.clear();
+                    ending.push((*generation, how));
+                }
+            }
+            for (generation, how) in ending {
+                self.act(Action::Stop { generation, how });
+            }
+        }
+    }
+
+    /// Fails everything that waits for a slot whose restart budget is spent.
+    fn fail_queue_if_closed(&mut self, now: Time, slot: SlotId) {
+        if !self.slot(slot).supervisor.is_closed(now) {
+            return;
+        }
+        for id in self.slot_mut(slot).queue.take_all() {
+            let problem = match self.calls.get(&id).map(|call| (call.attempt, call.task())) {
+                Some((1.., Some(task))) if task.replay == Replay::ProbeRequired => {
+                    Problem::of(ErrorKind::OutcomeUnknown)
+                }
+                _ => self.unavailable(slot),
+            };
+            self.end(now, id, Err(problem), Delivery::Send);
+        }
+    }
+
+    pub(super) fn unavailable(&self, slot: SlotId) -> Problem {
+        let kind = ErrorKind::WorkerUnavailable;
+        match self.slot(slot).supervisor.last_fault() {
+            Some(fault) => Problem::from_fault(kind, fault),
+            None => Problem::of(kind),
+        }
+    }
+
+    /// Attempts that a call has left, for the tests of the oracle.
+    pub fn attempts_left(&self, call: CallId) -> Option<Attempts> {
+        self.calls
+            .get(&call)
+            .map(|call| call.attempts(self.limits.replays))
+    }
+}
+
+struct Slotted<'a> {
+    queue: &'a mut crate::queue::Queue,
+    worker: &'a mut Worker,
+}
+
+fn slotted(
+    slots: &mut [crate::slot::Slot],
+    slot: SlotId,
+    generation: Generation,
+) -> Option<Slotted<'_>> {
+    let slot = slots.get_mut(slot.0)?;
+    let worker = slot.workers.get_mut(&generation)?;
+    Some(Slotted {
+        queue: &mut slot.queue,
+        worker,
+    })
+}

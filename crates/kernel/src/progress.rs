@@ -1,0 +1,110 @@
+//! Progress of one call: at most so many notifications a second, the latest wins, and the
+//! number that MCP wants to see increases with every one.
+
+use mainstay_contract::rpc::Progress;
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// Throttle of one call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Throttle {
+    window_ms: u64,
+    next: Time,
+    pending: Option<Progress>,
+    step: u64,
+}
+
+/// One notification that may be sent now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Greater than in every earlier notification of the call.
+    pub step: u64,
+    pub progress: Progress,
+}
+
+impl Throttle {
+    /// At most `per_second` notifications a second.
+    pub fn new(per_second: u32) -> Self {
+        let window_ms = 1000_u64.div_ceil(u64::from(per_second.max(1)));
+        Self {
+            window_ms,
+            next: Time::default(),
+            pending: None,
+            step: 0,
+        }
+    }
+
+    /// The tool reported progress.
+    pub fn handle(&mut self, now: Time, progress: Progress) -> Option<Step> {
+        if now < self.next {
+            self.pending = Some(progress);
+            return None;
+        }
+        Some(self.emit(now, progress))
+    }
+
+    /// When to call [`Throttle::handle_timeout`], if something is held back.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.pending.as_ref().map(|_| self.next)
+    }
+
+    /// The window may have passed.
+    pub fn handle_timeout(&mut self, now: Time) -> Option<Step> {
+        if now < self.next {
+            return None;
+        }
+        let progress = self.pending.take()?;
+        Some(self.emit(now, progress))
+    }
+
+    fn emit(&mut self, now: Time, progress: Progress) -> Step {
+        self.pending = None;
+        self.next = now.plus_ms(self.window_ms);
+        // Where the tool counts, its count is shown; a count that does not grow still moves on.
+        self.step = progress.done.unwrap_or(0).max(self.step.saturating_add(1));
+        Step {
+            step: self.step,
+            progress,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(done: u64) -> Progress {
+        Progress {
+            done: Some(done),
+            ..Progress::default()
+        }
+    }
+
+    #[test]
+    fn four_a_second_and_the_latest_wins() {
+        let mut throttle = Throttle::new(4);
+        assert!(throttle.handle(Time::from_ms(0), at(1)).is_some());
+        assert!(throttle.handle(Time::from_ms(10), at(2)).is_none());
+        assert!(throttle.handle(Time::from_ms(20), at(3)).is_none());
+        assert_eq!(throttle.poll_timeout(), Some(Time::from_ms(250)));
+        let step = throttle.handle_timeout(Time::from_ms(250)).unwrap();
+        assert_eq!(step.progress, at(3));
+        assert_eq!(throttle.poll_timeout(), None);
+    }
+
+    #[test]
+    fn the_number_increases_even_when_the_tool_does_not() {
+        let mut throttle = Throttle::new(4);
+        let mut last = 0;
+        for (second, done) in [(1, 5), (2, 5), (3, 2), (4, 90)] {
+            let step = throttle
+                .handle(Time::from_ms(second * 1000), at(done))
+                .unwrap()
+                .step;
+            assert!(step > last);
+            last = step;
+        }
+        assert_eq!(last, 90);
+    }
+}

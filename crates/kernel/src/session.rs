@@ -1,0 +1,198 @@
+//! One client's conversation: which requests are in flight, and whose turn it is.
+//!
+//! Theory of operation. Requests in free order run at once and only count against the session's
+//! limit. Requests in turn stand in one line: the first runs, the others wait, and each is
+//! answered before the next begins; refusals stand in the line like everybody else, so answers
+//! come in request order. The line is bounded by [`Session::wants_input`], which tells the driver
+//! to stop reading.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstay_contract::dialect::Order;
+use mainstay_contract::id::{CallId, RequestId};
+use serde::{Deserialize, Serialize};
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    limit: usize,
+    backlog: usize,
+    /// Requests with an id that have no answer yet.
+    ids: BTreeMap<RequestId, CallId>,
+    /// Requests in turn; the first is the one that runs.
+    line: VecDeque<CallId>,
+    input: Input,
+}
+
+/// Whether more requests can come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    Open,
+    Ended,
+}
+
+/// Why a request is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    DuplicateId,
+    TooManyInFlight,
+}
+
+/// What an admitted request does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Now,
+    Wait,
+}
+
+impl Session {
+    /// A session with at most `limit` requests in flight and `backlog` standing in line.
+    pub fn new(limit: usize, backlog: usize) -> Self {
+        Self {
+            limit,
+            backlog,
+            ids: BTreeMap::new(),
+            line: VecDeque::new(),
+            input: Input::Open,
+        }
+    }
+
+    /// Takes a request's id into the table.
+    pub fn admit(&mut self, id: &RequestId, call: CallId) -> Result<(), Refusal> {
+        if self.ids.contains_key(id) {
+            return Err(Refusal::DuplicateId);
+        }
+        if self.ids.len() >= self.limit {
+            return Err(Refusal::TooManyInFlight);
+        }
+        self.ids.insert(id.clone(), call);
+        Ok(())
+    }
+
+    /// Puts a request where its order wants it.
+    pub fn take_turn(&mut self, call: CallId, order: Order) -> Turn {
+        match order {
+            Order::Free => Turn::Now,
+            Order::InTurn => {
+                self.line.push_back(call);
+                if self.line.len() == 1 {
+                    Turn::Now
+                } else {
+                    Turn::Wait
+                }
+            }
+        }
+    }
+
+    /// A request got its answer. Gives the next in line, if this was the one that ran.
+    pub fn finish(&mut self, id: Option<&RequestId>, call: CallId) -> Option<CallId> {
+        if let Some(id) = id
+            && self.ids.get(id) == Some(&call)
+        {
+            self.ids.remove(id);
+        }
+        if self.line.front() == Some(&call) {
+            self.line.pop_front();
+            return self.line.front().copied();
+        }
+        None
+    }
+
+    /// The call that a cancel means: the exact id, else the only one of the same string form.
+    pub fn find(&self, target: &RequestId) -> Option<CallId> {
+        if let Some(call) = self.ids.get(target) {
+            return Some(*call);
+        }
+        let wanted = target.lookup_form();
+        let mut same = self.ids.iter().filter(|(id, _)| id.lookup_form() == wanted);
+        match (same.next(), same.next()) {
+            (Some((_, call)), None) => Some(*call),
+            _ => None,
+        }
+    }
+
+    /// No more requests will come.
+    pub fn end_input(&mut self) {
+        self.input = Input::Ended;
+    }
+
+    /// Whether the driver should go on reading.
+    pub fn wants_input(&self) -> bool {
+        self.input == Input::Open && self.line.len() < self.backlog
+    }
+
+    /// Whether everything that was asked has been answered and nothing more can come.
+    pub fn is_over(&self) -> bool {
+        self.input == Input::Ended && self.ids.is_empty() && self.line.is_empty()
+    }
+
+    /// Requests with an id that have no answer yet.
+    pub fn in_flight(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Requests standing in line.
+    pub fn in_line(&self) -> usize {
+        self.line.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(raw: &str) -> RequestId {
+        RequestId::parse(raw).unwrap()
+    }
+
+    #[test]
+    fn the_number_one_and_the_string_one_are_two_requests() {
+        let mut session = Session::new(8, 8);
+        assert_eq!(session.admit(&id("1"), CallId::new(1)), Ok(()));
+        assert_eq!(session.admit(&id("\"1\""), CallId::new(2)), Ok(()));
+        assert_eq!(
+            session.admit(&id("1"), CallId::new(3)),
+            Err(Refusal::DuplicateId)
+        );
+        assert_eq!(session.find(&id("1")), Some(CallId::new(1)));
+        assert_eq!(session.find(&id("\"1\"")), Some(CallId::new(2)));
+    }
+
+    #[test]
+    fn a_cancel_finds_the_other_spelling_when_only_one_call_has_it() {
+        let mut session = Session::new(8, 8);
+        session.admit(&id("7"), CallId::new(1)).unwrap();
+        assert_eq!(session.find(&id("\"7\"")), Some(CallId::new(1)));
+        assert_eq!(session.find(&id("\"\\u0037\"")), Some(CallId::new(1)));
+        session.admit(&id("\"\\u0037\""), CallId::new(2)).unwrap();
+        assert_eq!(
+            session.find(&id("\"7\"")),
+            None,
+            "two match, neither exactly"
+        );
+    }
+
+    #[test]
+    fn requests_in_turn_follow_each_other() {
+        let mut session = Session::new(8, 2);
+        let order = Order::InTurn;
+        assert_eq!(session.take_turn(CallId::new(1), order), Turn::Now);
+        assert_eq!(session.take_turn(CallId::new(2), order), Turn::Wait);
+        assert!(!session.wants_input(), "the line is as long as it may be");
+        assert_eq!(session.take_turn(CallId::new(3), Order::Free), Turn::Now);
+        assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(2)));
+        assert!(session.wants_input());
+        assert_eq!(session.finish(None, CallId::new(2)), None);
+    }
+
+    #[test]
+    fn a_session_is_over_when_all_is_answered_and_input_has_ended() {
+        let mut session = Session::new(8, 8);
+        session.admit(&id("1"), CallId::new(1)).unwrap();
+        session.end_input();
+        assert!(!session.is_over());
+        session.finish(Some(&id("1")), CallId::new(1));
+        assert!(session.is_over());
+    }
+}

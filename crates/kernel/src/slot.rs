@@ -1,0 +1,103 @@
+//! A worker slot: its queue, its supervisor, and every worker incarnation that is not dead yet.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::limits::Limits;
+use serde::{Deserialize, Serialize};
+
+use crate::queue::Queue;
+use crate::supervisor::{Policy, Supervisor};
+use crate::time::Time;
+
+/// The state of one slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    pub name: String,
+    pub supervisor: Supervisor,
+    pub queue: Queue,
+    pub workers: BTreeMap<Generation, Worker>,
+    /// The supervisor's entry among the timers.
+    pub timer: Option<Time>,
+}
+
+/// One incarnation, from its spawn to its reaping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    pub phase: Phase,
+    /// Calls handed to it that it has not answered.
+    pub running: BTreeMap<CallId, Run>,
+}
+
+/// What an incarnation may still do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Spawned, not ready.
+    Starting,
+    /// Gets calls.
+    Serving,
+    /// Gets no new calls; what it runs may finish.
+    Retiring,
+    /// Told to end; whatever it says is fenced off.
+    Ending,
+    /// Its end was noticed; it is not reaped.
+    Lost,
+}
+
+/// A call in a worker's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Run {
+    /// Its answer is awaited.
+    Live,
+    /// Its client was answered already; the worker was told to stop it by then.
+    Abandoned { until: Time },
+}
+
+impl Slot {
+    /// A cold slot.
+    pub fn new(name: String, limits: &Limits, seed: u64) -> Self {
+        Self {
+            name,
+            supervisor: Supervisor::new(Policy::from(limits), seed),
+            queue: Queue::new(limits.queue),
+            workers: BTreeMap::new(),
+            timer: None,
+        }
+    }
+
+    /// Calls in the hands of workers, abandoned ones included.
+    pub fn running(&self) -> usize {
+        self.workers
+            .values()
+            .map(|worker| worker.running.len())
+            .sum()
+    }
+}
+
+impl Worker {
+    /// A worker that was just spawned.
+    pub const fn new() -> Self {
+        Self {
+            phase: Phase::Starting,
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it runs a call that somebody still waits for.
+    pub fn has_live_calls(&self) -> bool {
+        self.running.values().any(|run| *run == Run::Live)
+    }
+
+    /// Whether what it says about calls still counts.
+    pub const fn is_heard(&self) -> bool {
+        matches!(self.phase, Phase::Serving | Phase::Retiring)
+    }
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,217 @@
+//! Counts and latencies of everything that ended: the data behind `system_telemetry`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::{Fault, FaultClass};
+use mainstay_contract::telemetry::{Counts, MethodError, MethodStats, SchemaMismatch, Telemetry};
+use serde::{Deserialize, Serialize};
+
+use crate::action::End;
+
+/// Most method labels that are kept apart; the rest are counted together.
+const METHODS: usize = 512;
+/// Most schema mismatches that are kept.
+const MISMATCHES: usize = 200;
+/// Buckets of a latency histogram: four to each doubling, from 1 us to about 18 hours.
+const BUCKETS: usize = 144;
+
+/// Everything that is counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    totals: Counts,
+    methods: BTreeMap<String, Method>,
+    last_fault: Option<Fault>,
+    last_restart_fault: Option<Fault>,
+    mismatches: VecDeque<SchemaMismatch>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Method {
+    counts: Counts,
+    last_us: u64,
+    max_us: u64,
+    sum_us: u64,
+    histogram: Vec<u64>,
+    last_error: Option<MethodError>,
+}
+
+impl Stats {
+    /// A request ended.
+    pub fn ended(&mut self, end: &End) {
+        let error = end.outcome.as_ref().err();
+        let mut counts = Counts {
+            request_count: 1,
+            retry_count: u64::from(end.attempt.saturating_sub(1)),
+            ..Counts::default()
+        };
+        match error {
+            None => counts.success_count = 1,
+            Some(problem) => {
+                counts.response_error_count = 1;
+                counts.transport_fault_count = u64::from(problem.kind == ErrorKind::ClientGone);
+            }
+        }
+        add(&mut self.totals, counts);
+        let method = self.method(end.tool.as_deref().unwrap_or(&end.method));
+        add(&mut method.counts, counts);
+        method.latency(end.latency_us);
+        if let Some(problem) = error {
+            method.last_error = Some(MethodError {
+                code: problem.kind.row().code,
+                message: problem.message.chars().take(200).collect(),
+            });
+        }
+    }
+
+    /// Our machinery broke.
+    pub fn fault(&mut self, fault: &Fault) {
+        if fault.class == FaultClass::Transport {
+            self.totals.transport_fault_count += 1;
+        }
+        self.last_fault = Some(fault.clone());
+    }
+
+    /// A fault led to a restart.
+    pub fn restart(&mut self, fault: &Fault) {
+        self.fault(fault);
+        self.last_restart_fault = Some(fault.clone());
+    }
+
+    /// A tool's input or output did not fit its schema.
+    pub fn mismatch(&mut self, mismatch: SchemaMismatch) {
+        if self.mismatches.len() >= MISMATCHES {
+            self.mismatches.pop_front();
+        }
+        self.mismatches.push_back(mismatch);
+    }
+
+    /// The last fault of all.
+    pub const fn last_fault(&self) -> Option<&Fault> {
+        self.last_fault.as_ref()
+    }
+
+    /// The payload.
+    pub fn telemetry(&self) -> Telemetry {
+        Telemetry {
+            totals: self.totals,
+            methods: self
+                .methods
+                .iter()
+                .map(|(name, method)| method.stats(name))
+                .collect(),
+            last_fault: self.last_fault.clone(),
+            last_restart_fault: self.last_restart_fault.clone(),
+            schema_mismatches: self.mismatches.iter().cloned().collect(),
+        }
+    }
+
+    fn method(&mut self, label: &str) -> &mut Method {
+        let known = self.methods.contains_key(label);
+        let label = if known || self.methods.len() < METHODS {
+            label
+        } else {
+            "other"
+        };
+        self.methods.entry(label.to_owned()).or_default()
+    }
+}
+
+impl Method {
+    fn latency(&mut self, us: u64) {
+        self.last_us = us;
+        self.max_us = self.max_us.max(us);
+        self.sum_us = self.sum_us.saturating_add(us);
+        self.histogram.resize(BUCKETS, 0);
+        if let Some(count) = self.histogram.get_mut(bucket(us)) {
+            *count += 1;
+        }
+    }
+
+    fn stats(&self, name: &str) -> MethodStats {
+        let ended = self.counts.request_count.max(1);
+        MethodStats {
+            method: name.to_owned(),
+            counts: self.counts,
+            last_latency_ms: ms(self.last_us),
+            max_latency_ms: ms(self.max_us),
+            avg_latency_ms: ms(self.sum_us / ended),
+            p50: ms(self.quantile(50).min(self.max_us)),
+            p99: ms(self.quantile(99).min(self.max_us)),
+            last_error: self.last_error.clone(),
+        }
+    }
+
+    /// The upper bound of the bucket in which the quantile lies.
+    fn quantile(&self, percent: u64) -> u64 {
+        let total: u64 = self.histogram.iter().sum();
+        let rank = (total * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (index, count) in self.histogram.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return upper_bound(index);
+            }
+        }
+        self.max_us
+    }
+}
+
+/// Four buckets to each power of two.
+fn bucket(us: u64) -> usize {
+    let us = us.max(1);
+    let power = us.ilog2();
+    let quarter = if power >= 2 { us >> (power - 2) & 3 } else { 0 };
+    (power as usize * 4 + quarter as usize).min(BUCKETS - 1)
+}
+
+fn upper_bound(bucket: usize) -> u64 {
+    let (power, quarter) = (bucket / 4, bucket % 4);
+    let base = 1_u64 << power.min(62);
+    // Below four microseconds a power of two has no quarters.
+    if power < 2 {
+        base * 2
+    } else {
+        base + (base / 4) * (quarter as u64 + 1)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "latencies are far below 2^52 us"
+)]
+fn ms(us: u64) -> f64 {
+    us as f64 / 1000.0
+}
+
+fn add(sum: &mut Counts, counts: Counts) {
+    sum.request_count += counts.request_count;
+    sum.success_count += counts.success_count;
+    sum.response_error_count += counts.response_error_count;
+    sum.transport_fault_count += counts.transport_fault_count;
+    sum.retry_count += counts.retry_count;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_within_a_quarter_of_the_truth() {
+        let mut method = Method::default();
+        for us in 1..=1000 {
+            method.latency(us);
+        }
+        let median = method.quantile(50);
+        assert!((500..=640).contains(&median), "{median}");
+        let high = method.quantile(99);
+        assert!((990..=1280).contains(&high), "{high}");
+    }
+
+    #[test]
+    fn every_latency_lies_below_the_bound_of_its_bucket() {
+        for us in [1, 2, 3, 4, 5, 7, 8, 100, 1023, 1024, 999_999, 3_600_000_000] {
+            assert!(us <= upper_bound(bucket(us)), "{us}");
+        }
+    }
+}
