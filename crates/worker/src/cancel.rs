@@ -39,13 +39,20 @@ impl CancelToken {
 
     /// Ends a cancelled call: `context.check()?` between two pieces of work.
     pub fn check(&self) -> Result<(), Problem> {
-        if self.is_cancelled() { Err(Problem::of(ErrorKind::Cancelled)) } else { Ok(()) }
+        if self.is_cancelled() {
+            Err(Problem::of(ErrorKind::Cancelled))
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits until the token is cancelled or `timeout` has passed; says whether it is cancelled.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let gate = lock(&self.0.gate);
-        let waited = self.0.changed.wait_timeout_while(gate, timeout, |()| !self.is_cancelled());
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(gate, timeout, |()| !self.is_cancelled());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         self.is_cancelled()
     }

@@ -42,7 +42,10 @@ mod tests {
         let values: Vec<String> = (0..150).map(|n| n.to_string()).collect();
         let completion = members(&values).to_value().unwrap()["completion"].clone();
         assert_eq!(completion["values"].as_array().unwrap().len(), 100);
-        assert_eq!((&completion["total"], &completion["hasMore"]), (&json!(150), &json!(true)));
+        assert_eq!(
+            (&completion["total"], &completion["hasMore"]),
+            (&json!(150), &json!(true))
+        );
         let none = members(&[]).to_value().unwrap();
         assert_eq!(none["completion"]["hasMore"], false);
     }

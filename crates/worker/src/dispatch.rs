@@ -35,7 +35,11 @@ pub(crate) fn dispatch(pack: &Pack, op: &Op, context: &Context) -> Answer {
 
 fn perform(pack: &Pack, op: &Op, context: &Context) -> Result<Answer, Problem> {
     match op {
-        Op::Tool { name, arguments, render } => {
+        Op::Tool {
+            name,
+            arguments,
+            render,
+        } => {
             let reply = tool(pack, name)?.call(arguments, context)?;
             reply.render(*render).map(Answer::Tool)
         }
@@ -59,12 +63,14 @@ fn perform(pack: &Pack, op: &Op, context: &Context) -> Result<Answer, Problem> {
 }
 
 fn tool<'a>(pack: &'a Pack, name: &str) -> Result<&'a dyn Tool, Problem> {
-    pack.find_tool(name).ok_or_else(|| Problem::of(ErrorKind::UnknownTool))
+    pack.find_tool(name)
+        .ok_or_else(|| Problem::of(ErrorKind::UnknownTool))
 }
 
 fn read_resource(pack: &Pack, uri: &str, context: &Context) -> Result<Answer, Problem> {
-    let resources =
-        pack.find_resources().ok_or_else(|| Problem::of(ErrorKind::ResourceNotFound))?;
+    let resources = pack
+        .find_resources()
+        .ok_or_else(|| Problem::of(ErrorKind::ResourceNotFound))?;
     let contents = resources.read(uri, context)?;
     let members = ObjectWriter::with_capacity(contents.text.len() + 128)
         .value("contents", &[contents])
@@ -73,9 +79,18 @@ fn read_resource(pack: &Pack, uri: &str, context: &Context) -> Result<Answer, Pr
 }
 
 fn prompt(pack: &Pack, name: &str, given: &Json, context: &Context) -> Result<Answer, Problem> {
-    let unknown = || Problem::new(ErrorKind::InvalidParams, format!("there is no prompt {name}"));
+    let unknown = || {
+        Problem::new(
+            ErrorKind::InvalidParams,
+            format!("there is no prompt {name}"),
+        )
+    };
     let prompts = pack.find_prompts().ok_or_else(unknown)?;
-    let spec = prompts.specs().into_iter().find(|spec| spec.name == name).ok_or_else(unknown)?;
+    let spec = prompts
+        .specs()
+        .into_iter()
+        .find(|spec| spec.name == name)
+        .ok_or_else(unknown)?;
     let arguments = PromptArguments::read(&spec, given)?;
     let reply = prompts.prompt(name, &arguments, context)?;
     Ok(Answer::Members(reply.members()))

@@ -45,7 +45,10 @@ impl Pack {
     /// Adds a tool.
     pub fn tool(mut self, spec: ToolSpec, tool: impl Tool + 'static) -> Self {
         let name = spec.name.clone();
-        let offered = Offered { spec, tool: Box::new(tool) };
+        let offered = Offered {
+            spec,
+            tool: Box::new(tool),
+        };
         if self.tools.insert(name.clone(), offered).is_some() {
             self.twice.push(name);
         }
@@ -78,10 +81,18 @@ impl Pack {
         let resources = self.resources.as_deref();
         Catalog {
             pack: self.name.clone(),
-            tools: self.tools.values().map(|offered| offered.spec.clone()).collect(),
+            tools: self
+                .tools
+                .values()
+                .map(|offered| offered.spec.clone())
+                .collect(),
             resource_schemes: resources.map(Resources::schemes).unwrap_or_default(),
             resource_templates: resources.map(Resources::templates).unwrap_or_default(),
-            prompts: self.prompts.as_deref().map(Prompts::specs).unwrap_or_default(),
+            prompts: self
+                .prompts
+                .as_deref()
+                .map(Prompts::specs)
+                .unwrap_or_default(),
             completions: self.completions.is_some(),
         }
     }
@@ -89,9 +100,10 @@ impl Pack {
     /// Refuses a pack that contradicts itself.
     pub fn check(&self) -> Result<(), Unable> {
         match self.twice.first() {
-            Some(name) => {
-                Err(Unable::new(format_args!("pack {} declares tool {name} twice", self.name)))
-            }
+            Some(name) => Err(Unable::new(format_args!(
+                "pack {} declares tool {name} twice",
+                self.name
+            ))),
             None => Ok(()),
         }
     }
@@ -143,7 +155,11 @@ mod tests {
         let (b, a) = (echo("b"), echo("a"));
         let pack = Pack::new("p").tool(b.0, b.1).tool(a.0, a.1);
         let catalog = pack.catalog();
-        let names: Vec<_> = catalog.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let names: Vec<_> = catalog
+            .tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .collect();
         assert_eq!(names, ["a", "b"]);
         assert!(pack.check().is_ok());
     }
@@ -152,6 +168,9 @@ mod tests {
     fn a_tool_declared_twice_is_refused() {
         let (one, two) = (echo("a"), echo("a"));
         let pack = Pack::new("p").tool(one.0, one.1).tool(two.0, two.1);
-        assert_eq!(pack.check().unwrap_err().detail, "pack p declares tool a twice");
+        assert_eq!(
+            pack.check().unwrap_err().detail,
+            "pack p declares tool a twice"
+        );
     }
 }

@@ -49,7 +49,12 @@ struct State {
 
 impl Reporter {
     pub(crate) fn new(call: CallId, cancel: CancelToken, way: Option<Way>) -> Arc<Self> {
-        Arc::new(Self { call, cancel, way, state: Mutex::default() })
+        Arc::new(Self {
+            call,
+            cancel,
+            way,
+            state: Mutex::default(),
+        })
     }
 
     pub(crate) fn report(self: &Arc<Self>, progress: Progress) {
@@ -92,7 +97,10 @@ impl Reporter {
         progress.message = shorten(&progress.message, MAX_CHARS);
         progress.phase = shorten(&progress.phase, MAX_CHARS);
         // A host that is gone is noticed where answers are written and where input is read.
-        let _ = way.outlet.send(&FromWorker::Progress { call: self.call, progress });
+        let _ = way.outlet.send(&FromWorker::Progress {
+            call: self.call,
+            progress,
+        });
     }
 }
 
@@ -136,16 +144,25 @@ impl Clock {
             if !ready.is_empty() {
                 // A reporter's lock is taken before the clock's, never after it.
                 drop(state);
-                ready.iter().filter_map(|(_, reporter)| reporter.upgrade()).for_each(|r| r.flush());
+                ready
+                    .iter()
+                    .filter_map(|(_, reporter)| reporter.upgrade())
+                    .for_each(|r| r.flush());
                 state = lock(&self.state);
                 continue;
             }
             state = match state.due.iter().map(|(due, _)| *due).min() {
                 Some(next) => {
                     let wait = next.saturating_duration_since(now);
-                    self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed
+                        .wait_timeout(state, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
                 }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
             };
         }
     }

@@ -39,14 +39,24 @@ impl PromptArguments {
         let wrong = |message: String| Problem::new(ErrorKind::InvalidParams, message);
         let given: BTreeMap<String, String> = serde_json::from_str(arguments.as_str())
             .map_err(|_| wrong("the arguments of a prompt are an object of strings".into()))?;
-        if let Some(name) = given.keys().find(|name| !spec.arguments.iter().any(|a| a.name == **name)) {
-            return Err(wrong(format!("prompt {} has no argument {name}", spec.name)));
+        if let Some(name) = given
+            .keys()
+            .find(|name| !spec.arguments.iter().any(|a| a.name == **name))
+        {
+            return Err(wrong(format!(
+                "prompt {} has no argument {name}",
+                spec.name
+            )));
         }
-        let missing = spec.arguments.iter().find(|a| a.required && !given.contains_key(&a.name));
+        let missing = spec
+            .arguments
+            .iter()
+            .find(|a| a.required && !given.contains_key(&a.name));
         match missing {
-            Some(argument) => {
-                Err(wrong(format!("prompt {} needs its argument {}", spec.name, argument.name)))
-            }
+            Some(argument) => Err(wrong(format!(
+                "prompt {} needs its argument {}",
+                spec.name, argument.name
+            ))),
             None => Ok(Self(given)),
         }
     }
@@ -62,7 +72,10 @@ pub struct PromptReply {
 
 impl PromptReply {
     pub fn new(description: impl Into<String>) -> Self {
-        Self { description: description.into(), messages: Vec::new() }
+        Self {
+            description: description.into(),
+            messages: Vec::new(),
+        }
     }
 
     /// Adds what the user says.

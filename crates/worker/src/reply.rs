@@ -23,7 +23,10 @@ impl Reply {
 
     /// JSON text that is already there; it must be an object.
     pub const fn raw(json: Json) -> Self {
-        Self { json, porcelain: None }
+        Self {
+            json,
+            porcelain: None,
+        }
     }
 
     /// How the answer reads. Runs only when the call asked for porcelain.
@@ -44,7 +47,10 @@ impl Reply {
             RenderMode::Porcelain => self.porcelain.map(|text| text().finish(Bounds::PORCELAIN)),
             RenderMode::Json => None,
         };
-        Ok(ToolReply { json: self.json, text })
+        Ok(ToolReply {
+            json: self.json,
+            text,
+        })
     }
 }
 

@@ -13,7 +13,10 @@ pub fn tool_spec(name: &str, description: &str) -> SpecBuilder {
         description: description.to_owned(),
         input_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
         output_schema: None,
-        annotations: Annotations { destructive_hint: true, ..Annotations::default() },
+        annotations: Annotations {
+            destructive_hint: true,
+            ..Annotations::default()
+        },
         schema_version: 1,
         tooling_version: String::new(),
         replay: Replay::NeverReplay,
@@ -88,7 +91,9 @@ impl SpecBuilder {
 
     /// Another spelling that models use for an argument.
     pub fn argument_alias(mut self, written: &str, meant: &str) -> Self {
-        self.0.argument_aliases.push((written.to_owned(), meant.to_owned()));
+        self.0
+            .argument_aliases
+            .push((written.to_owned(), meant.to_owned()));
         self
     }
 }

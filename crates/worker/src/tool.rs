@@ -56,7 +56,11 @@ where
     A: DeserializeOwned,
     C: Fn(A, &Context) -> Result<Reply, Problem> + Send + Sync,
 {
-    Typed { call, probe: |_, _| Ok(Probe::Unknown), arguments: PhantomData }
+    Typed {
+        call,
+        probe: |_, _| Ok(Probe::Unknown),
+        arguments: PhantomData,
+    }
 }
 
 impl<A, C, P> Typed<A, C, P> {
@@ -65,7 +69,11 @@ impl<A, C, P> Typed<A, C, P> {
     where
         Q: Fn(A, &Context) -> Result<Probe, Problem> + Send + Sync,
     {
-        Typed { call: self.call, probe, arguments: PhantomData }
+        Typed {
+            call: self.call,
+            probe,
+            arguments: PhantomData,
+        }
     }
 }
 
@@ -92,6 +100,9 @@ impl<A, C, P> fmt::Debug for Typed<A, C, P> {
 
 fn read<A: DeserializeOwned>(arguments: &Json) -> Result<A, Problem> {
     serde_json::from_str(arguments.as_str()).map_err(|error| {
-        Problem::new(ErrorKind::InvalidArguments, format!("the arguments do not fit: {error}"))
+        Problem::new(
+            ErrorKind::InvalidArguments,
+            format!("the arguments do not fit: {error}"),
+        )
     })
 }

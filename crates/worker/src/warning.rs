@@ -11,7 +11,10 @@ const MAX_DETAIL_CHARS: usize = 400;
 ///
 /// The time is added by the host, which passes a worker's lines on.
 pub fn warn(reason: &str, detail: &str) {
-    let line = format!("mcp:warning reason={reason} {}\n", shorten(detail, MAX_DETAIL_CHARS));
+    let line = format!(
+        "mcp:warning reason={reason} {}\n",
+        shorten(detail, MAX_DETAIL_CHARS)
+    );
     // Nobody is left to be told that standard error is closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -15,7 +15,7 @@ use super::{Ended, Outlet, broken};
 use crate::context::{Context, Surroundings};
 use crate::dispatch::dispatch;
 use crate::pack::Pack;
-use crate::progress::{Clock, Reporter, Way};
+use crate::progress::{Reporter, Way};
 use crate::settings::Unable;
 use crate::sync::lock;
 use crate::warning::warn;
@@ -50,7 +50,10 @@ impl Crew {
             pack,
             input: Mutex::new(input),
             desk: Desk::new(pool),
-            way: Way { outlet: Arc::clone(outlet), clock: Arc::default() },
+            way: Way {
+                outlet: Arc::clone(outlet),
+                clock: Arc::default(),
+            },
             surroundings: Surroundings::new(Duration::from_millis(start.grace_ms)),
         });
         for number in 0..=pool {
@@ -138,7 +141,11 @@ impl Shared {
     }
 
     fn run(&self, job: Job) {
-        let Job { call, cancel, received } = job;
+        let Job {
+            call,
+            cancel,
+            received,
+        } = job;
         let reporter = Reporter::new(call.call, cancel.clone(), Some(self.way.clone()));
         let timeout = Duration::from_millis(call.timeout_ms);
         let context = Context {

@@ -58,7 +58,10 @@ struct State {
 
 impl Desk {
     pub(super) fn new(pool: usize) -> Self {
-        Self { pool, state: Mutex::default() }
+        Self {
+            pool,
+            state: Mutex::default(),
+        }
     }
 
     pub(super) fn admit(&self, call: Call, received: Instant) -> Admission {
@@ -69,7 +72,11 @@ impl Desk {
         if state.running.len() >= self.pool && state.waiting.len() >= self.pool {
             return Admission::Refused(call.call, ErrorKind::Overloaded);
         }
-        let job = Job { call, cancel: CancelToken::new(), received };
+        let job = Job {
+            call,
+            cancel: CancelToken::new(),
+            received,
+        };
         if state.running.len() >= self.pool {
             state.waiting.push_back(job);
             return Admission::Waits;
@@ -132,8 +139,12 @@ mod tests {
     use super::*;
 
     fn admit(desk: &Desk, number: u64) -> Admission {
-        let call =
-            Call { call: CallId::new(number), attempt: 1, timeout_ms: 1000, op: Op::ListResources {} };
+        let call = Call {
+            call: CallId::new(number),
+            attempt: 1,
+            timeout_ms: 1000,
+            op: Op::ListResources {},
+        };
         desk.admit(call, Instant::now())
     }
 
@@ -144,10 +155,17 @@ mod tests {
         assert!(matches!(admit(&desk, 2), Admission::Run(_)));
         assert!(matches!(admit(&desk, 3), Admission::Waits));
         assert!(matches!(admit(&desk, 4), Admission::Waits));
-        assert!(matches!(admit(&desk, 5), Admission::Refused(_, ErrorKind::Overloaded)));
-        let Next::Run(job) = desk.finished(CallId::new(1)) else { panic!("3 waits") };
+        assert!(matches!(
+            admit(&desk, 5),
+            Admission::Refused(_, ErrorKind::Overloaded)
+        ));
+        let Next::Run(job) = desk.finished(CallId::new(1)) else {
+            panic!("3 waits")
+        };
         assert_eq!(job.call.call, CallId::new(3));
-        let Next::Run(job) = desk.finished(CallId::new(2)) else { panic!("4 waits") };
+        let Next::Run(job) = desk.finished(CallId::new(2)) else {
+            panic!("4 waits")
+        };
         assert_eq!(job.call.call, CallId::new(4));
         assert!(matches!(desk.finished(CallId::new(3)), Next::Lead));
     }
@@ -155,7 +173,9 @@ mod tests {
     #[test]
     fn a_cancel_tells_a_running_call_and_removes_a_waiting_one() {
         let desk = Desk::new(1);
-        let Admission::Run(job) = admit(&desk, 1) else { panic!("the pool is free") };
+        let Admission::Run(job) = admit(&desk, 1) else {
+            panic!("the pool is free")
+        };
         admit(&desk, 2);
         assert_eq!(desk.cancel(CallId::new(1)), None);
         assert!(job.cancel.is_cancelled());
@@ -170,7 +190,10 @@ mod tests {
         admit(&desk, 1);
         admit(&desk, 2);
         assert!(!desk.drain());
-        assert!(matches!(admit(&desk, 3), Admission::Refused(_, ErrorKind::ShuttingDown)));
+        assert!(matches!(
+            admit(&desk, 3),
+            Admission::Refused(_, ErrorKind::ShuttingDown)
+        ));
         assert!(matches!(desk.finished(CallId::new(1)), Next::Run(_)));
         assert!(matches!(desk.finished(CallId::new(2)), Next::Drained));
     }

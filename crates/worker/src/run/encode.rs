@@ -25,9 +25,15 @@ pub(super) fn answer(call: CallId, answer: Answer) -> io::Result<Vec<u8>> {
 }
 
 fn tool_reply(call: CallId, reply: &ToolReply) -> String {
-    let text_bytes = reply.text.as_ref().map_or(0, |text| text.len() + text.len() / 8);
+    let text_bytes = reply
+        .text
+        .as_ref()
+        .map_or(0, |text| text.len() + text.len() / 8);
     let mut line = String::with_capacity(ENVELOPE_BYTES + reply.json.len() + text_bytes);
-    let _ = write!(line, r#"{{"answer":{{"call":{call},"answer":{{"tool":{{"json":"#);
+    let _ = write!(
+        line,
+        r#"{{"answer":{{"call":{call},"answer":{{"tool":{{"json":"#
+    );
     line.push_str(reply.json.as_str());
     if let Some(text) = &reply.text {
         line.push_str(r#","text":"#);
@@ -50,7 +56,10 @@ mod tests {
             let reply = ToolReply { json, text };
             let call = CallId::new(7);
             let line = answer(call, Answer::Tool(reply.clone())).unwrap();
-            let long = FromWorker::Answer { call, answer: Answer::Tool(reply) };
+            let long = FromWorker::Answer {
+                call,
+                answer: Answer::Tool(reply),
+            };
             assert_eq!(serde_json::from_slice::<FromWorker>(&line).unwrap(), long);
             assert_eq!(line, message(&long).unwrap());
         }

@@ -29,7 +29,10 @@ pub(super) enum Incoming {
 
 impl Input {
     pub(super) fn new(file: File) -> Self {
-        Self { file, frames: FrameReader::new(MAX_FRAME_BYTES) }
+        Self {
+            file,
+            frames: FrameReader::new(MAX_FRAME_BYTES),
+        }
     }
 
     /// Blocks until a message is here.

@@ -63,7 +63,10 @@ pub fn run(version: &str, pack: impl FnOnce(&Settings) -> Result<Pack, Unable>) 
     match Pipes::take_stdio() {
         Ok(pipes) => serve(version, pipes, pack).into(),
         Err(error) => {
-            warn("worker_stdio", &format!("cannot take over standard input and output: {error}"));
+            warn(
+                "worker_stdio",
+                &format!("cannot take over standard input and output: {error}"),
+            );
             Ended::Unable.into()
         }
     }
@@ -97,7 +100,9 @@ pub fn serve(
         Ok((crew, ready)) => crew.work(&ready),
         Err(unable) => {
             // The host may have gone; the exit code says the same.
-            let _ = outlet.send(&FromWorker::Unable { detail: unable.detail });
+            let _ = outlet.send(&FromWorker::Unable {
+                detail: unable.detail,
+            });
             Ended::Unable
         }
     }

@@ -22,7 +22,10 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     pub(crate) const fn new(file: File, frame_bytes: usize) -> Self {
-        Self { file: Mutex::new(file), frame_bytes }
+        Self {
+            file: Mutex::new(file),
+            frame_bytes,
+        }
     }
 
     /// Writes one message. Messages over the host's limit are answers only, see

@@ -24,7 +24,10 @@ impl Pipes {
         let output = fcntl_dupfd_cloexec(io::stdout(), ABOVE_STDERR)?;
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(io::stderr())?;
-        Ok(Self { input: input.into(), output: output.into() })
+        Ok(Self {
+            input: input.into(),
+            output: output.into(),
+        })
     }
 }
 
