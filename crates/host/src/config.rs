@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
@@ -57,6 +58,8 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// Variables that are not passed on.
     pub without_env: Vec<String>,
+    /// The descriptor that `program` names, where it names one: open as long as this is.
+    pub holds: Option<Arc<OwnedFd>>,
 }
 
 /// How clients reach the host.
