@@ -18,9 +18,9 @@
 //pub mod bench;
 pub mod clock;
 //pub mod fuzz;
-//pub mod hostile;
+pub mod hostile;
 mod mailbox;
 pub mod misbehave;
 pub mod peer;
 pub mod process;
-//pub mod transcript;
+pub mod transcript;
