@@ -15,9 +15,9 @@
 //! was waited for. This crate must never know the host's internals: it sees the product as a
 //! client, a worker or the operating system sees it.
 
-//pub mod bench;
+pub mod bench;
 pub mod clock;
-//pub mod fuzz;
+pub mod fuzz;
 pub mod hostile;
 mod mailbox;
 pub mod misbehave;

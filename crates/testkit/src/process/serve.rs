@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 use super::temp::unique;
-use super::{Running, TempDir, binary};
+use super::{Running, TempDir, binary, marked};
 
 /// The variable by which everything that a host starts is recognised.
 pub const MARKER: &str = "TESTKIT_RUN";
@@ -117,6 +117,11 @@ impl Serve {
     /// Where the ready file will be, unless `MCP_READY_FILE` was set again.
     pub fn ready_file(&self) -> PathBuf {
         self.folder.join("ready")
+    }
+
+    /// Everything alive that was started with [`Self::command`], the host included.
+    pub fn family(&self) -> Vec<u32> {
+        marked(MARKER, &self.marker)
     }
 
     /// The command, without its pipes.
