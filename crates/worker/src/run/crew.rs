@@ -1,0 +1,185 @@
+//! The threads of a worker: one leads, the others run calls or wait in line. See [`crate::run`].
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::CallId;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::rpc::{Answer, FromWorker, Start, ToWorker};
+
+use super::desk::{Admission, Desk, Job, Next};
+use super::input::{Incoming, Input};
+use super::{Ended, Outlet, broken};
+use crate::context::{Context, Surroundings};
+use crate::dispatch::dispatch;
+use crate::pack::Pack;
+use crate::progress::{Reporter, Way};
+use crate::settings::Unable;
+use crate::sync::lock;
+use crate::warning::warn;
+
+/// Most calls at once, whatever the host says.
+const MAX_POOL: usize = 64;
+
+/// Everything that the threads share.
+#[derive(Debug)]
+pub(super) struct Crew(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    pack: Pack,
+    /// Held by the leader.
+    input: Mutex<Input>,
+    desk: Desk,
+    way: Way,
+    surroundings: Surroundings,
+}
+
+impl Crew {
+    /// Starts the threads. They wait in line until [`Self::work`] has announced the worker.
+    pub(super) fn assemble(
+        pack: Pack,
+        start: &Start,
+        input: Input,
+        outlet: &Arc<Outlet>,
+    ) -> Result<Self, Unable> {
+        let pool = start.pool.clamp(1, MAX_POOL);
+        let shared = Arc::new(Shared {
+            pack,
+            input: Mutex::new(input),
+            desk: Desk::new(pool),
+            way: Way {
+                outlet: Arc::clone(outlet),
+                clock: Arc::default(),
+            },
+            surroundings: Surroundings::new(Duration::from_millis(start.grace_ms)),
+        });
+        for number in 0..=pool {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new()
+                .name(format!("calls-{number}"))
+                .spawn(move || shared.take_turns())
+                .map_err(|error| Unable::new(format_args!("cannot start a thread: {error}")))?;
+        }
+        Ok(Self(shared))
+    }
+
+    /// Announces the worker and serves until its end.
+    pub(super) fn work(self, ready: &FromWorker) -> Ended {
+        // The host sends nothing before it is told, so nothing can overtake this.
+        if self.0.way.outlet.send(ready).is_err() {
+            return Ended::HostGone;
+        }
+        let ended = self.0.way.clock.run();
+        self.0.desk.abandon();
+        #[cfg(unix)]
+        self.0.surroundings.trees.kill_all();
+        ended
+    }
+}
+
+impl Shared {
+    fn take_turns(&self) {
+        while let Some(mut job) = self.lead() {
+            loop {
+                let call = job.call.call;
+                self.run(job);
+                match self.desk.finished(call) {
+                    Next::Run(next) => job = next,
+                    Next::Lead => break,
+                    Next::Drained => return self.drained(),
+                }
+            }
+        }
+    }
+
+    /// Waits for the input and reads until there is a call for this thread. `None` at the end.
+    fn lead(&self) -> Option<Job> {
+        let mut input = lock(&self.input);
+        loop {
+            match input.next() {
+                Incoming::Message(message) => {
+                    if let Some(job) = self.take(message) {
+                        return Some(job);
+                    }
+                }
+                Incoming::End => {
+                    self.way.clock.end(Ended::HostGone);
+                    return None;
+                }
+                Incoming::Broken(detail) => {
+                    self.way.clock.end(broken(&detail));
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn take(&self, message: ToWorker) -> Option<Job> {
+        match message {
+            ToWorker::Call(call) => match self.desk.admit(call, Instant::now()) {
+                Admission::Run(job) => return Some(job),
+                Admission::Waits => {}
+                Admission::Refused(call, kind) => self.fail(call, kind),
+            },
+            ToWorker::Cancel { call } => {
+                if let Some(call) = self.desk.cancel(call) {
+                    self.fail(call, ErrorKind::Cancelled);
+                }
+            }
+            ToWorker::Ping { nonce } => self.send(&FromWorker::Pong { nonce }),
+            ToWorker::Drain {} => {
+                if self.desk.drain() {
+                    self.drained();
+                }
+            }
+            ToWorker::Start(_) => warn("worker_protocol", "a second start was ignored"),
+        }
+        None
+    }
+
+    fn run(&self, job: Job) {
+        let Job {
+            call,
+            cancel,
+            received,
+        } = job;
+        let reporter = Reporter::new(call.call, cancel.clone(), Some(self.way.clone()));
+        let timeout = Duration::from_millis(call.timeout_ms);
+        let context = Context {
+            call: call.call,
+            attempt: call.attempt,
+            timeout,
+            deadline: received.checked_add(timeout).unwrap_or(received),
+            cancel,
+            reporter,
+            surroundings: self.surroundings.clone(),
+        };
+        let answer = dispatch(&self.pack, &call.op, &context);
+        context.reporter.close();
+        self.answer(call.call, answer);
+    }
+
+    fn fail(&self, call: CallId, kind: ErrorKind) {
+        self.answer(call, Answer::Failed(Problem::of(kind)));
+    }
+
+    fn answer(&self, call: CallId, answer: Answer) {
+        if self.way.outlet.answer(call, answer).is_err() {
+            self.way.clock.end(Ended::HostGone);
+        }
+    }
+
+    fn send(&self, message: &FromWorker) {
+        if self.way.outlet.send(message).is_err() {
+            self.way.clock.end(Ended::HostGone);
+        }
+    }
+
+    fn drained(&self) {
+        self.send(&FromWorker::Drained {});
+        self.way.clock.end(Ended::Drained);
+    }
+}

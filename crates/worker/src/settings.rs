@@ -1,0 +1,73 @@
+//! What a pack is started with, and why it may refuse to start.
+
+use std::fmt;
+
+use mainstay_contract::json::Json;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// The configuration that the host hands to a pack: a JSON object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings(Json);
+
+impl Settings {
+    /// Takes over what the host sent.
+    pub const fn new(json: Json) -> Self {
+        Self(json)
+    }
+
+    /// The settings as the pack's own type. Unknown keys are that type's to refuse.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Unable> {
+        serde_json::from_str(self.0.as_str())
+            .map_err(|error| Unable::new(format_args!("the pack's settings are wrong: {error}")))
+    }
+
+    /// The settings as they came.
+    pub const fn json(&self) -> &Json {
+        &self.0
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self(Json::empty_object())
+    }
+}
+
+/// Why a pack cannot start, in a sentence that says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{detail}")]
+pub struct Unable {
+    pub detail: String,
+}
+
+impl Unable {
+    pub fn new(detail: impl fmt::Display) -> Self {
+        Self {
+            detail: detail.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Own {
+        #[serde(default)]
+        root: Option<String>,
+    }
+
+    #[test]
+    fn wrong_settings_are_a_reason_not_to_start() {
+        let own: Own = Settings::default().parse().unwrap();
+        assert_eq!(own.root, None);
+        let settings = Settings::new(Json::parse(r#"{"rot":1}"#).unwrap());
+        let unable = settings.parse::<Own>().unwrap_err();
+        assert!(unable.detail.contains("unknown field `rot`"), "{unable}");
+    }
+}
