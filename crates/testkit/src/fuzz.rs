@@ -15,8 +15,11 @@ use mainstay_contract::scan::{DEFAULT_MAX_DEPTH, ScanErrorKind, head_id, member,
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+/// A function that takes any bytes and panics when an invariant does not hold.
+pub type Fuzz = fn(&[u8]);
+
 /// Every function, by name.
-pub const ALL: &[(&str, fn(&[u8]))] = &[
+pub const ALL: &[(&str, Fuzz)] = &[
     ("frames", fuzz_frames),
     ("scan", fuzz_scan),
     ("head_id", fuzz_head_id),

@@ -9,6 +9,7 @@
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use mainstay_contract::id::CallId;
 use mainstay_contract::json::Json;
@@ -40,6 +41,8 @@ modes! {
     IgnoreTerm = "ignore-term", "As hang, and neither TERM nor a drain nor end of input ends it.";
     ForkDaemon = "fork-daemon", "On a call starts a daemon in a session of its own, twice forked, \
         then answers.";
+    Slow = "slow", "On a call reports progress once and answers after as many milliseconds as the \
+        argument ms says.";
     Flood = "flood", "On a call reports progress 50,000 times, then answers with 4 MiB.";
     Babble = "babble", "On a call writes lines that are no messages.";
     NeverReady = "never-ready", "Reads everything and never says that it is ready.";
@@ -164,6 +167,11 @@ impl<W: Write> Worker<W> {
             Op::Tool { arguments, .. } => arguments,
             _ => Json::empty_object(),
         };
+        let ms = arguments
+            .to_value()
+            .ok()
+            .and_then(|value| value.get("ms")?.as_u64());
+        let wanted = ms.unwrap_or_default();
         let answer = answer(call.call, arguments);
         match self.mode {
             Mode::Hang | Mode::IgnoreTerm => return Ok(None),
@@ -189,17 +197,13 @@ impl<W: Write> Worker<W> {
                     .stdout(Stdio::null())
                     .status()?;
             }
+            Mode::Slow => {
+                self.say(&progress(call.call, 0))?;
+                std::thread::sleep(Duration::from_millis(wanted));
+            }
             Mode::Flood => {
                 for step in 0..50_000 {
-                    self.say(&FromWorker::Progress {
-                        call: call.call,
-                        progress: Progress {
-                            message: format!("step {step}"),
-                            done: Some(step),
-                            phase: "flood".to_owned(),
-                            ..Progress::default()
-                        },
-                    })?;
+                    self.say(&progress(call.call, step))?;
                 }
                 self.say(&padded(call.call, 4 << 20))?;
                 return Ok(None);
@@ -244,6 +248,18 @@ fn answer(call: CallId, arguments: Json) -> FromWorker {
             json: arguments,
             text: None,
         }),
+    }
+}
+
+fn progress(call: CallId, step: u64) -> FromWorker {
+    FromWorker::Progress {
+        call,
+        progress: Progress {
+            message: format!("step {step}"),
+            done: Some(step),
+            phase: "work".to_owned(),
+            ..Progress::default()
+        },
     }
 }
 

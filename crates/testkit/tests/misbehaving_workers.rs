@@ -105,7 +105,7 @@ fn workers_that_answer_too_much_also_answer() -> anyhow::Result<()> {
 
     let mut host = started("answer-unknown-call")?;
     let call = host.begin(once())?;
-    assert!(matches!(host.next()?, FromWorker::Answer { call: of, .. } if of != call));
+    assert!(matches!(host.hear()?, FromWorker::Answer { call: of, .. } if of != call));
     host.end(call)?;
     host.drain()?;
 
@@ -121,7 +121,7 @@ fn babbling_worker_writes_what_is_no_message() -> anyhow::Result<()> {
     let mut host = started("babble")?;
     host.begin(once())?;
     assert!(
-        host.next()
+        host.hear()
             .unwrap_err()
             .to_string()
             .contains("not a worker's message")

@@ -56,7 +56,7 @@ impl Expectation {
     }
 
     /// JSON that is no message, from somebody.
-    pub(super) fn wrong(id: impl ToString) -> Self {
+    pub(super) fn wrong(id: u64) -> Self {
         Self::Error {
             code: -32600,
             id: Id::Known(id.to_string()),
@@ -65,7 +65,7 @@ impl Expectation {
     }
 
     /// A protocol error in MCP.
-    pub(super) fn mcp(code: i64, id: impl ToString) -> Self {
+    pub(super) fn mcp(code: i64, id: u64) -> Self {
         Self::Error {
             code,
             id: Id::Known(id.to_string()),
@@ -74,7 +74,7 @@ impl Expectation {
     }
 
     /// A tool that does not exist, in the direct dialect.
-    pub(super) fn unknown_tool(id: impl ToString) -> Self {
+    pub(super) fn unknown_tool(id: u64) -> Self {
         Self::DirectFailure {
             id: id.to_string(),
             reason: "unsupported",
@@ -112,25 +112,26 @@ impl Expectation {
         match self {
             Self::Silence => anyhow::bail!("there must be no answer"),
             Self::Error { code, .. } => {
-                let error = answer.at("/error");
-                ensure!(error["code"] == *code, "the code is {}", error["code"]);
-                ensure!(error["message"].is_string(), "there is no message");
+                ensure!(answer.at("/error/code") == *code, "the code is not {code}");
+                ensure!(
+                    answer.at("/error/message").is_string(),
+                    "there is no message"
+                );
                 ensure!(answer.member("result").is_none(), "there is a result too");
             }
             Self::DirectFailure { reason, .. } => {
-                let result = answer.at("/result");
-                ensure!(result["ok"] == false, "ok is {}", result["ok"]);
-                ensure!(
-                    result["reason"] == *reason,
-                    "the reason is {}",
-                    result["reason"]
-                );
+                let (ok, why) = (answer.at("/result/ok"), answer.at("/result/reason"));
+                ensure!(ok == false, "ok is {ok}");
+                ensure!(why == *reason, "the reason is {why}");
             }
             Self::ToolError { code, .. } => {
                 ensure!(answer.at("/result/isError") == true, "isError is not true");
                 let text = answer.at("/result/content/0/text");
                 let payload: Value = serde_json::from_str(text.as_str().unwrap_or_default())?;
-                ensure!(payload["code"] == *code, "the code is {}", payload["code"]);
+                ensure!(
+                    payload.get("code").is_some_and(|found| found == *code),
+                    "the code is not {code}"
+                );
             }
         }
         Ok(())

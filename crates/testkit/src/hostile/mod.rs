@@ -5,6 +5,11 @@
 //! design's table of decisions, and not by asking the product's own code. [`LONG_LINES`] lines of
 //! [`LONG_LINE`] bytes come from [`long_lines`], piece by piece, so that nobody has to hold them.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "indices are drawn from the length of what they index"
+)]
+
 mod bytes;
 mod expect;
 mod long;

@@ -97,7 +97,8 @@ fn odd_id(rng: &mut Rng, id: u64) -> (Vec<u8>, Expectation) {
         _ => format!("\"é {id} \u{7f}\""),
     };
     let line = format!(r#"{{"jsonrpc":"2.0", "id" : {id} ,"method":"m"}}"#);
-    (line.into(), Expectation::unknown_tool(id))
+    let reason = "unsupported";
+    (line.into(), Expectation::DirectFailure { id, reason })
 }
 
 fn deep(rng: &mut Rng, id: u64) -> (Vec<u8>, Expectation) {

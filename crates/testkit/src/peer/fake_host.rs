@@ -113,7 +113,7 @@ impl FakeHost {
     /// Says start and waits for the announcement.
     pub fn start_with(&mut self, start: Start) -> anyhow::Result<Ready> {
         self.send(&ToWorker::Start(start))?;
-        match self.next()? {
+        match self.hear()? {
             FromWorker::Ready(ready) => Ok(ready),
             FromWorker::Unable { detail } => bail!("the pack cannot start: {detail}"),
             other => bail!("expected the worker to be ready, got {other:?}"),
@@ -244,7 +244,7 @@ impl FakeHost {
     }
 
     /// The next message, whatever it is.
-    pub fn next(&mut self) -> anyhow::Result<FromWorker> {
+    pub fn hear(&mut self) -> anyhow::Result<FromWorker> {
         self.take("a message", |_| true)
     }
 

@@ -1,13 +1,15 @@
 //! How to start a host.
 
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
 use super::temp::unique;
-use super::{Running, TempDir, binary, marked};
+use super::{Running, TempDir, binary, marked, wait_for};
+use crate::peer::PATIENCE;
 
 /// The variable by which everything that a host starts is recognised.
 pub const MARKER: &str = "TESTKIT_RUN";
@@ -28,6 +30,7 @@ pub struct Serve {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     socket: Option<PathBuf>,
+    umask: Option<u32>,
     folder: TempDir,
     marker: String,
 }
@@ -42,6 +45,7 @@ impl Serve {
             arguments: Vec::new(),
             variables: Vec::new(),
             socket: None,
+            umask: None,
             marker: unique("run"),
             folder,
         };
@@ -109,6 +113,13 @@ impl Serve {
         self
     }
 
+    /// Runs the host with this mask for the modes of its files.
+    #[must_use]
+    pub const fn umask(mut self, mask: u32) -> Self {
+        self.umask = Some(mask);
+        self
+    }
+
     /// The folder for the host's files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -126,7 +137,16 @@ impl Serve {
 
     /// The command, without its pipes.
     pub fn command(&self) -> anyhow::Result<Command> {
-        let mut command = Command::new(binary("mainstay")?);
+        let program = binary("mainstay")?;
+        let mut command = match self.umask {
+            None => Command::new(program),
+            Some(mask) => {
+                let script = format!("umask {mask:03o}; exec \"$0\" \"$@\"");
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(script).arg(program);
+                shell
+            }
+        };
         command.arg("serve").args(&self.arguments);
         if self.transport == Transport::Socket {
             command.arg("--socket").arg(self.socket_path());
@@ -152,6 +172,31 @@ impl Serve {
             Transport::Socket => Some(self.socket_path()),
         };
         Running::new(child, self.marker, socket, self.folder)
+    }
+
+    /// Starts a host that must not start, and gives its exit code and standard error.
+    pub fn refused(&self) -> anyhow::Result<(Option<i32>, String)> {
+        let mut child = self
+            .command()?
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting mainstay")?;
+        let mut errors = child.stderr.take().context("no standard error")?;
+        let status = match wait_for(&mut child, PATIENCE) {
+            Ok(status) => status,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.context("the host started although it must not"));
+            }
+        };
+        let mut text = String::new();
+        errors
+            .read_to_string(&mut text)
+            .context("reading standard error")?;
+        Ok((status.code(), text))
     }
 
     fn socket_path(&self) -> PathBuf {

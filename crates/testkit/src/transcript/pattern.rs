@@ -140,6 +140,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "the tests read better")]
     fn fits(pattern: Value, value: Value) -> bool {
         matches(&pattern, &value).is_ok()
     }
