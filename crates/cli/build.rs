@@ -3,9 +3,12 @@
 use std::process::Command;
 
 fn main() {
-    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
-    let full = commit.map_or_else(|| version.clone(), |commit| format!("{version}+{commit}"));
+    let full = commit.map_or_else(
+        || version.to_owned(),
+        |commit| format!("{version}+{commit}"),
+    );
     println!("cargo::rustc-env=MAINSTAY_VERSION={full}");
     println!("cargo::rerun-if-changed=build.rs");
     for name in ["HEAD", "logs/HEAD"] {

@@ -11,7 +11,7 @@ use crate::exit::{self, Failure, print};
 use crate::target::Connection;
 
 /// Calls one tool.
-pub(crate) fn run(call: Call) -> Result<ExitCode, Failure> {
+pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&call.target)?;
     let called = call_tool(&mut connection, call);
     connection.close()?;
@@ -20,7 +20,7 @@ pub(crate) fn run(call: Call) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-fn call_tool(connection: &mut Connection, call: Call) -> Result<(String, u8), Failure> {
+fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), Failure> {
     let tools = connection.client.tools().map_err(Failure::fault)?;
     let tool = find(&tools, &call.tool)?;
     let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;

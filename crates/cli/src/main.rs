@@ -50,7 +50,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
         Some(Command::Errors(form)) => errors_page::print_page(form),
-        Some(Command::Call(call)) => call::run(call),
+        Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Serve(serve)) => serve::run(&serve),
         None => serve::run(&arguments.serve),
