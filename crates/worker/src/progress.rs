@@ -6,6 +6,7 @@
 //! reporter happens before the answer is written and under the same lock as every send, so no
 //! progress ever follows an answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,8 @@ impl Reporter {
 /// Waits for the end of the worker and meanwhile sends progress that is due.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
+    /// The same as in the state, for a look without the lock.
+    ended: AtomicBool,
     state: Mutex<ClockState>,
     changed: Condvar,
 }
@@ -127,7 +130,12 @@ impl Clock {
     /// Says that the worker has ended; the first reason counts.
     pub(crate) fn end(&self, ended: Ended) {
         lock(&self.state).ended.get_or_insert(ended);
+        self.ended.store(true, Ordering::Release);
         self.changed.notify_one();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Serves until the end.
