@@ -31,6 +31,8 @@ pub(super) struct Crew(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     pack: Pack,
+    /// Calls that may run at once; there is one thread more.
+    pool: usize,
     /// Where threads wait that have nothing to do.
     gate: Gate,
     /// Held by the leader.
@@ -48,16 +50,11 @@ enum Turn {
 }
 
 impl Crew {
-    /// Starts the threads. They wait in line until [`Self::work`] has announced the worker.
-    pub(super) fn assemble(
-        pack: Pack,
-        start: &Start,
-        input: Input,
-        outlet: &Arc<Outlet>,
-    ) -> Result<Self, Unable> {
+    pub(super) fn new(pack: Pack, start: &Start, input: Input, outlet: &Arc<Outlet>) -> Self {
         let pool = start.pool.clamp(1, MAX_POOL);
-        let shared = Arc::new(Shared {
+        Self(Arc::new(Shared {
             pack,
+            pool,
             gate: Gate::new(input.file()),
             input: Mutex::new(input),
             desk: Desk::new(pool),
@@ -66,30 +63,30 @@ impl Crew {
                 clock: Arc::default(),
             },
             surroundings: Surroundings::new(Duration::from_millis(start.grace_ms)),
-        });
-        // Messages may have come together with the first one.
-        shared.gate.announce();
-        for number in 0..=pool {
-            let shared = Arc::clone(&shared);
+        }))
+    }
+
+    /// Starts the threads, announces the worker and serves until its end.
+    pub(super) fn work(self, ready: &FromWorker) -> Result<Ended, Unable> {
+        let shared = &self.0;
+        // Nobody reads before the announcement is out, so no answer overtakes it.
+        let input = lock(&shared.input);
+        for number in 0..=shared.pool {
+            let shared = Arc::clone(shared);
             thread::Builder::new()
                 .name(format!("calls-{number}"))
                 .spawn(move || shared.take_turns())
                 .map_err(|error| Unable::new(format_args!("cannot start a thread: {error}")))?;
         }
-        Ok(Self(shared))
-    }
-
-    /// Announces the worker and serves until its end.
-    pub(super) fn work(self, ready: &FromWorker) -> Ended {
-        // The host sends nothing before it is told, so nothing can overtake this.
-        if self.0.way.outlet.send(ready).is_err() {
-            return Ended::HostGone;
-        }
-        let ended = self.0.way.clock.run();
-        self.0.desk.abandon();
+        shared.send(ready);
+        drop(input);
+        // Messages may have come together with the first one.
+        shared.gate.announce();
+        let ended = shared.way.clock.run();
+        shared.desk.abandon();
         #[cfg(unix)]
-        self.0.surroundings.trees.kill_all();
-        ended
+        shared.surroundings.trees.kill_all();
+        Ok(ended)
     }
 }
 

@@ -91,25 +91,22 @@ pub fn serve(
         Incoming::Broken(detail) => return broken(&detail),
     };
     let outlet = Arc::new(Outlet::new(pipes.output, start.frame_bytes));
-    let crew = build(&start, pack).and_then(|pack| {
+    let ended = build(&start, pack).and_then(|pack| {
         let ready = FromWorker::Ready(Ready {
             protocol: PROTOCOL,
             build: build_id(version),
             catalog: pack.catalog(),
             facts: pack.known_facts().clone(),
         });
-        Ok((Crew::assemble(pack, &start, input, &outlet)?, ready))
+        Crew::new(pack, &start, input, &outlet).work(&ready)
     });
-    match crew {
-        Ok((crew, ready)) => crew.work(&ready),
-        Err(unable) => {
-            // The host may have gone; the exit code says the same.
-            let _ = outlet.send(&FromWorker::Unable {
-                detail: unable.detail,
-            });
-            Ended::Unable
-        }
-    }
+    ended.unwrap_or_else(|unable| {
+        // The host may have gone; the exit code says the same.
+        let _ = outlet.send(&FromWorker::Unable {
+            detail: unable.detail,
+        });
+        Ended::Unable
+    })
 }
 
 fn build(
