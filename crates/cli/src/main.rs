@@ -1,1 +1,58 @@
-fn main() {}
+//! The binary `mainstay`: arguments, environment, configuration and wiring.
+//!
+//! Nothing is decided here that is not about the command line: rules live in the crates below.
+//! The environment is read once, in [`environment`].
+
+mod args;
+mod builtin;
+mod call;
+mod client;
+mod config_file;
+mod environment;
+mod errors_page;
+mod exit;
+mod local;
+mod serve;
+mod target;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Arguments, Command};
+use crate::exit::{Failure, report};
+
+/// SemVer plus commit, or SemVer alone where there is no repository.
+const VERSION: &str = env!("MAINSTAY_VERSION");
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // clap writes help and version to stdout with code 0, mistakes to stderr with code 2.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() {
+                exit::INPUT
+            } else {
+                exit::SUCCESS
+            });
+        }
+    };
+    match run(arguments) {
+        Ok(code) => code,
+        Err(failure) => report(&failure),
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        // A worker gets all it needs from its host.
+        Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
+        Some(Command::Errors(form)) => errors_page::print_page(form),
+        Some(Command::Call(call)) => call::run(&call),
+        Some(Command::Tools(tools)) => tools::run(&tools),
+        Some(Command::Serve(serve)) => serve::run(&serve),
+        None => serve::run(&arguments.serve),
+    }
+}

@@ -7,6 +7,7 @@
 
 pub mod dialect;
 pub mod error;
+pub mod failure;
 pub mod fault;
 pub mod frame;
 pub mod health;

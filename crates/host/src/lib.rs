@@ -1,1 +1,31 @@
+//! How Mainstay stays up.
+//!
+//! The host is thin: it reads bytes, tells the kernel what happened, does what the kernel says
+//! and writes bytes. [`serve`] runs one host until it is told to stop. The rooms:
+//!
+//! * [`config`]: everything a host is told at its start;
+//! * `transport`: clients on stdio, on a Unix socket, or in memory;
+//! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap;
+//! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
+//!   before dispatch and after an answer;
+//! * `engine`: the one loop that puts all events in order around the kernel.
+//!
+//! It must never know a tool by name, except its own two.
 
+mod clock;
+pub mod config;
+mod directory;
+mod drivers;
+mod engine;
+mod io;
+mod log;
+mod outbox;
+mod process;
+mod ready;
+mod serve;
+mod system_tools;
+mod transport;
+
+pub use self::clock::iso_now;
+pub use self::log::{Level, Log};
+pub use self::serve::{ServeError, serve};

@@ -1,1 +1,33 @@
+//! What is valid: compiled JSON Schemas, and violations people can act on.
+//!
+//! [`SchemaRegistry::compile`] turns a schema document into a [`Validator`]; equal
+//! documents share one compiled state, found by [`Fingerprint`]. [`Validator::check`]
+//! says what is wrong with a value as a sorted list of [`Violation`]s with our own,
+//! stable messages. [`ToolValidators`] holds the pair a tool needs.
+//!
+//! Everything is bounded by [`Limits`]: the size and depth of a schema, the work one
+//! value can cause, the number and length of violations. Documents are handed in;
+//! this crate reads no file and opens no connection, and a `$ref` that leaves the
+//! document is an error, except to the published meta-schemas, which are built in.
 
+mod bounds;
+mod compile;
+mod document;
+mod error;
+mod explain;
+mod fingerprint;
+mod keywords;
+mod limits;
+mod messages;
+mod patterns;
+mod shorten;
+mod suggest;
+mod tool_io;
+mod violation;
+
+pub use compile::{SchemaRegistry, Validator};
+pub use error::CompileError;
+pub use fingerprint::{Fingerprint, ParseFingerprintError, canonical_json};
+pub use limits::Limits;
+pub use tool_io::{ToolPart, ToolSchemaError, ToolValidators};
+pub use violation::Violation;

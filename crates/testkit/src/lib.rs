@@ -1,1 +1,26 @@
+//! Test support for Mainstay and for packs written by others.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | time for tests of the kernel |
+//! | [`peer`] | a client over any pair of streams, and a host for packs without a host |
+//! | [`process`] | the real `mainstay` in a process of its own, watched from outside |
+//! | [`misbehave`] | workers that break the rules, each in one way |
+//! | [`transcript`] | conversations in files, run unchanged over every transport |
+//! | [`hostile`] | frames nobody should send, with the answer that each deserves |
+//! | [`fuzz`] | one function for each parser of foreign bytes |
+//! | [`bench`] | floors and measurements for `cargo xtask bench` |
+//!
+//! Every wait in here has a deadline, and what did not happen in time is an error that says what
+//! was waited for. This crate must never know the host's internals: it sees the product as a
+//! client, a worker or the operating system sees it.
 
+pub mod bench;
+pub mod clock;
+pub mod fuzz;
+pub mod hostile;
+mod mailbox;
+pub mod misbehave;
+pub mod peer;
+pub mod process;
+pub mod transcript;

@@ -76,7 +76,15 @@ const ROWS: &[Row] = &[
             "schema",
             "worker",
         ],
-        external: Budget::Only(&["anyhow", "clap", "rustix", "serde", "serde_json", "toml"]),
+        external: Budget::Only(&[
+            "anyhow",
+            "clap",
+            "rustix",
+            "serde",
+            "serde_json",
+            "shlex",
+            "toml",
+        ]),
     },
     Row {
         folder: TESTKIT,

@@ -234,7 +234,7 @@ fn shared(method: &str, params: &str) -> Result<Op, Bad> {
             name: params::string(params, "name")?,
             arguments: params::object(params, "arguments")?,
         }),
-        "resources/list" => params::first_page(params).map(|()| Op::ListResources {}),
+        "resources/list" => params::cursor(params).map(|cursor| Op::ListResources { cursor }),
         "resources/templates/list" => {
             params::first_page(params).map(|()| Op::ListResourceTemplates {})
         }

@@ -119,7 +119,10 @@ pub enum Op {
         name: String,
         arguments: Json,
     },
-    ListResources {},
+    ListResources {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+    },
     ListResourceTemplates {},
     ReadResource {
         uri: String,
@@ -141,7 +144,7 @@ impl Op {
             Self::Ping {} => "ping",
             Self::ListTools {} => "tools/list",
             Self::CallTool { .. } => "tools/call",
-            Self::ListResources {} => "resources/list",
+            Self::ListResources { .. } => "resources/list",
             Self::ListResourceTemplates {} => "resources/templates/list",
             Self::ReadResource { .. } => "resources/read",
             Self::ListPrompts {} => "prompts/list",
@@ -156,7 +159,7 @@ impl Op {
             Self::CallTool { .. } => Shape::Tool,
             Self::Discover {}
             | Self::ListTools {}
-            | Self::ListResources {}
+            | Self::ListResources { .. }
             | Self::ListResourceTemplates {}
             | Self::ReadResource { .. }
             | Self::ListPrompts {} => Shape::Cacheable,

@@ -52,12 +52,20 @@ pub(super) fn object(params: &str, key: &str) -> Result<Json, Bad> {
     }
 }
 
-/// Our listings are one page, so no cursor was ever given out.
-pub(super) fn first_page(params: &str) -> Result<(), Bad> {
+/// An optional cursor; whether it was given out is for its issuer to say.
+pub(super) fn cursor(params: &str) -> Result<Option<String>, Bad> {
     match scan::member(params, "cursor") {
+        None => Ok(None),
+        Some(_) => string(params, "cursor").map(Some),
+    }
+}
+
+/// A listing of one page, for which no cursor is ever given out.
+pub(super) fn first_page(params: &str) -> Result<(), Bad> {
+    match cursor(params)? {
         None => Ok(()),
         Some(_) => Err(Bad::params(
-            "cursor is not one that was given out; listings are one page",
+            "cursor is not one that was given out: the listing is one page",
         )),
     }
 }

@@ -32,7 +32,7 @@ use self::timers::Timer;
 use crate::action::Action;
 use crate::call::{Call, SlotId, Stage};
 use crate::session::Session;
-use crate::slot::{Run, Slot};
+use crate::slot::{Phase, Run, Slot};
 use crate::stats::Stats;
 use crate::time::Time;
 
@@ -132,6 +132,13 @@ impl Kernel {
             },
             _ => None,
         }
+    }
+
+    /// Whether the end of this worker is what was asked for.
+    pub fn is_ending(&self, generation: Generation) -> bool {
+        let slot = self.slot_of(generation);
+        slot.and_then(|slot| self.slot(slot).workers.get(&generation))
+            .is_none_or(|worker| worker.phase == Phase::Ending)
     }
 
     /// A tool's input or output did not fit its schema.

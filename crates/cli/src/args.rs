@@ -1,0 +1,148 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER: &str = "\
+Exit codes: 0 success, 1 the answer is no, 2 input, configuration or I/O error, 3 internal fault.
+Every option and variable is described in docs/configuration.md.";
+
+/// The hardened MCP host: it owns the client's session, and workers may come and go.
+///
+/// With no command it serves MCP on standard input and output.
+#[derive(Debug, Parser)]
+#[command(name = "mainstay", version = crate::VERSION, after_help = AFTER)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve tool packs to MCP clients (the default)
+    Serve(Serve),
+    /// Call one tool and print its answer
+    Call(Call),
+    /// List the tools
+    Tools(Tools),
+    /// Print the error table
+    Errors(Errors),
+    /// Run a built-in pack as a worker (used by the host itself)
+    Worker(Worker),
+}
+
+/// What is served, wherever it is served.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Packs {
+    /// Pack to serve: a built-in one by NAME, or any program written with the worker library as
+    /// NAME=COMMAND; may be repeated [default: all built-in packs]
+    #[arg(long = "pack", value_name = "NAME[=COMMAND]")]
+    pub(crate) packs: Vec<String>,
+    /// Configuration file, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) packs: Packs,
+    /// Serve many clients on a Unix socket instead of one on standard input and output
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Text form of answers for clients that do not choose
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) render: Option<Render>,
+    /// How much is said on standard error
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) log: Option<LogLevel>,
+}
+
+/// Where a one-off command finds its tools.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    pub(crate) packs: Packs,
+    /// Ask the host that serves this socket, instead of starting one for this command
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config"])]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// Name of the tool
+    pub(crate) tool: String,
+    /// Arguments: one JSON object, or KEY=VALUE pairs; a bare word goes to the tool's only
+    /// required string argument
+    #[arg(value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<String>,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Form of the answer
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) render: Option<Render>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tools {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Print the whole definitions as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Errors {
+    /// Print the page docs/errors.md
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    /// Print every row as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Worker {
+    /// Name of the built-in pack
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pack: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Render {
+    Porcelain,
+    Json,
+}
+
+impl From<Render> for mainstay_contract::render::RenderMode {
+    fn from(render: Render) -> Self {
+        match render {
+            Render::Porcelain => Self::Porcelain,
+            Render::Json => Self::Json,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+impl From<LogLevel> for mainstay_host::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::Error,
+            LogLevel::Warn => Self::Warn,
+            LogLevel::Info => Self::Info,
+            LogLevel::Debug => Self::Debug,
+        }
+    }
+}

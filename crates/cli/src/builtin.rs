@@ -1,0 +1,91 @@
+//! The packs that are part of this binary, and how they run as workers of it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use mainstay_contract::json::Json;
+use mainstay_contract::tool::Catalog;
+use mainstay_host::config::{Command, Expected, Pack};
+use mainstay_pack_asset as asset;
+
+use crate::VERSION;
+use crate::exit::Failure;
+
+/// Names of the built-in packs, in the order in which they are served.
+pub(crate) const NAMES: [&str; 1] = ["asset"];
+
+/// Variables that a worker must not see.
+pub(crate) const SECRETS: [&str; 2] = ["MAINSTAY_TOKEN", "MAINSTAY_TOKEN_FILE"];
+
+/// What a built-in pack offers.
+pub(crate) fn catalog(name: &str) -> Option<Catalog> {
+    match name {
+        "asset" => Some(asset::catalog(VERSION)),
+        _ => None,
+    }
+}
+
+/// Runs a built-in pack as a worker of the host that started us.
+pub(crate) fn run_worker(name: &str) -> Result<ExitCode, Failure> {
+    // The process was started through a descriptor and would be called by its number.
+    let _ = rustix::thread::set_name(c"mainstay-worker");
+    match name {
+        "asset" => Ok(mainstay_worker::run(VERSION, |settings| {
+            asset::pack(settings.parse()?, VERSION)
+        })),
+        _ => Err(unknown(name)),
+    }
+}
+
+/// A pack that this binary does not have.
+pub(crate) fn unknown(name: &str) -> Failure {
+    let known = NAMES.join(", ");
+    Failure::input(anyhow!("there is no built-in pack {name:?}"))
+        .hint(format!("built in: {known}; any other pack is NAME=COMMAND"))
+}
+
+/// Our own executable, opened once: a file that is replaced on disk never mixes builds.
+#[derive(Clone, Debug)]
+pub(crate) struct Executable {
+    file: Arc<OwnedFd>,
+    build: String,
+}
+
+impl Executable {
+    /// Opens the running executable.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let file = File::open("/proc/self/exe")
+            .context("cannot open the running executable")
+            .map_err(Failure::fault)?;
+        let build = mainstay_worker::build_id(VERSION);
+        Ok(Self {
+            file: Arc::new(file.into()),
+            build,
+        })
+    }
+
+    /// A built-in pack that runs from it.
+    pub(crate) fn pack(&self, name: &str, settings: Json) -> Result<Pack, Failure> {
+        let catalog = catalog(name).ok_or_else(|| unknown(name))?;
+        Ok(Pack {
+            name: name.to_owned(),
+            command: Command {
+                program: PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
+                called: Some("mainstay-worker".to_owned()),
+                arguments: ["worker", "--pack", name].map(OsString::from).to_vec(),
+                without_env: SECRETS.map(str::to_owned).to_vec(),
+                holds: Some(Arc::clone(&self.file)),
+            },
+            settings,
+            expected: Some(Expected {
+                catalog,
+                build: self.build.clone(),
+            }),
+        })
+    }
+}

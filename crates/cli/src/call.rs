@@ -1,0 +1,231 @@
+//! `mainstay call`.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use mainstay_contract::normalise::{Resolution, resolve_method};
+use serde_json::{Map, Value, json};
+
+use crate::args::{Call, Render};
+use crate::exit::{self, Failure, print};
+use crate::target::Connection;
+
+/// Calls one tool.
+pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
+    let mut connection = Connection::open(&call.target)?;
+    let called = call_tool(&mut connection, call);
+    connection.close()?;
+    let (text, code) = called?;
+    print(&text)?;
+    Ok(ExitCode::from(code))
+}
+
+fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), Failure> {
+    let tools = connection.client.tools().map_err(Failure::fault)?;
+    let tool = find(&tools, &call.tool)?;
+    let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;
+    if let Some(render) = call.render {
+        let mode = match render {
+            Render::Porcelain => "porcelain",
+            Render::Json => "json",
+        };
+        arguments.insert("render".to_owned(), json!(mode));
+    }
+    let name = tool
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or(&call.tool);
+    let answer = connection
+        .client
+        .call(name, &Value::Object(arguments))
+        .map_err(Failure::fault)?;
+    let mut text = answer.text;
+    text.push('\n');
+    Ok(if answer.is_error {
+        (text.clone(), code_of(&text))
+    } else {
+        (text, exit::SUCCESS)
+    })
+}
+
+/// A failed answer's exit code: who has to do something about it.
+fn code_of(payload: &str) -> u8 {
+    let payload: Value = serde_json::from_str(payload).unwrap_or_default();
+    match payload.get("code").and_then(Value::as_str) {
+        Some("INVALID_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN") => exit::INPUT,
+        Some("INTERNAL") => exit::FAULT,
+        _ => exit::NO,
+    }
+}
+
+fn find<'a>(tools: &'a [Value], name: &str) -> Result<&'a Value, Failure> {
+    let names: Vec<&str> = tools
+        .iter()
+        .filter_map(|tool| tool.get("name").and_then(Value::as_str))
+        .collect();
+    let resolution = resolve_method(name, &names, &[]);
+    let found = resolution.canonical().and_then(|name| {
+        tools
+            .iter()
+            .find(|tool| tool.get("name") == Some(&json!(name)))
+    });
+    match (found, resolution) {
+        (Some(tool), _) => Ok(tool),
+        (
+            None,
+            Resolution::Unknown {
+                nearest: Some(nearest),
+            },
+        ) => {
+            let failure = Failure::input(anyhow!("there is no tool {name:?}"));
+            Err(failure.hint(format!("did you mean {nearest}? mainstay tools lists all")))
+        }
+        (None, _) => {
+            let failure = Failure::input(anyhow!("there is no tool {name:?}"));
+            Err(failure.hint("mainstay tools lists all"))
+        }
+    }
+}
+
+/// One JSON object, or `KEY=VALUE` pairs and at most one bare word.
+fn parse_arguments(
+    words: &[String],
+    schema: Option<&Value>,
+) -> Result<Map<String, Value>, Failure> {
+    if let [only] = words
+        && only.trim_start().starts_with('{')
+    {
+        return match serde_json::from_str(only) {
+            Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(_) => Err(Failure::input(anyhow!(
+                "the arguments are not a JSON object"
+            ))),
+            Err(error) => {
+                let failure = Failure::input(anyhow!("the arguments are not JSON: {error}"));
+                Err(failure.hint("quote the object for the shell: '{\"key\": \"value\"}'"))
+            }
+        };
+    }
+    let mut arguments = Map::new();
+    for word in words {
+        let (key, value) = match word.split_once('=') {
+            Some((key, value)) if is_argument(schema, key) => {
+                (key.to_owned(), parse_value(value, property(schema, key)))
+            }
+            Some((key, _)) if bare_argument(schema).is_none() => {
+                let failure = Failure::input(anyhow!("the tool has no argument {key:?}"));
+                return Err(failure.hint(argument_hint(schema)));
+            }
+            _ => match bare_argument(schema) {
+                Some(key) => (key, json!(word)),
+                None => {
+                    let failure = Failure::input(anyhow!("{word:?} is not KEY=VALUE"));
+                    return Err(failure.hint(argument_hint(schema)));
+                }
+            },
+        };
+        if arguments.insert(key.clone(), value).is_some() {
+            return Err(Failure::input(anyhow!("the argument {key} is given twice")));
+        }
+    }
+    Ok(arguments)
+}
+
+fn properties(schema: Option<&Value>) -> Option<&Map<String, Value>> {
+    schema?.get("properties")?.as_object()
+}
+
+fn property<'a>(schema: Option<&'a Value>, key: &str) -> Option<&'a Value> {
+    properties(schema)?.get(key)
+}
+
+fn is_argument(schema: Option<&Value>, key: &str) -> bool {
+    property(schema, key).is_some()
+}
+
+/// The tool's only required string argument.
+fn bare_argument(schema: Option<&Value>) -> Option<String> {
+    let required = schema?.get("required")?.as_array()?;
+    let mut strings = required.iter().filter_map(Value::as_str).filter(|key| {
+        property(schema, key).and_then(|property| property.get("type")) == Some(&json!("string"))
+    });
+    match (strings.next(), strings.next()) {
+        (Some(only), None) => Some(only.to_owned()),
+        _ => None,
+    }
+}
+
+/// Text where the schema wants text, else JSON where it is JSON.
+fn parse_value(text: &str, property: Option<&Value>) -> Value {
+    let wants_text = property
+        .and_then(|property| property.get("type"))
+        .is_some_and(|kind| {
+            kind == "string"
+                || kind
+                    .as_array()
+                    .is_some_and(|kinds| kinds.contains(&json!("string")))
+        });
+    if wants_text {
+        return json!(text);
+    }
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+fn argument_hint(schema: Option<&Value>) -> String {
+    let names: Vec<_> = properties(schema)
+        .into_iter()
+        .flat_map(Map::keys)
+        .cloned()
+        .collect();
+    if names.is_empty() {
+        "the tool takes no arguments".to_owned()
+    } else {
+        format!("its arguments: {}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Value {
+        json!({"type": "object", "required": ["name", "count"], "properties": {
+            "name": {"type": "string"}, "count": {"type": "integer"}, "tags": {"type": "array"},
+            "render": {"type": "string"}}})
+    }
+
+    fn parse(words: &[&str]) -> Result<Value, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        parse_arguments(&words, Some(&schema()))
+            .map(Value::Object)
+            .map_err(|failure| format!("{} / {:?}", failure.error, failure.hint))
+    }
+
+    #[test]
+    fn pairs_take_the_type_that_the_schema_wants() {
+        let arguments = parse(&["name=12", "count=12", "tags=[1,2]"]).unwrap();
+        assert_eq!(
+            arguments,
+            json!({"name": "12", "count": 12, "tags": [1, 2]})
+        );
+    }
+
+    #[test]
+    fn a_bare_word_goes_to_the_only_required_string() {
+        assert_eq!(
+            parse(&["fn main() = 1", "count=2"]).unwrap(),
+            json!({"name": "fn main() = 1", "count": 2})
+        );
+    }
+
+    #[test]
+    fn one_object_is_taken_as_it_is() {
+        assert_eq!(parse(&[r#"{"count": 3}"#]).unwrap(), json!({"count": 3}));
+        assert!(parse(&["{count: 3}"]).unwrap_err().contains("not JSON"));
+    }
+
+    #[test]
+    fn an_argument_given_twice_is_a_mistake() {
+        assert!(parse(&["name=a", "name=b"]).unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,121 @@
+//! A small MCP client over a stream socket, for one-off commands.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json};
+
+/// Longest answer that is read.
+const MAX_LINE: u64 = 64 * 1024 * 1024;
+/// Longer than any call may take.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A connection to a host.
+#[derive(Debug)]
+pub(crate) struct Client {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+    next_id: u64,
+}
+
+/// What a tool answered.
+#[derive(Debug)]
+pub(crate) struct ToolAnswer {
+    pub(crate) is_error: bool,
+    pub(crate) text: String,
+}
+
+impl Client {
+    /// Opens a session on a connected stream.
+    pub(crate) fn open(stream: UnixStream) -> anyhow::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let writer = stream.try_clone()?;
+        let mut client = Self {
+            reader: BufReader::new(stream),
+            writer,
+            next_id: 1,
+        };
+        client.request(
+            "initialize",
+            &json!({
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": { "name": "mainstay", "version": crate::VERSION },
+            }),
+        )?;
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        Ok(client)
+    }
+
+    /// The definitions of all tools.
+    pub(crate) fn tools(&mut self) -> anyhow::Result<Vec<Value>> {
+        let mut result = self.request("tools/list", &json!({}))?;
+        match result.get_mut("tools").map(Value::take) {
+            Some(Value::Array(tools)) => Ok(tools),
+            _ => Err(anyhow!("the host's list of tools cannot be read")),
+        }
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<ToolAnswer> {
+        let result = self.request(
+            "tools/call",
+            &json!({ "name": tool, "arguments": arguments }),
+        )?;
+        let text = result.pointer("/content/0/text").and_then(Value::as_str);
+        Ok(ToolAnswer {
+            is_error: result
+                .get("isError")
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
+            text: text.unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
+        loop {
+            let mut answer = self.receive()?;
+            if answer.get("id").and_then(Value::as_u64) != Some(id) {
+                continue;
+            }
+            if let Some(error) = answer.get("error") {
+                let message = error
+                    .get("message")
+                    .and_then(Value::as_str)
+                    .unwrap_or("no message");
+                let hint = error.pointer("/data/hint").and_then(Value::as_str);
+                return Err(match hint {
+                    Some(hint) => anyhow!("{message} ({hint})"),
+                    None => anyhow!("{message}"),
+                });
+            }
+            return Ok(answer
+                .get_mut("result")
+                .map(Value::take)
+                .unwrap_or_default());
+        }
+    }
+
+    fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+        let line = format!("{message}\n");
+        self.writer
+            .write_all(line.as_bytes())
+            .context("the host does not take requests")
+    }
+
+    fn receive(&mut self) -> anyhow::Result<Value> {
+        let mut line = Vec::new();
+        let count = (&mut self.reader)
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut line)
+            .context("the host does not answer")?;
+        if count == 0 {
+            return Err(anyhow!("the host closed the connection"));
+        }
+        serde_json::from_slice(&line).context("the host's answer is not JSON")
+    }
+}

@@ -1,0 +1,215 @@
+//! The configuration file: TOML, or JSON with a `mainstay` object. Unknown keys are errors, with
+//! their place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use mainstay_contract::limits::Limits;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// Everything a file can say.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ConfigFile {
+    pub(crate) limits: Limits,
+    pub(crate) packs: BTreeMap<String, PackSection>,
+    pub(crate) roots: Roots,
+}
+
+/// One pack.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PackSection {
+    /// Program and arguments, for a pack that is not built in.
+    pub(crate) command: Option<Vec<String>>,
+    /// The pack's own settings.
+    pub(crate) settings: Option<Value>,
+}
+
+/// Directories that packs may read.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Roots {
+    pub(crate) schemas: Option<PathBuf>,
+    pub(crate) examples: Option<PathBuf>,
+}
+
+/// A JSON configuration: the ecosystem's file with our object beside the servers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonFile {
+    #[serde(default)]
+    mainstay: ConfigFile,
+}
+
+impl ConfigFile {
+    /// Reads and checks a file.
+    pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let size = std::fs::metadata(path)
+            .with_context(|| format!("cannot read {shown}"))?
+            .len();
+        if size > MAX_BYTES {
+            bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let is_json = path
+            .extension()
+            .is_some_and(|extension| extension == "json");
+        let config = Self::parse(&text, is_json).with_context(|| shown.to_string())?;
+        config.check().with_context(|| shown.to_string())?;
+        Ok(config)
+    }
+
+    fn parse(text: &str, is_json: bool) -> anyhow::Result<Self> {
+        if !is_json {
+            return toml::from_str(text)
+                .map_err(|error| anyhow!("{}", error.to_string().trim_end()));
+        }
+        match serde_json::from_str::<JsonFile>(text) {
+            Ok(file) => Ok(file.mainstay),
+            Err(error) => {
+                let servers = ["mcpServers", "servers"];
+                if servers
+                    .iter()
+                    .any(|key| error.to_string().contains(&format!("`{key}`")))
+                {
+                    bail!("{error}; this version serves packs, not the servers of a client's file");
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let mut mistakes: Vec<String> = match self.limits.check() {
+            Ok(()) => Vec::new(),
+            Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
+        };
+        for (name, pack) in &self.packs {
+            if pack.command.as_ref().is_some_and(Vec::is_empty) {
+                mistakes.push(format!("packs.{name}.command is empty; name a program"));
+            }
+            if pack
+                .settings
+                .as_ref()
+                .is_some_and(|settings| !settings.is_object())
+            {
+                mistakes.push(format!("packs.{name}.settings must be a table"));
+            }
+        }
+        for (name, root) in [
+            ("schemas", &self.roots.schemas),
+            ("examples", &self.roots.examples),
+        ] {
+            if let Some(root) = root.as_ref().filter(|root| !root.is_dir()) {
+                mistakes.push(format!(
+                    "roots.{name} is {}, which is not a directory",
+                    root.display()
+                ));
+            }
+        }
+        if mistakes.is_empty() {
+            Ok(())
+        } else {
+            bail!("{}", mistakes.join("; "))
+        }
+    }
+}
+
+/// Reads any bytes as a configuration; for tests with hostile input.
+#[cfg(test)]
+fn parse_any(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for is_json in [false, true] {
+        if let Ok(config) = ConfigFile::parse(&text, is_json) {
+            let _ = config.check();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn toml_and_json_say_the_same() {
+        let toml = ConfigFile::parse(
+            "[limits]\nqueue = 8\n[packs.ledger]\ncommand = [\"ledger\", \"--file\", \"x\"]\n",
+            false,
+        )
+        .unwrap();
+        let json = ConfigFile::parse(
+            r#"{"mainstay": {"limits": {"queue": 8},
+                "packs": {"ledger": {"command": ["ledger", "--file", "x"]}}}}"#,
+            true,
+        )
+        .unwrap();
+        assert_eq!(toml, json);
+        assert_eq!(toml.limits.queue, 8);
+        assert_eq!(toml.limits.pool, Limits::default().pool);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_their_place() {
+        let error = ConfigFile::parse("[limits]\nqueu = 8\n", false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("line 2") && error.contains("queu"),
+            "{error}"
+        );
+        let json = "{\"mainstay\": {\n \"limit\": {}}}";
+        let error = ConfigFile::parse(json, true).unwrap_err().to_string();
+        assert!(
+            error.contains("unknown field `limit`") && error.contains("line 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_clients_servers_are_refused_in_words() {
+        let error = ConfigFile::parse(r#"{"mcpServers": {}}"#, true)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("this version serves packs"), "{error}");
+    }
+
+    #[test]
+    fn every_mistake_is_reported() {
+        let text = "[limits]\nqueue = 0\npool = 0\n[packs.x]\ncommand = []\n[roots]\nschemas = \"/absent\"\n";
+        let error = ConfigFile::parse(text, false)
+            .unwrap()
+            .check()
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "limits.queue",
+            "limits.pool",
+            "packs.x.command",
+            "roots.schemas",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn hostile_files_are_errors_not_panics() {
+        for bytes in [
+            &b"\xff\xfe"[..],
+            b"[[[[[[",
+            b"{\"mainstay\":",
+            b"\0",
+            b"[limits]\nqueue=1e99",
+        ] {
+            parse_any(bytes);
+        }
+        parse_any("[".repeat(100_000).as_bytes());
+        parse_any(format!("a={}", "[".repeat(100_000)).as_bytes());
+    }
+}

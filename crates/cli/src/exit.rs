@@ -1,0 +1,69 @@
+//! Exit codes, and how a failure is told on standard error.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Everything went well.
+pub(crate) const SUCCESS: u8 = 0;
+/// The answer is no: a validation failed, a check differs, a thing was not found.
+pub(crate) const NO: u8 = 1;
+/// Input, configuration or I/O error.
+pub(crate) const INPUT: u8 = 2;
+/// Internal fault.
+pub(crate) const FAULT: u8 = 3;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) error: anyhow::Error,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// The user, the configuration or the machine must change.
+    pub(crate) fn input(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code: INPUT,
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    /// Something of ours is wrong.
+    pub(crate) fn fault(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code: FAULT,
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Writes a failure with its causes, and gives its exit code.
+pub(crate) fn report(failure: &Failure) -> ExitCode {
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "mainstay: error: {:#}", failure.error);
+    if let Some(hint) = &failure.hint {
+        let _ = writeln!(stderr, "mainstay: hint: {hint}");
+    }
+    ExitCode::from(failure.code)
+}
+
+/// Writes to standard output. A reader that has gone is not an error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,59 @@
+//! `mainstay serve`.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use mainstay_host::config::Transport;
+use mainstay_host::{Log, ServeError};
+
+use crate::args::Serve;
+use crate::environment::{Endpoint, Environment};
+use crate::exit::Failure;
+use crate::local;
+
+/// Serves until the client leaves or a signal comes.
+pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
+    let environment = Environment::read()?;
+    let transport = match (&serve.socket, environment.endpoint) {
+        (Some(path), _) => Transport::Socket {
+            path: path.clone(),
+            mode: environment.socket_mode,
+        },
+        (None, Endpoint::Socket) => Transport::Socket {
+            path: environment.socket_path.clone(),
+            mode: environment.socket_mode,
+        },
+        (None, Endpoint::Stdio) => Transport::Stdio,
+    };
+    let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
+    let mut config = local::config(&serve.packs, &environment, transport)?;
+    config.ready_file = Some(environment.ready_file);
+    if let Some(render) = serve.render {
+        config.render = render.into();
+    }
+    if waits_for_typing {
+        let _ = writeln!(
+            std::io::stderr(),
+            "mainstay is waiting for an MCP client on standard input.\n\
+             Try: mainstay tools, mainstay call list_schemas, or mainstay --help. End with Ctrl-D."
+        );
+    }
+    let log = Log::start(serve.log.map(Into::into).unwrap_or_default());
+    mainstay_host::serve(config, &log).map_err(explain)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Setup errors are the operator's to mend; each says what to set.
+pub(crate) fn explain(error: ServeError) -> Failure {
+    let hint = match &error {
+        ServeError::Socket(_) => Some("choose another path with --socket or MCP_SOCKET_PATH"),
+        ServeError::ReadyFile { .. } => Some("set MCP_READY_FILE to a path that can be written"),
+        ServeError::Packs(_) => Some("serve fewer packs with --pack"),
+        ServeError::Io { .. } => None,
+    };
+    let failure = Failure::input(error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

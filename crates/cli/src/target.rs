@@ -1,0 +1,70 @@
+//! Where a one-off command finds its tools: a running host, or one of its own for the moment.
+
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, anyhow};
+use mainstay_host::config::Transport;
+use mainstay_host::{Level, Log, ServeError};
+
+use crate::args::Target;
+use crate::client::Client;
+use crate::environment::Environment;
+use crate::exit::Failure;
+use crate::{local, serve};
+
+/// A connection, and the host behind it if it is ours.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    host: Option<JoinHandle<Result<(), ServeError>>>,
+}
+
+impl Connection {
+    /// Connects to the target.
+    pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
+        if let Some(path) = &target.socket {
+            let stream = UnixStream::connect(path)
+                .with_context(|| format!("cannot connect to {}", path.display()))
+                .map_err(|error| {
+                    Failure::input(error).hint("start a host there with mainstay serve --socket")
+                })?;
+            let client = Client::open(stream).map_err(Failure::fault)?;
+            return Ok(Self { client, host: None });
+        }
+        let environment = Environment::read()?;
+        let (ours, theirs) = UnixStream::pair()
+            .context("cannot make a connection")
+            .map_err(Failure::fault)?;
+        let transport = Transport::Connected(theirs.into());
+        let config = local::config(&target.packs, &environment, transport)?;
+        let log = Log::start(Level::Error);
+        let host = std::thread::Builder::new()
+            .name("host".into())
+            .spawn(move || mainstay_host::serve(config, &log))
+            .context("cannot start a thread")
+            .map_err(Failure::fault)?;
+        match Client::open(ours) {
+            Ok(client) => Ok(Self {
+                client,
+                host: Some(host),
+            }),
+            // The host says more than the connection that it closed.
+            Err(error) => match host.join() {
+                Ok(Err(refused)) => Err(serve::explain(refused)),
+                _ => Err(Failure::fault(error)),
+            },
+        }
+    }
+
+    /// Ends our own host in order, so that no worker is left.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let Self { client, host } = self;
+        drop(client);
+        match host.map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(serve::explain(error)),
+            Some(Err(_)) => Err(Failure::fault(anyhow!("the host ended unexpectedly"))),
+        }
+    }
+}

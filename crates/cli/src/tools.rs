@@ -1,0 +1,54 @@
+//! `mainstay tools`.
+
+use std::process::ExitCode;
+
+use mainstay_contract::render::{Bounds, Porcelain, count, shorten};
+use mainstay_contract::tool::CONTRACT_META;
+use serde_json::Value;
+
+use crate::args::Tools;
+use crate::exit::{Failure, print};
+use crate::target::Connection;
+
+/// Lists the tools of a target.
+pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
+    let mut connection = Connection::open(&arguments.target)?;
+    let tools = connection.client.tools().map_err(Failure::fault)?;
+    connection.close()?;
+    let text = if arguments.json {
+        format!("{:#}\n", Value::Array(tools))
+    } else {
+        table(&tools)
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(tools: &[Value]) -> String {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("-").to_owned();
+    let rows = tools.iter().map(|tool| {
+        let contract = tool.get("_meta").and_then(|meta| meta.get(CONTRACT_META));
+        let arguments = tool
+            .pointer("/inputSchema/properties")
+            .and_then(Value::as_object)
+            .map(|properties| {
+                let names = properties.keys().filter(|name| *name != "render").cloned();
+                names.collect::<Vec<_>>().join(" ")
+            })
+            .unwrap_or_default();
+        vec![
+            text(tool.get("name")),
+            text(contract.and_then(|contract| contract.get("replay"))),
+            shorten(&arguments, 40),
+            shorten(&text(tool.get("description")), 70),
+        ]
+    });
+    let mut page = Porcelain::summary(count(tools.len(), "tool", "tools"))
+        .table(&["tool", "replay", "arguments", "description"], rows)
+        .finish(Bounds {
+            lines: 10_000,
+            bytes: 1 << 22,
+        });
+    page.push('\n');
+    page
+}

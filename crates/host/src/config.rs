@@ -1,0 +1,85 @@
+//! Everything a host is told at its start. The environment and the command line are read in
+//! `cli`; here they are already types.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::tool::Catalog;
+
+/// A host's configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// Name and version in handshakes.
+    pub server_name: String,
+    pub server_version: String,
+    pub instructions: Option<String>,
+    pub limits: Limits,
+    /// Text form of answers when a client does not choose.
+    pub render: RenderMode,
+    pub packs: Vec<Pack>,
+    pub transport: Transport,
+    /// Written when the host is ready, removed when it ends.
+    pub ready_file: Option<PathBuf>,
+    /// What the ready line says beside the transport, e.g. `schemas_dir=...`.
+    pub ready_details: String,
+    /// Version in the definitions of the host's own tools.
+    pub tooling_version: String,
+}
+
+/// A pack and how its worker is started.
+#[derive(Debug)]
+pub struct Pack {
+    pub name: String,
+    pub command: Command,
+    /// Handed to the worker as it starts: an object.
+    pub settings: Json,
+    /// For built-in packs: what the worker must announce, and the build that it must be.
+    pub expected: Option<Expected>,
+}
+
+/// What is known about a pack before its worker runs.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    pub catalog: Catalog,
+    pub build: String,
+}
+
+/// A program and its arguments.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub program: PathBuf,
+    /// What the process is called, where that differs from `program`.
+    pub called: Option<String>,
+    pub arguments: Vec<OsString>,
+    /// Variables that are not passed on.
+    pub without_env: Vec<String>,
+    /// The descriptor that `program` names, where it names one: open as long as this is.
+    pub holds: Option<Arc<OwnedFd>>,
+}
+
+/// How clients reach the host.
+#[derive(Debug)]
+pub enum Transport {
+    /// One client on standard input and output; the host ends with it.
+    Stdio,
+    /// Many clients on a Unix socket.
+    Socket { path: PathBuf, mode: u32 },
+    /// One client on a connected stream socket.
+    Connected(OwnedFd),
+}
+
+impl Transport {
+    /// `mode=` in log lines.
+    pub(crate) const fn mode(&self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Socket { .. } => "socket",
+            Self::Connected(_) => "memory",
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The checks around a call: arguments before dispatch, the answer after it.
+
+use mainstay_contract::dialect::Dialect;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::normalise::{Aliases, Rules, normalise};
+use mainstay_contract::outcome::{Problem, ToolReply};
+use mainstay_contract::render::{Bounds, RenderMode, bound};
+use mainstay_contract::rpc::{self, Answer};
+use mainstay_contract::scan;
+use mainstay_contract::telemetry::{SchemaMismatch, Side};
+use mainstay_contract::tool::RENDER_ARGUMENT;
+use mainstay_schema::Violation;
+use serde_json::{Value, json};
+
+use super::{Directory, Tool};
+
+/// Arguments that may be sent.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) arguments: Json,
+    pub(super) render: RenderMode,
+}
+
+/// Arguments that may not.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    pub(super) problem: Problem,
+    pub(super) mismatch: Option<SchemaMismatch>,
+}
+
+impl Directory {
+    /// Normalises and checks a call's arguments, and takes our own argument out.
+    pub(super) fn prepare(
+        &self,
+        tool: &Tool,
+        dialect: Dialect,
+        raw: &Json,
+    ) -> Result<Prepared, Box<Rejected>> {
+        let mut value = match raw.to_value() {
+            Ok(value) => value,
+            Err(error) => return Err(reject(tool, &[violation("", &error.to_string())])),
+        };
+        let aliases: Vec<(&str, &str)> = tool
+            .spec
+            .argument_aliases
+            .iter()
+            .map(|(alias, canonical)| (alias.as_str(), canonical.as_str()))
+            .collect();
+        let rules = Rules {
+            aliases: Aliases { fields: &aliases },
+        };
+        let changes = match normalise(&mut value, &tool.full_schema, &rules) {
+            Ok(changes) => changes,
+            Err(error) => {
+                return Err(reject(
+                    tool,
+                    &[violation(&error.pointer(), &error.to_string())],
+                ));
+            }
+        };
+        let violations = tool.validators.input.check(&value);
+        if !violations.is_empty() {
+            return Err(reject(tool, &violations));
+        }
+        let render = match (value.get(RENDER_ARGUMENT).and_then(Value::as_str), dialect) {
+            (None | Some("json"), Dialect::Direct) | (Some("json"), _) => RenderMode::Json,
+            (Some(_), Dialect::Direct) => {
+                let said = "must be \"json\" in the direct dialect";
+                return Err(reject(tool, &[violation("/render", said)]));
+            }
+            (Some(_), _) => RenderMode::Porcelain,
+            (None, _) => self.render,
+        };
+        let has_render = value.get(RENDER_ARGUMENT).is_some();
+        let arguments = if changes.is_empty() && !has_render {
+            raw.clone()
+        } else {
+            let original = raw.to_value().unwrap_or_default();
+            rewrite(raw.as_str(), &original, &value)
+        };
+        Ok(Prepared { arguments, render })
+    }
+
+    /// Checks and bounds an answer against the contract of the tool that gave it.
+    pub(crate) fn check_answer(
+        &self,
+        op: &rpc::Op,
+        answer: Answer,
+    ) -> (Answer, Option<SchemaMismatch>) {
+        let (rpc::Op::Tool { name, .. } | rpc::Op::Probe { name, .. }) = op else {
+            return (answer, None);
+        };
+        match answer {
+            Answer::Tool(reply) => match self.check_reply(name, reply) {
+                Ok(reply) => (Answer::Tool(reply), None),
+                Err(wrong) => {
+                    let (problem, mismatch) = *wrong;
+                    (Answer::Failed(problem), Some(mismatch))
+                }
+            },
+            Answer::Probed(rpc::Probed::Applied(reply)) => match self.check_reply(name, reply) {
+                Ok(reply) => (Answer::Probed(rpc::Probed::Applied(reply)), None),
+                Err(wrong) => (Answer::Probed(rpc::Probed::Unknown {}), Some(wrong.1)),
+            },
+            other => (other, None),
+        }
+    }
+
+    fn check_reply(
+        &self,
+        name: &str,
+        mut reply: ToolReply,
+    ) -> Result<ToolReply, Box<(Problem, SchemaMismatch)>> {
+        let wrong = |violation: Violation| {
+            let message = format!(
+                "{}: {} {}",
+                ErrorKind::InvalidOutput.row().message,
+                violation.path,
+                violation.message
+            );
+            let problem = Problem::new(ErrorKind::InvalidOutput, message);
+            Box::new((problem, mismatch(name, Side::Output, &violation)))
+        };
+        let value = match reply.json.to_value() {
+            Ok(value) if value.is_object() => value,
+            Ok(_) => return Err(wrong(violation("", "expected object"))),
+            Err(error) => return Err(wrong(violation("", &error.to_string()))),
+        };
+        let output = self
+            .tools
+            .get(name)
+            .and_then(|tool| tool.validators.output.as_ref());
+        if let Some(output) = output
+            && let Some(first) = output.check(&value).into_iter().next()
+        {
+            return Err(wrong(first));
+        }
+        if let Some(text) = reply.text.take() {
+            let bounds = Bounds {
+                lines: self.limits.porcelain_lines,
+                bytes: self.limits.porcelain_bytes,
+            };
+            reply.text = Some(bound(&text, bounds).text);
+        }
+        Ok(reply)
+    }
+}
+
+fn reject(tool: &Tool, violations: &[Violation]) -> Box<Rejected> {
+    let first = violations
+        .first()
+        .map(|violation| mismatch(&tool.spec.name, Side::Input, violation));
+    let said = match violations.first() {
+        Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
+        Some(Violation { path, message }) => format!(": {path} {message}"),
+        None => String::new(),
+    };
+    let kind = ErrorKind::InvalidArguments;
+    let own = json!({ "ok": false, "reason": kind.row().reason, "errors": violations });
+    let problem =
+        Problem::new(kind, format!("{}{said}", kind.row().message)).with_details(own.into());
+    Box::new(Rejected {
+        problem,
+        mismatch: first,
+    })
+}
+
+fn violation(path: &str, message: &str) -> Violation {
+    Violation {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+fn mismatch(tool: &str, side: Side, violation: &Violation) -> SchemaMismatch {
+    SchemaMismatch {
+        tool: tool.to_owned(),
+        side,
+        path: violation.path.clone(),
+        message: violation.message.clone(),
+    }
+}
+
+/// The arguments as they are sent: members that normalisation did not touch stay byte for byte.
+fn rewrite(raw: &str, original: &Value, normalised: &Value) -> Json {
+    let mut object = ObjectWriter::with_capacity(raw.len());
+    for (key, value) in normalised.as_object().into_iter().flatten() {
+        if key == RENDER_ARGUMENT {
+            continue;
+        }
+        let untouched = (original.get(key) == Some(value))
+            .then(|| scan::member(raw, key))
+            .flatten();
+        object = match untouched {
+            Some(text) => object.raw(key, text),
+            None => object.value(key, value),
+        };
+    }
+    Json::from_scanned(&object.finish())
+}

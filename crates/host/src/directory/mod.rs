@@ -1,0 +1,141 @@
+//! What exists and who serves it: tools, resources and prompts of all packs, and our own tools.
+//!
+//! Built-in packs are known from the start; a pack that somebody else wrote is known once its
+//! worker announced its catalog. Whatever a later generation announces must be the same.
+//! [`Directory::route`] turns a client's request into work; `check` holds the checks before
+//! dispatch and after an answer.
+
+mod announce;
+mod check;
+mod route;
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_kernel::call::SlotId;
+use mainstay_schema::{SchemaRegistry, ToolValidators};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::config::{Expected, Pack};
+
+/// Everything that can be asked for.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    registry: SchemaRegistry,
+    packs: Vec<Entry>,
+    tools: BTreeMap<String, Tool>,
+    /// Deprecated names and the tools they mean.
+    aliases: BTreeMap<String, String>,
+    prompts: BTreeMap<String, SlotId>,
+    render: RenderMode,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    expected_build: Option<String>,
+    catalog: Option<Catalog>,
+    /// Its first worker was lost before it announced anything.
+    failed: bool,
+}
+
+#[derive(Debug)]
+struct Tool {
+    owner: Owner,
+    spec: ToolSpec,
+    full_schema: Value,
+    validators: ToolValidators,
+    definition: Json,
+}
+
+/// Who answers a tool's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Host,
+    Slot(SlotId),
+}
+
+/// Why packs cannot be served together.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    #[error("two packs are called {0}")]
+    DuplicatePack(String),
+    #[error("pack {pack} offers {what} {name}, which {owner} has already")]
+    Taken {
+        pack: String,
+        what: &'static str,
+        name: String,
+        owner: String,
+    },
+    #[error("pack {pack}: tool {tool}: {reason}")]
+    BadTool {
+        pack: String,
+        tool: String,
+        reason: String,
+    },
+}
+
+impl Directory {
+    /// A directory of the host's own tools and of every pack that is known already.
+    pub(crate) fn new(
+        packs: &[Pack],
+        own: Vec<ToolSpec>,
+        render: RenderMode,
+        limits: &Limits,
+    ) -> Result<Self, DirectoryError> {
+        let mut directory = Self {
+            registry: SchemaRegistry::new(),
+            packs: Vec::new(),
+            tools: BTreeMap::new(),
+            aliases: BTreeMap::new(),
+            prompts: BTreeMap::new(),
+            render,
+            limits: limits.clone(),
+        };
+        for spec in own {
+            directory.add_tool("the host", Owner::Host, spec)?;
+        }
+        for (index, pack) in packs.iter().enumerate() {
+            if directory.packs.iter().any(|known| known.name == pack.name) {
+                return Err(DirectoryError::DuplicatePack(pack.name.clone()));
+            }
+            directory.packs.push(Entry {
+                name: pack.name.clone(),
+                expected_build: pack
+                    .expected
+                    .as_ref()
+                    .map(|expected| expected.build.clone()),
+                catalog: None,
+                failed: false,
+            });
+            if let Some(Expected { catalog, .. }) = &pack.expected {
+                directory.add_catalog(SlotId(index), catalog.clone())?;
+            }
+        }
+        Ok(directory)
+    }
+
+    /// Whether every pack is known, or has shown that it cannot be.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.packs
+            .iter()
+            .all(|pack| pack.catalog.is_some() || pack.failed)
+    }
+
+    /// The name of a slot's pack.
+    pub(crate) fn pack_name(&self, slot: SlotId) -> &str {
+        self.packs.get(slot.0).map_or("", |pack| &pack.name)
+    }
+
+    fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {
+        self.packs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, pack)| Some((SlotId(index), pack.catalog.as_ref()?)))
+    }
+}

@@ -1,0 +1,38 @@
+//! Drivers: how a worker is reached. The engine and the kernel know only this interface, and
+//! nothing above a driver may assume a child process.
+
+mod pack;
+
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::rpc::{Answer, Progress, Ready};
+
+pub(crate) use self::pack::{WorkerHandle, start};
+
+/// What a worker does, as its driver tells it.
+#[derive(Debug)]
+pub(crate) struct WorkerEvent {
+    pub(crate) generation: Generation,
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// It says that it is ready.
+    Ready(Box<Ready>),
+    Progress {
+        call: CallId,
+        progress: Progress,
+    },
+    Answer {
+        call: CallId,
+        answer: Box<Answer>,
+    },
+    /// It can do no more: it ended, closed its pipe or broke the protocol.
+    Lost(Fault),
+    /// It and its tree are gone.
+    Reaped,
+    /// It was killed and is still there.
+    Stuck,
+}

@@ -1,0 +1,328 @@
+//! The pack driver: a child process of ours, private RPC over its pipes.
+//!
+//! One task per worker owns the process: it reads frames, watches the exit, and climbs the
+//! ladder when told to end it. A second task writes, a third reads the worker's stderr.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::frame::{Frame, FrameReader};
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::rpc::{self, Answer, FromWorker, ToWorker};
+use mainstay_kernel::action::Manner;
+use tokio::sync::mpsc;
+
+use super::{What, WorkerEvent};
+use crate::config::Pack;
+use crate::engine::Event;
+use crate::io::{Sink, Source};
+use crate::log::{Level, Log};
+use crate::outbox::Outbox;
+use crate::process::{Climb, Ladder, Pipes, Process, describe};
+use crate::transport::write_out;
+
+/// Longest line of a worker's stderr; the rest of it is cut.
+const STDERR_LINE: usize = 4096;
+/// After its end, the time for a worker's last stderr lines to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// The engine's grip on a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerHandle {
+    pub(crate) pid: u32,
+    outbox: Outbox,
+    orders: mpsc::Sender<Manner>,
+}
+
+impl WorkerHandle {
+    /// Hands over a call.
+    pub(crate) fn send(&self, call: rpc::Call) {
+        let id = call.call;
+        let line = line(&ToWorker::Call(call));
+        self.outbox.push_call(&line, id);
+    }
+
+    /// Asks for a call to stop.
+    pub(crate) fn cancel(&self, call: CallId) {
+        self.outbox.push(&line(&ToWorker::Cancel { call }));
+    }
+
+    /// Ends the worker.
+    pub(crate) fn stop(&self, how: Manner) {
+        if how == Manner::Dismiss {
+            self.outbox.push(&line(&ToWorker::Drain {}));
+        }
+        self.outbox.close();
+        // A full queue means that it was told already.
+        let _ = self.orders.try_send(how);
+    }
+
+    /// Calls of which not one byte was handed over.
+    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
+        self.outbox.unsent_calls()
+    }
+}
+
+fn line(message: &ToWorker) -> String {
+    // Our own types always serialise.
+    serde_json::to_string(message).unwrap_or_default()
+}
+
+/// Starts a worker.
+pub(crate) fn start(
+    pack: &Pack,
+    generation: Generation,
+    limits: &Limits,
+    events: mpsc::Sender<Event>,
+    log: &Log,
+) -> io::Result<WorkerHandle> {
+    let (
+        process,
+        Pipes {
+            stdin,
+            stdout,
+            stderr,
+        },
+    ) = Process::spawn(&pack.command)?;
+    let outbox = Outbox::default();
+    let start = rpc::Start {
+        protocol: rpc::PROTOCOL,
+        generation,
+        pool: limits.pool,
+        frame_bytes: limits.worker_frame_bytes,
+        grace_ms: limits.grace_ms,
+        settings: pack.settings.clone(),
+    };
+    outbox.push(&line(&ToWorker::Start(start)));
+    let (orders, incoming) = mpsc::channel(2);
+    let handle = WorkerHandle {
+        pid: process.id(),
+        outbox: outbox.clone(),
+        orders,
+    };
+    let last_words = LastWords::new(limits.stderr_lines);
+    let stderr = Source::pipe(stderr)?;
+    let prefix = format!("worker pack={} generation={generation}", pack.name);
+    tokio::spawn(read_stderr(stderr, last_words.clone(), prefix, log.clone()));
+    tokio::spawn(write_out(Sink::pipe(stdin)?, outbox));
+    let task = Task {
+        process,
+        generation,
+        grace: Duration::from_millis(limits.grace_ms),
+        events,
+        last_words,
+        lost: false,
+    };
+    let frames = FrameReader::new(limits.worker_frame_bytes);
+    tokio::spawn(task.run(Source::pipe(stdout)?, frames, incoming));
+    Ok(handle)
+}
+
+struct Task {
+    process: Process,
+    generation: Generation,
+    grace: Duration,
+    events: mpsc::Sender<Event>,
+    last_words: LastWords,
+    lost: bool,
+}
+
+impl Task {
+    async fn run(
+        mut self,
+        mut stdout: Source,
+        mut frames: FrameReader,
+        mut orders: mpsc::Receiver<Manner>,
+    ) {
+        let mut ladder: Option<Ladder> = None;
+        let mut reading = true;
+        loop {
+            let climb_at = ladder.map(|ladder| ladder.until());
+            tokio::select! {
+                biased;
+                read = stdout.read(frames.spare()), if reading => {
+                    let broken = match read {
+                        Ok(0) => Some("closed its output".to_owned()),
+                        Err(error) => Some(format!("its output cannot be read: {error}")),
+                        Ok(count) => {
+                            frames.filled(count);
+                            self.tell_frames(&mut frames).await
+                        }
+                    };
+                    if let Some(detail) = broken {
+                        reading = false;
+                        // At the end of its life the exit status says more than the closed pipe.
+                        let ended = tokio::time::timeout(LAST_WORDS, self.process.ended()).await;
+                        if ended.is_err() {
+                            self.lose(ErrorKind::WorkerProtocol, &detail).await;
+                            ladder.get_or_insert_with(|| Ladder::terminate(Instant::now(), self.grace));
+                        }
+                    }
+                }
+                () = self.process.ended() => break,
+                order = orders.recv() => match order {
+                    Some(Manner::Dismiss) => ladder = Some(Ladder::dismiss(Instant::now(), self.grace)),
+                    // Without an engine nobody needs the worker.
+                    Some(Manner::Terminate) | None => {
+                        ladder = Some(Ladder::terminate(Instant::now(), self.grace));
+                    }
+                },
+                () = sleep_until(climb_at) => if let Some(ladder) = &mut ladder {
+                    match ladder.climb(Instant::now()) {
+                        Climb::Signal(signal) => self.process.signal(signal),
+                        Climb::Stuck => self.tell(What::Stuck).await,
+                    }
+                },
+            }
+        }
+        // What it said before its end counts.
+        while reading {
+            match stdout.read_now(frames.spare()) {
+                Some(Ok(count)) if count > 0 => {
+                    frames.filled(count);
+                    reading = self.tell_frames(&mut frames).await.is_none();
+                }
+                _ => reading = false,
+            }
+        }
+        let detail = match self.process.reap() {
+            Ok(status) => describe(status),
+            Err(error) => format!("its exit status cannot be read: {error}"),
+        };
+        self.lose(ErrorKind::WorkerUnavailable, &detail).await;
+        self.tell(What::Reaped).await;
+    }
+
+    /// Passes frames on. A frame that cannot be used is the worker's end; says why.
+    async fn tell_frames(&mut self, frames: &mut FrameReader) -> Option<String> {
+        loop {
+            let what = match frames.next_frame()? {
+                Frame::Line(line) => match serde_json::from_slice::<FromWorker>(line) {
+                    Ok(message) => translate(message),
+                    Err(error) => {
+                        return Some(format!("sent a frame that is none of ours: {error}"));
+                    }
+                },
+                Frame::Oversize(oversize) => match call_of(&oversize.head) {
+                    Some(call) => Some(What::Answer {
+                        call,
+                        answer: Box::new(Answer::Failed(Problem::of(ErrorKind::AnswerTooLarge))),
+                    }),
+                    None => return Some("sent a frame over the limit".to_owned()),
+                },
+            };
+            match what {
+                Some(What::Lost(fault)) => return Some(fault.detail),
+                Some(what) => self.tell(what).await,
+                None => {}
+            }
+        }
+    }
+
+    async fn lose(&mut self, kind: ErrorKind, detail: &str) {
+        if std::mem::replace(&mut self.lost, true) {
+            return;
+        }
+        let detail = match self.last_words.last() {
+            Some(words) => format!("the worker {detail}; its last line: {words}"),
+            None => format!("the worker {detail}"),
+        };
+        let fault = Fault::new(kind, detail).of(self.generation);
+        self.tell(What::Lost(fault)).await;
+    }
+
+    async fn tell(&self, what: What) {
+        let event = Event::Worker(WorkerEvent {
+            generation: self.generation,
+            what,
+        });
+        // Without an engine there is nobody to tell.
+        let _ = self.events.send(event).await;
+    }
+}
+
+fn translate(message: FromWorker) -> Option<What> {
+    match message {
+        FromWorker::Ready(ready) => Some(What::Ready(Box::new(ready))),
+        FromWorker::Progress { call, progress } => Some(What::Progress { call, progress }),
+        FromWorker::Answer { call, answer } => Some(What::Answer {
+            call,
+            answer: Box::new(answer),
+        }),
+        FromWorker::Unable { detail } => {
+            let detail = format!("cannot start: {detail}");
+            Some(What::Lost(Fault::new(ErrorKind::WorkerUnavailable, detail)))
+        }
+        FromWorker::Pong { .. } | FromWorker::Drained {} => None,
+    }
+}
+
+/// The call whose answer was too long to be read, if its beginning says so.
+fn call_of(head: &[u8]) -> Option<CallId> {
+    let digits = head.strip_prefix(br#"{"answer":{"call":"#)?;
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+    let number = std::str::from_utf8(digits.get(..end)?).ok()?;
+    number.parse().ok().map(CallId::new)
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The last lines of a worker's stderr.
+#[derive(Clone, Debug)]
+struct LastWords {
+    keep: usize,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl LastWords {
+    fn new(keep: usize) -> Self {
+        Self {
+            keep,
+            lines: Arc::default(),
+        }
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push_back(line);
+        while lines.len() > self.keep {
+            lines.pop_front();
+        }
+    }
+
+    fn last(&self) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = lines.back()?;
+        Some(mainstay_contract::render::shorten(last, 200))
+    }
+}
+
+async fn read_stderr(mut stderr: Source, last_words: LastWords, prefix: String, log: Log) {
+    let mut frames = FrameReader::new(STDERR_LINE);
+    loop {
+        let count = match stderr.read(frames.spare()).await {
+            Ok(count) if count > 0 => count,
+            _ => return,
+        };
+        frames.filled(count);
+        while let Some(frame) = frames.next_frame() {
+            let text = match frame {
+                Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
+                Frame::Oversize(cut) => String::from_utf8_lossy(&cut.head).into_owned(),
+            };
+            log.say(Level::Info, format!("{prefix} {text}"));
+            last_words.push(text);
+        }
+    }
+}

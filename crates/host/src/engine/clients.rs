@@ -1,0 +1,249 @@
+//! The engine's dealings with clients.
+
+use mainstay_contract::dialect::encode::{self, ProgressOf};
+use mainstay_contract::dialect::{EchoId, Form, Inbound, Op};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::render::{Bounds, RenderMode};
+use mainstay_kernel::action::{Delivery, End, Notice};
+use mainstay_kernel::call::{NewRequest, Work};
+
+use super::{Engine, Event, Lifetime};
+use crate::clock::iso_now;
+use crate::log::Level;
+use crate::outbox::Outbox;
+use crate::system_tools;
+use crate::transport::{Client, Gate, read_requests, write_out};
+
+/// A session's way out, and the gate of its way in.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    outbox: Outbox,
+    gate: Gate,
+}
+
+impl Engine {
+    pub(super) fn connect(&mut self, client: Client) {
+        if self.conversations.len() >= self.kernel.limits().connections {
+            self.log.line("mcp:warning reason=too_many_connections");
+            return;
+        }
+        let session = self.kernel.open_session();
+        let outbox = Outbox::default();
+        let gate = Gate::default();
+        let limits = self.kernel.limits().clone();
+        let events = self.events();
+        tokio::spawn(read_requests(
+            session,
+            client.source,
+            limits,
+            gate.clone(),
+            events,
+        ));
+        let (events, writes) = (self.events(), outbox.clone());
+        tokio::spawn(async move {
+            let delivered = write_out(client.sink, writes).await;
+            let _ = events.send(Event::OutputEnded { session, delivered }).await;
+        });
+        self.conversations
+            .insert(session, Conversation { outbox, gate });
+        self.log
+            .say(Level::Debug, format!("session opened id={session}"));
+    }
+
+    pub(super) fn receive(&mut self, session: SessionId, inbound: Box<Inbound>, bytes: usize) {
+        let waits = !self.early.is_empty() || !self.directory.is_complete();
+        if waits && !matches!(*inbound, Inbound::Cancel(_)) {
+            self.early.push_back((session, inbound, bytes));
+        } else {
+            self.admit(session, *inbound, bytes);
+        }
+        self.set_gate(session);
+    }
+
+    /// Takes the requests that waited for the last pack to be known.
+    pub(super) fn admit_early(&mut self) {
+        let early = std::mem::take(&mut self.early);
+        for (session, inbound, bytes) in early {
+            self.admit(session, *inbound, bytes);
+        }
+        let sessions: Vec<_> = self.conversations.keys().copied().collect();
+        for session in sessions {
+            self.set_gate(session);
+        }
+    }
+
+    fn admit(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+        let now = self.clock.now();
+        let request = match inbound {
+            Inbound::Ignored => return,
+            Inbound::Cancel(cancel) => {
+                return self.kernel.handle_cancel(now, session, &cancel);
+            }
+            Inbound::Refused(refused) => NewRequest {
+                id: refused.id,
+                form: refused.form,
+                method: "invalid".to_owned(),
+                tool: None,
+                progress_token: None,
+                input_bytes: bytes,
+                work: Work::Refused(refused.problem),
+            },
+            Inbound::Request(request) => {
+                let routed = self.directory.route(&request);
+                if let Some(mismatch) = routed.mismatch {
+                    self.kernel.note_mismatch(mismatch);
+                }
+                if let Some(alias) = routed.deprecated {
+                    self.log.line(&format!(
+                        "mcp:warning reason=deprecated_alias method={alias}"
+                    ));
+                }
+                NewRequest {
+                    id: EchoId::Known(request.id),
+                    form: Form {
+                        dialect: request.dialect,
+                        shape: request.op.shape(),
+                    },
+                    method: routed.method.to_owned(),
+                    tool: routed.tool,
+                    progress_token: request.progress_token,
+                    input_bytes: bytes,
+                    work: routed.work,
+                }
+            }
+        };
+        self.kernel.handle_request(now, session, request);
+    }
+
+    pub(super) fn input_ended(&mut self, session: SessionId) {
+        if self.early.iter().any(|(from, ..)| *from == session) {
+            // It is owed answers that wait for a pack; they are taken as they can be now.
+            self.admit_early();
+        }
+        self.kernel.handle_input_end(session);
+    }
+
+    pub(super) fn output_ended(&mut self, session: SessionId, delivered: bool) {
+        if self.conversations.remove(&session).is_none() {
+            return;
+        }
+        self.log.say(
+            Level::Debug,
+            format!("session closed id={session} delivered={delivered}"),
+        );
+        self.early.retain(|(from, ..)| *from != session);
+        self.kernel.handle_gone(self.clock.now(), session);
+        if self.lifetime == Lifetime::Client {
+            self.kernel.handle_stop(self.clock.now());
+        }
+    }
+
+    /// Everything is answered: what is in the outbox is written, then the connection closes.
+    pub(super) fn session_over(&mut self, session: SessionId) {
+        if let Some(conversation) = self.conversations.get(&session) {
+            conversation.outbox.close();
+        }
+    }
+
+    pub(super) fn close_conversations(&mut self) {
+        for conversation in self.conversations.values() {
+            conversation.outbox.close();
+        }
+    }
+
+    /// Reading goes on while the client takes its answers and its line is not too long.
+    pub(super) fn set_gate(&self, session: SessionId) {
+        if let Some(conversation) = self.conversations.get(&session) {
+            let limits = self.kernel.limits();
+            let waiting = self.early.len() < limits.in_flight;
+            let takes = conversation.outbox.unwritten() <= limits.outbox_bytes as u64;
+            let open = waiting && takes && self.kernel.wants_input(session);
+            if conversation.gate.is_closed() == open {
+                conversation.gate.set_open(open);
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, end: &End) {
+        if end.delivery == Delivery::Send
+            && let Some(conversation) = self.conversations.get(&end.session)
+        {
+            conversation
+                .outbox
+                .push(&encode::answer(&end.id, end.form, &end.outcome));
+        }
+        self.set_gate(end.session);
+    }
+
+    pub(super) fn notify(&self, notice: &Notice) {
+        let Some(conversation) = self.conversations.get(&notice.session) else {
+            return;
+        };
+        let of = ProgressOf {
+            id: &notice.id,
+            dialect: notice.form.dialect,
+            token: notice.token.as_ref(),
+            tool: &notice.tool,
+            step: notice.step.step,
+            ts: &iso_now(),
+        };
+        if let Some(line) = encode::progress(&of, &notice.step.progress) {
+            conversation.outbox.push(&line);
+        }
+    }
+
+    /// Answers a request from the host's own knowledge.
+    pub(super) fn serve(&mut self, call: CallId, op: &Op) {
+        let outcome = self.own_answer(op);
+        self.kernel.handle_served(self.clock.now(), call, outcome);
+    }
+
+    fn own_answer(&self, op: &Op) -> Outcome {
+        let facts = || {
+            let identity = &self.identity;
+            let about = identity.instructions.as_deref();
+            self.directory
+                .facts(&identity.name, &identity.version, about)
+        };
+        let members = match op {
+            Op::Initialize { version } => facts().initialized(version),
+            Op::Discover {} => facts().discovered(),
+            Op::Ping {} => Json::empty_object(),
+            Op::CallTool { name, arguments } => return self.own_tool(name, arguments),
+            listing => self
+                .directory
+                .listing(listing)
+                .ok_or_else(|| Problem::of(ErrorKind::UnknownMethod))?,
+        };
+        Ok(Success::Members(members))
+    }
+
+    fn own_tool(&self, name: &str, arguments: &Json) -> Outcome {
+        let render = if arguments.as_str().contains("porcelain") {
+            RenderMode::Porcelain
+        } else {
+            RenderMode::Json
+        };
+        let limits = self.kernel.limits();
+        let bounds = Bounds {
+            lines: limits.porcelain_lines,
+            bytes: limits.porcelain_bytes,
+        };
+        match name {
+            system_tools::HEALTH => {
+                let health = self.health();
+                Ok(Success::Tool(system_tools::health(&health, render, bounds)))
+            }
+            system_tools::TELEMETRY => {
+                let telemetry = self.kernel.telemetry();
+                Ok(Success::Tool(system_tools::telemetry(
+                    &telemetry, render, bounds,
+                )))
+            }
+            _ => Err(Problem::of(ErrorKind::UnknownTool)),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The one loop that puts all events in order.
+//!
+//! Everything that happens to a host is an [`Event`]; the engine takes them one by one, tells the
+//! kernel, and carries out the kernel's actions. It owns every session and every worker's handle;
+//! nothing is shared but outboxes. Reading and writing go on in tasks of their own.
+
+mod clients;
+mod workers;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use mainstay_contract::dialect::Inbound;
+use mainstay_contract::id::{Generation, SessionId};
+use mainstay_kernel::Kernel;
+use mainstay_kernel::action::Action;
+use mainstay_kernel::call::SlotId;
+use tokio::sync::mpsc;
+
+use self::clients::Conversation;
+use self::workers::Incarnation;
+use crate::clock::Clock;
+use crate::config::{Config, Pack};
+use crate::directory::{Directory, DirectoryError};
+use crate::drivers::WorkerEvent;
+use crate::log::Log;
+use crate::system_tools;
+use crate::transport::Client;
+
+/// Events that may wait for the loop.
+const EVENTS: usize = 256;
+/// Events taken before the loop looks at the clock again.
+const BURST: usize = 64;
+
+/// Everything that can happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Connected(Client),
+    Inbound {
+        session: SessionId,
+        inbound: Box<Inbound>,
+        bytes: usize,
+    },
+    /// A client will send nothing more.
+    InputEnded {
+        session: SessionId,
+    },
+    /// A client's writer ended: everything was written, or nobody reads any more.
+    OutputEnded {
+        session: SessionId,
+        delivered: bool,
+    },
+    Worker(WorkerEvent),
+    /// The host is to stop.
+    Stop,
+}
+
+/// When the host ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// With its only client.
+    Client,
+    /// When it is told to.
+    Service,
+}
+
+/// The engine.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    kernel: Kernel,
+    directory: Directory,
+    packs: Vec<Pack>,
+    identity: Identity,
+    clock: Clock,
+    log: Log,
+    lifetime: Lifetime,
+    conversations: BTreeMap<SessionId, Conversation>,
+    workers: BTreeMap<Generation, Incarnation>,
+    /// Requests that came before every pack was known.
+    early: VecDeque<(SessionId, Box<Inbound>, usize)>,
+    events: mpsc::Sender<Event>,
+    incoming: mpsc::Receiver<Event>,
+}
+
+#[derive(Debug)]
+struct Identity {
+    name: String,
+    version: String,
+    instructions: Option<String>,
+}
+
+impl Engine {
+    /// An engine for a configuration; its transport is not opened here.
+    pub(crate) fn new(
+        config: Config,
+        lifetime: Lifetime,
+        log: Log,
+    ) -> Result<Self, DirectoryError> {
+        let own = system_tools::specs(&config.tooling_version);
+        let directory = Directory::new(&config.packs, own, config.render, &config.limits)?;
+        let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
+        let kernel = Kernel::new(config.limits.clone(), &names);
+        let (events, incoming) = mpsc::channel(EVENTS);
+        Ok(Self {
+            kernel,
+            directory,
+            packs: config.packs,
+            identity: Identity {
+                name: config.server_name,
+                version: config.server_version,
+                instructions: config.instructions,
+            },
+            clock: Clock::start(),
+            log,
+            lifetime,
+            conversations: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            early: VecDeque::new(),
+            events,
+            incoming,
+        })
+    }
+
+    /// Where transports and drivers send what happens.
+    pub(crate) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    /// Runs until everything has ended.
+    pub(crate) async fn run(mut self) {
+        let now = self.clock.now();
+        for slot in 0..self.packs.len() {
+            self.kernel.warm(now, SlotId(slot));
+        }
+        self.act();
+        let sleep = tokio::time::sleep_until(far_away(Instant::now()).into());
+        tokio::pin!(sleep);
+        while !self.is_done() {
+            if let Some(at) = self.kernel.poll_timeout() {
+                let at = self.clock.instant(at).into();
+                // Only ever earlier: a timer that was removed costs one early look at the clock,
+                // while moving the alarm for every call would cost each of them.
+                if at < sleep.deadline() || sleep.is_elapsed() {
+                    sleep.as_mut().reset(at);
+                }
+            } else if sleep.is_elapsed() {
+                sleep.as_mut().reset(far_away(Instant::now()).into());
+            }
+            tokio::select! {
+                biased;
+                event = self.incoming.recv() => {
+                    let Some(event) = event else { return };
+                    self.handle(event);
+                    for _ in 0..BURST {
+                        let Ok(event) = self.incoming.try_recv() else { break };
+                        self.handle(event);
+                    }
+                }
+                () = &mut sleep => {
+                    self.kernel.handle_timeout(self.clock.now());
+                    self.act();
+                }
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.kernel.is_stopped() && self.conversations.is_empty() && self.workers.is_empty()
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Connected(client) => self.connect(client),
+            Event::Inbound {
+                session,
+                inbound,
+                bytes,
+            } => self.receive(session, inbound, bytes),
+            Event::InputEnded { session } => self.input_ended(session),
+            Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
+            Event::Worker(event) => self.worker(event),
+            Event::Stop => self.stop(),
+        }
+        self.act();
+    }
+
+    /// Carries out what the kernel decided.
+    fn act(&mut self) {
+        while let Some(action) = self.kernel.poll_action() {
+            match action {
+                Action::Serve { call, op } => self.serve(call, &op),
+                Action::End(end) => self.answer(&end),
+                Action::Progress(notice) => self.notify(&notice),
+                Action::Spawn { slot, generation } => self.spawn(slot, generation),
+                Action::Send { generation, call } => self.send(generation, call),
+                Action::Cancel { generation, call } => self.cancel(generation, call),
+                Action::Stop { generation, how } => self.stop_worker(generation, how),
+                Action::SessionOver { session } => self.session_over(session),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        // Requests that were never admitted are still owed an answer.
+        self.admit_early();
+        self.kernel.handle_stop(self.clock.now());
+        if self.kernel.in_flight() == 0 {
+            self.close_conversations();
+        }
+    }
+}
+
+/// A deadline for "no deadline": the timer wheel wants an instant.
+fn far_away(now: Instant) -> Instant {
+    now + std::time::Duration::from_secs(3600)
+}

@@ -1,0 +1,261 @@
+//! Bytes in and out of descriptors without tokio's stdin and stdout, which cost a thread hop for
+//! every read and write.
+//!
+//! A pipe is opened again through `/proc/self/fd`, which gives a description of our own that may
+//! be non-blocking without changing what other processes share. A socket is read and written with
+//! a per-call flag instead. Whatever can be neither (a terminal, a file) gets a thread.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+/// Chunk of a read in a thread.
+const CHUNK: usize = 16 * 1024;
+/// Chunks that may wait between a thread and its task.
+const CHUNKS: usize = 4;
+
+/// Where bytes come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Pipe(AsyncFd<OwnedFd>),
+    Socket(AsyncFd<OwnedFd>),
+    Thread {
+        chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
+        rest: Vec<u8>,
+        at: usize,
+    },
+}
+
+/// Where bytes go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    Pipe(AsyncFd<OwnedFd>),
+    Socket(AsyncFd<OwnedFd>),
+    Thread {
+        chunks: mpsc::Sender<Vec<u8>>,
+        written: mpsc::Receiver<io::Result<()>>,
+    },
+}
+
+impl Source {
+    /// A descriptor that may be shared with other processes, such as standard input.
+    pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
+        match kind(&fd)? {
+            FileType::Fifo => match reopen(&fd, OFlags::RDONLY) {
+                Ok(own) => Self::pipe(own),
+                Err(_) => Self::thread(fd),
+            },
+            FileType::Socket => Self::socket(fd),
+            _ => Self::thread(fd),
+        }
+    }
+
+    /// Our own end of a pipe.
+    pub(crate) fn pipe(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self::Pipe(watch(fd, Interest::READABLE)?))
+    }
+
+    /// A connected stream socket.
+    pub(crate) fn socket(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self::Socket(watch(fd, Interest::READABLE)?))
+    }
+
+    fn thread(fd: OwnedFd) -> io::Result<Self> {
+        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let mut file = File::from(fd);
+        std::thread::Builder::new()
+            .name("stdin".into())
+            .spawn(move || {
+                loop {
+                    let mut chunk = vec![0; CHUNK];
+                    let read = match file.read(&mut chunk) {
+                        Ok(count) => {
+                            chunk.truncate(count);
+                            Ok(chunk)
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                        Err(error) => Err(error),
+                    };
+                    let ends = read.as_ref().map_or(true, Vec::is_empty);
+                    if sender.blocking_send(read).is_err() || ends {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self::Thread {
+            chunks,
+            rest: Vec::new(),
+            at: 0,
+        })
+    }
+
+    /// Reads some bytes; 0 at the end.
+    pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Pipe(fd) => {
+                ready_read(fd, buffer, |fd, buffer| rustix::io::read(fd, buffer)).await
+            }
+            Self::Socket(fd) => {
+                let receive = |fd: &OwnedFd, buffer: &mut [u8]| {
+                    rustix::net::recv(fd, buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
+                };
+                ready_read(fd, buffer, receive).await
+            }
+            Self::Thread { chunks, rest, at } => {
+                if *at >= rest.len() {
+                    *rest = match chunks.recv().await {
+                        Some(chunk) => chunk?,
+                        None => return Ok(0),
+                    };
+                    *at = 0;
+                }
+                let left = rest.get(*at..).unwrap_or_default();
+                let count = left.len().min(buffer.len());
+                if let (Some(to), Some(from)) = (buffer.get_mut(..count), left.get(..count)) {
+                    to.copy_from_slice(from);
+                }
+                *at += count;
+                Ok(count)
+            }
+        }
+    }
+
+    /// Reads what is there without waiting; `None` when there is nothing now.
+    pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        let Self::Pipe(fd) = self else { return None };
+        match rustix::io::read(fd.get_ref(), buffer) {
+            Err(rustix::io::Errno::AGAIN) => None,
+            read => Some(read.map_err(Into::into)),
+        }
+    }
+}
+
+async fn ready_read(
+    fd: &AsyncFd<OwnedFd>,
+    buffer: &mut [u8],
+    read: impl Fn(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        let mut guard = fd.readable().await?;
+        match read(guard.get_inner(), buffer) {
+            Ok(count) => {
+                // A short read emptied it: without this the next read would only find that out.
+                // Bytes that arrive from here on raise a new edge.
+                if count < buffer.len() {
+                    guard.clear_ready();
+                }
+                return Ok(count);
+            }
+            Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Sink {
+    /// A descriptor that may be shared with other processes, such as standard output.
+    pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
+        match kind(&fd)? {
+            FileType::Fifo => match reopen(&fd, OFlags::WRONLY) {
+                Ok(own) => Self::pipe(own),
+                Err(_) => Self::thread(fd),
+            },
+            FileType::Socket => Self::socket(fd),
+            _ => Self::thread(fd),
+        }
+    }
+
+    /// Our own end of a pipe.
+    pub(crate) fn pipe(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self::Pipe(watch(fd, Interest::WRITABLE)?))
+    }
+
+    /// A connected stream socket.
+    pub(crate) fn socket(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self::Socket(watch(fd, Interest::WRITABLE)?))
+    }
+
+    fn thread(fd: OwnedFd) -> io::Result<Self> {
+        let (chunks, mut incoming) = mpsc::channel::<Vec<u8>>(1);
+        let (done, written) = mpsc::channel(1);
+        let mut file = File::from(fd);
+        std::thread::Builder::new()
+            .name("stdout".into())
+            .spawn(move || {
+                while let Some(chunk) = incoming.blocking_recv() {
+                    if done.blocking_send(file.write_all(&chunk)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self::Thread { chunks, written })
+    }
+
+    /// Writes some bytes.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Pipe(fd) => {
+                ready_write(fd, bytes, |fd, bytes| rustix::io::write(fd, bytes)).await
+            }
+            Self::Socket(fd) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                ready_write(fd, bytes, |fd, bytes| rustix::net::send(fd, bytes, flags)).await
+            }
+            Self::Thread { chunks, written } => {
+                let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+                chunks.send(bytes.to_vec()).await.map_err(|_| gone())?;
+                written.recv().await.ok_or_else(gone)??;
+                Ok(bytes.len())
+            }
+        }
+    }
+}
+
+async fn ready_write(
+    fd: &AsyncFd<OwnedFd>,
+    bytes: &[u8],
+    write: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        let mut guard = fd.writable().await?;
+        match write(guard.get_inner(), bytes) {
+            Ok(count) => return Ok(count),
+            Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Registers a descriptor with the runtime.
+///
+/// The constructor was deprecated because a type may close its descriptor behind the runtime's
+/// back; an `OwnedFd` that only we hold cannot, and the replacement is `unsafe`.
+#[expect(
+    deprecated,
+    reason = "sound for an OwnedFd, and the replacement is unsafe"
+)]
+pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
+}
+
+fn kind(fd: &OwnedFd) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+/// The same pipe with a description of our own.
+fn reopen(fd: &OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}

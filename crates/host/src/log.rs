@@ -1,0 +1,125 @@
+//! Log lines on standard error, one each, ISO-8601 UTC time first.
+//!
+//! A client that never drains our stderr must not stop us, so lines go through a bounded queue
+//! to a thread of their own; what does not fit is counted and said later. Nothing here ever
+//! writes to standard output.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use crate::clock::iso_now;
+
+/// Lines that may wait for a slow reader.
+const QUEUE: usize = 1024;
+/// How long the end waits for lines to be written.
+const FLUSH: Duration = Duration::from_millis(500);
+/// Longest line.
+const LINE: usize = 4096;
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing but errors.
+    Error,
+    /// Also what an operator should look at.
+    Warn,
+    /// Also the life of the host and of its workers.
+    #[default]
+    Info,
+    /// Also each connection.
+    Debug,
+}
+
+/// A handle to the log.
+#[derive(Clone, Debug)]
+pub struct Log {
+    level: Level,
+    lines: SyncSender<Entry>,
+    dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(String),
+    Flush(SyncSender<()>),
+}
+
+impl Log {
+    /// Starts the thread that writes.
+    pub fn start(level: Level) -> Self {
+        let (lines, entries) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        // Without the thread lines are dropped and counted; the host works all the same.
+        let _ = std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || write_lines(&entries, &counter));
+        Self {
+            level,
+            lines,
+            dropped,
+        }
+    }
+
+    /// Says something at a level.
+    pub fn say(&self, level: Level, text: impl AsRef<str>) {
+        if level <= self.level {
+            self.line(text.as_ref());
+        }
+    }
+
+    /// Says something that is part of the contract, whatever the level.
+    pub fn line(&self, text: &str) {
+        let clean = one_line(text);
+        let entry = Entry::Line(format!("{} {clean}\n", iso_now()));
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits, not for long, until everything said so far is written.
+    pub fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.lines.try_send(Entry::Flush(done)).is_ok() {
+            let _ = wait.recv_timeout(FLUSH);
+        }
+    }
+}
+
+fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64) {
+    for entry in entries {
+        let mut stderr = std::io::stderr().lock();
+        // Nobody may be listening any more; there is nowhere to say so.
+        match entry {
+            Entry::Line(line) => {
+                let missed = dropped.swap(0, Ordering::Relaxed);
+                if missed > 0 {
+                    let note = format!(
+                        "{} mcp:warning reason=log_lines_dropped count={missed}\n",
+                        iso_now()
+                    );
+                    let _ = stderr.write_all(note.as_bytes());
+                }
+                let _ = stderr.write_all(line.as_bytes());
+            }
+            Entry::Flush(done) => {
+                let _ = stderr.flush();
+                let _ = done.try_send(());
+            }
+        }
+    }
+}
+
+/// One line of bounded length, control characters made harmless.
+fn one_line(text: &str) -> String {
+    let mut line: String = text
+        .chars()
+        .map(|c| if c.is_control() && c != '\t' { ' ' } else { c })
+        .take(LINE)
+        .collect();
+    line.truncate(line.trim_end().len());
+    line
+}

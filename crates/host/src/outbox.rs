@@ -1,0 +1,156 @@
+//! Bytes on their way out: what has been said but not yet written.
+//!
+//! The engine pushes whole lines and never waits; a writer task takes what is there and writes
+//! it. For a worker the box also remembers where each call begins, so that after a loss it can be
+//! said of which calls not one byte was handed over.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mainstay_contract::id::CallId;
+use tokio::sync::Notify;
+
+/// A buffer larger than this is given back once it is written.
+const KEEP: usize = 64 * 1024;
+
+/// Shared between the engine and one writer task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: Vec<u8>,
+    /// Bytes ever pushed and ever written.
+    pushed: u64,
+    written: u64,
+    /// Where each call's line begins, oldest first.
+    calls: VecDeque<(u64, CallId)>,
+    closed: bool,
+}
+
+impl Outbox {
+    /// Adds a line.
+    pub(crate) fn push(&self, line: &str) {
+        self.add(line, None);
+    }
+
+    /// Adds a line that hands over a call.
+    pub(crate) fn push_call(&self, line: &str, call: CallId) {
+        self.add(line, Some(call));
+    }
+
+    fn add(&self, line: &str, call: Option<CallId>) {
+        {
+            let mut inner = self.lock();
+            if inner.closed {
+                return;
+            }
+            if let Some(call) = call {
+                let at = inner.pushed;
+                inner.calls.push_back((at, call));
+            }
+            let before = inner.waiting.len();
+            mainstay_contract::frame::encode(&mut inner.waiting, line);
+            inner.pushed += (inner.waiting.len() - before) as u64;
+        }
+        self.shared.changed.notify_one();
+    }
+
+    /// Nothing more will be pushed; the writer ends when everything is written.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Bytes that are not written yet.
+    pub(crate) fn unwritten(&self) -> u64 {
+        let inner = self.lock();
+        inner.pushed - inner.written
+    }
+
+    /// Calls of which not one byte was written.
+    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
+        let inner = self.lock();
+        inner
+            .calls
+            .iter()
+            .filter(|(at, _)| *at >= inner.written)
+            .map(|(_, call)| *call)
+            .collect()
+    }
+
+    /// Takes what waits, or `None` when the box is closed and empty.
+    pub(crate) async fn take(&self, reuse: Vec<u8>) -> Option<Vec<u8>> {
+        let mut reuse = reuse;
+        reuse.clear();
+        if reuse.capacity() > KEEP {
+            reuse = Vec::new();
+        }
+        loop {
+            {
+                let mut inner = self.lock();
+                if !inner.waiting.is_empty() {
+                    return Some(std::mem::replace(&mut inner.waiting, reuse));
+                }
+                if inner.closed {
+                    return None;
+                }
+            }
+            self.shared.changed.notified().await;
+        }
+    }
+
+    /// The writer wrote so many of the bytes it took.
+    pub(crate) fn wrote(&self, count: usize) {
+        let mut inner = self.lock();
+        inner.written += count as u64;
+        let written = inner.written;
+        while inner.calls.front().is_some_and(|(at, _)| *at < written) {
+            inner.calls.pop_front();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // The lock is never held across a panic that matters: the data is plain bytes.
+        self.shared
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_is_unsent_until_its_first_byte_is_written() {
+        let outbox = Outbox::default();
+        outbox.push_call("{\"a\":1}", CallId::new(1));
+        outbox.push_call("{\"b\":2}", CallId::new(2));
+        let bytes = outbox.take(Vec::new()).await.unwrap();
+        assert_eq!(bytes, b"{\"a\":1}\n{\"b\":2}\n");
+        assert_eq!(outbox.unsent_calls(), [CallId::new(1), CallId::new(2)]);
+        outbox.wrote(1);
+        assert_eq!(outbox.unsent_calls(), [CallId::new(2)]);
+        outbox.wrote(7);
+        assert_eq!(
+            outbox.unsent_calls(),
+            [CallId::new(2)],
+            "exactly up to its beginning"
+        );
+        outbox.wrote(1);
+        assert!(outbox.unsent_calls().is_empty());
+        assert_eq!(outbox.unwritten(), 7);
+        outbox.close();
+        assert_eq!(outbox.take(bytes).await, None);
+    }
+}

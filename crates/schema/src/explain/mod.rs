@@ -1,0 +1,206 @@
+//! Why a value fails, in bounded time.
+//!
+//! `jsonschema` lists all errors of a value, but with every branch of every `anyOf`
+//! and `oneOf`, each holding copies of the value, and it follows references without
+//! remembering where it was: a recursive schema of three branches takes seconds to
+//! explain a value eleven levels deep. Its yes-or-no check has no such problem.
+//!
+//! So the schema is cut ([`cut`]) into forms without references and alternatives; in
+//! their place stands a stop. Running a form lists its own errors and the stops that
+//! fail, as answered by the yes-or-no check. A failed stop is then explained by
+//! running the form a reference leads to, or the best branch of an alternative
+//! ([`choose`]). Each form runs at most once at each place of the value, and there is
+//! a budget for all of them ([`walk`]).
+
+mod choose;
+mod cut;
+mod finding;
+mod walk;
+
+use std::sync::{Arc, OnceLock};
+
+use jsonschema::{Draft, Keyword, ValidationError, ValidationOptions, paths::Location};
+use serde_json::{Map, Value, json};
+
+pub(crate) use choose::first_finding;
+
+use crate::{
+    Limits, Violation,
+    compile::{build_beside, contained},
+    document::Document,
+    patterns::Patterns,
+};
+use cut::{Cut, STOP, Stop};
+use finding::{Finding, findings};
+
+/// The cut schema of one validator.
+pub(crate) struct Explainer {
+    forms: Vec<Form>,
+    stops: Vec<Stop>,
+    probe: Arc<Probe>,
+    dialect: Option<Value>,
+    patterns: Patterns,
+    in_place: u64,
+    limits: Limits,
+}
+
+struct Form {
+    schema: Value,
+    validator: OnceLock<Option<jsonschema::Validator>>,
+}
+
+/// How many errors of a form are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    All,
+    First,
+}
+
+impl Explainer {
+    /// `None` if the schema cannot be cut within its limits.
+    pub(crate) fn new(
+        schema: &Value,
+        draft: Draft,
+        patterns: Patterns,
+        in_place: u64,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let document = Document::new(schema, draft);
+        let Cut { forms, stops } = cut::cut(&document, limits)?;
+        let probe = Arc::new(Probe::new(&document, &stops, patterns.options(limits))?);
+        let forms = forms
+            .into_iter()
+            .map(|form| Form {
+                schema: form.schema,
+                validator: OnceLock::new(),
+            })
+            .collect();
+        Some(Self {
+            forms,
+            stops,
+            probe,
+            dialect: schema.get("$schema").cloned(),
+            patterns,
+            in_place,
+            limits: *limits,
+        })
+    }
+
+    /// What is wrong with `instance`, unsorted. Empty if it cannot be said.
+    pub(crate) fn violations(&self, instance: &Value) -> Vec<Violation> {
+        walk::walk(self, instance)
+    }
+
+    /// The findings of one form about one value.
+    fn run(&self, form: usize, value: &Value, reach: Reach) -> Vec<Finding> {
+        let Some(form) = self.forms.get(form) else {
+            return Vec::new();
+        };
+        let validator = form.validator.get_or_init(|| self.compile(&form.schema));
+        let Some(validator) = validator else {
+            return Vec::new();
+        };
+        match reach {
+            Reach::All => validator
+                .iter_errors(value)
+                .flat_map(|error| findings(&error, &form.schema, self.limits.violations))
+                .collect(),
+            Reach::First => validator
+                .validate(value)
+                .err()
+                .map(|error| findings(&error, &form.schema, self.limits.violations))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn compile(&self, form: &Value) -> Option<jsonschema::Validator> {
+        let probe = Arc::clone(&self.probe);
+        let options = self.patterns.options(&self.limits).with_keyword(
+            STOP,
+            move |_: &Map<String, Value>, ids: &Value, _: Location| {
+                let ids = ids.as_array().into_iter().flatten();
+                Ok(Box::new(StopKeyword {
+                    ids: ids.filter_map(Value::as_u64).collect(),
+                    probe: Arc::clone(&probe),
+                }) as Box<dyn for<'i> Keyword<'i>>)
+            },
+        );
+        let mut schema = form.clone();
+        if let (Value::Object(members), Some(dialect)) = (&mut schema, &self.dialect) {
+            members.insert("$schema".to_owned(), dialect.clone());
+        }
+        contained(|| options.build(&schema).ok()).flatten()
+    }
+}
+
+/// Answers for each stop whether a value passes it. One validator holds all of them
+/// as members of an object, so that what they share is compiled once.
+struct Probe(jsonschema::Validator);
+
+impl Probe {
+    fn new(
+        document: &Document<'_>,
+        stops: &[Stop],
+        options: ValidationOptions<'_>,
+    ) -> Option<Self> {
+        let members: Map<_, _> = stops
+            .iter()
+            .enumerate()
+            .map(|(id, stop)| (id.to_string(), stop.schema()))
+            .collect();
+        let mut probe = json!({"properties": members});
+        if let (Value::Object(probe), Some(dialect)) = (&mut probe, document.root.get("$schema")) {
+            probe.insert("$schema".to_owned(), dialect.clone());
+        }
+        build_beside(&probe, document, options).map(Self)
+    }
+
+    fn failed(&self, ids: &[u64], value: &Value) -> Vec<u64> {
+        // The value is copied once and moved from question to question.
+        let mut value = value.clone();
+        let mut failed = Vec::new();
+        for id in ids {
+            let mut question = Map::new();
+            let name = id.to_string();
+            question.insert(name.clone(), value);
+            let mut question = Value::Object(question);
+            if !self.0.is_valid(&question) {
+                failed.push(*id);
+            }
+            value = question.get_mut(&name).map(Value::take).unwrap_or_default();
+        }
+        failed
+    }
+
+    /// The first error of one stop, for what only the whole schema can say. Unlike
+    /// the yes-or-no check it does not remember what it has seen.
+    fn first_error(&self, id: usize, value: &Value, limit: usize) -> Vec<Finding> {
+        let name = id.to_string();
+        let question = json!({ name: value });
+        match self.0.validate(&question) {
+            Ok(()) => Vec::new(),
+            Err(error) => findings(&error, &Value::Null, limit),
+        }
+    }
+}
+
+/// Stands for what was cut out; its error names the stops that failed.
+struct StopKeyword {
+    ids: Vec<u64>,
+    probe: Arc<Probe>,
+}
+
+impl<'i> Keyword<'i> for StopKeyword {
+    fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
+        let failed = self.probe.failed(&self.ids, instance);
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let failed: Vec<_> = failed.iter().map(u64::to_string).collect();
+        Err(ValidationError::custom(failed.join(",")))
+    }
+
+    fn is_valid(&self, instance: &'i Value) -> bool {
+        self.probe.failed(&self.ids, instance).is_empty()
+    }
+}

@@ -1,0 +1,62 @@
+//! Every bound of this crate, in one type.
+
+/// How large a schema may be, and how much work one check may cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Nesting of a schema document.
+    pub schema_depth: usize,
+    /// JSON values in a schema document.
+    pub schema_values: usize,
+    /// Subschemas that apply to one place of a value, references followed.
+    pub in_place_schemas: u64,
+    /// The longest chain of subschemas that apply to one place of a value. Times the
+    /// depth of a value it bounds the stack a check needs.
+    pub in_place_depth: usize,
+    /// Backtracks of a pattern with look-around or back-references. All other
+    /// patterns run in linear time.
+    pub pattern_backtracks: usize,
+    /// Bytes of a text that such a pattern is tried on; a longer one is invalid.
+    pub pattern_text: usize,
+    /// Bytes of a compiled pattern.
+    pub pattern_bytes: usize,
+    /// Compiled schemas kept; past it the registry starts anew.
+    pub cached_schemas: usize,
+    /// Violations reported of one value.
+    pub violations: usize,
+    /// Bytes of all reported paths and messages together (one is always reported).
+    pub violation_bytes: usize,
+    /// JSON values up to which every violation is looked for. In a larger value only
+    /// the first one is, and alternatives are not compared.
+    pub explained_values: usize,
+    /// Subschemas run to explain one failed value.
+    pub explained_forms: usize,
+    /// Steps that finding unevaluated members may take at worst: the most schemas in
+    /// one place to the power of the value's depth.
+    pub explained_steps: u64,
+}
+
+impl Limits {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        schema_depth: 128,
+        schema_values: 100_000,
+        in_place_schemas: 10_000,
+        in_place_depth: 64,
+        pattern_backtracks: 20_000,
+        pattern_text: 4_096,
+        pattern_bytes: 1 << 20,
+        cached_schemas: 4_096,
+        violations: 100,
+        violation_bytes: 64 * 1024,
+        explained_values: 20_000,
+        explained_forms: 2_000,
+        explained_steps: 4_000_000,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,134 @@
+//! What holds for every schema and every value.
+
+// Helpers of tests are tests, which clippy cannot see here.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use mainstay_schema::{Fingerprint, SchemaRegistry, canonical_json};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+/// Longer than any sentence with two shortened names, or a list of values.
+const LONGEST_MESSAGE: usize = 320;
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => prop::sample::select(vec!["a", "b", "c", "kind"]).prop_map(str::to_owned),
+        1 => ".{0,80}",
+        1 => "[~/%\"]{1,3}",
+    ]
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3..5i64).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        name().prop_map(Value::from),
+        ".{0,200}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name(), inner, 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+fn types() -> impl Strategy<Value = Value> {
+    let names = vec![
+        "null", "boolean", "integer", "number", "string", "array", "object",
+    ];
+    prop_oneof![
+        prop::sample::select(names.clone()).prop_map(Value::from),
+        prop::sample::subsequence(names, 1..4).prop_map(Value::from),
+    ]
+}
+
+fn schema() -> impl Strategy<Value = Value> {
+    let reference = prop::sample::select(vec!["#", "#/$defs/x", "#/$defs/y"]);
+    let leaf = prop_oneof![
+        4 => types().prop_map(|types| json!({"type": types})),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => value().prop_map(|value| json!({"const": value})),
+        1 => prop::collection::hash_set(name(), 1..4).prop_map(|names| json!({"enum": names})),
+        1 => (0..4u64).prop_map(|limit| json!({"minimum": limit, "maxLength": limit, "maxItems": limit})),
+        1 => (0..4u64).prop_map(|limit| json!({"minLength": limit, "minProperties": limit})),
+        1 => Just(json!({"pattern": "^(?!a)[a-z]+$"})),
+        1 => Just(json!({"uniqueItems": true, "multipleOf": 2})),
+        3 => reference.prop_map(|reference| json!({"$ref": reference})),
+    ];
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        let list = prop::collection::vec(inner.clone(), 1..4);
+        let members = prop::collection::btree_map(name(), inner.clone(), 0..3);
+        let keyword = |names: &'static [&'static str]| prop::sample::select(names);
+        prop_oneof![
+            3 => (keyword(&["anyOf", "oneOf", "allOf", "prefixItems"]), list)
+                .prop_map(|(keyword, list)| json!({keyword: list})),
+            2 => (keyword(&["not", "items", "contains", "propertyNames", "additionalProperties"]), inner.clone())
+                .prop_map(|(keyword, inner)| json!({keyword: inner})),
+            3 => (members, prop::collection::hash_set(name(), 0..2), inner.clone(), 0..4u8).prop_map(
+                |(properties, required, rest, closed)| {
+                    let mut schema = json!({"properties": properties, "required": required});
+                    match closed {
+                        0 => schema["additionalProperties"] = json!(false),
+                        1 => schema["unevaluatedProperties"] = json!(false),
+                        2 => schema["allOf"] = json!([rest]),
+                        _ => {}
+                    }
+                    schema
+                }
+            ),
+            1 => (inner.clone(), inner.clone(), inner)
+                .prop_map(|(a, b, c)| json!({"if": a, "then": b, "else": c})),
+        ]
+    })
+}
+
+fn document() -> impl Strategy<Value = Value> {
+    let dialect = prop::sample::select(vec![
+        None,
+        Some("http://json-schema.org/draft-07/schema#"),
+        Some("https://json-schema.org/draft/2019-09/schema"),
+    ]);
+    (schema(), schema(), schema(), dialect).prop_map(|(root, x, y, dialect)| {
+        let mut document = Map::new();
+        document.insert("allOf".into(), json!([root]));
+        document.insert("$defs".into(), json!({"x": x, "y": y}));
+        if let Some(dialect) = dialect {
+            document.insert("$schema".into(), json!(dialect));
+        }
+        document.into()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn check_finds_something_exactly_in_invalid_values(schema in document(), values in prop::collection::vec(value(), 1..6)) {
+        let Ok(validator) = SchemaRegistry::new().compile(&schema) else {
+            return Ok(());
+        };
+        for value in values {
+            let violations = validator.check(&value);
+            prop_assert_eq!(violations.is_empty(), validator.is_valid(&value));
+            prop_assert!(violations.is_sorted());
+            for violation in &violations {
+                prop_assert!(value.pointer(&violation.path).is_some(), "{:?}", violation);
+                prop_assert!(violation.message.chars().count() <= LONGEST_MESSAGE, "{:?}", violation);
+            }
+            prop_assert_eq!(violations, validator.check(&value));
+        }
+    }
+
+    #[test]
+    fn canonical_json_reads_back_and_fingerprints_survive_their_text(value in value()) {
+        let text = canonical_json(&value);
+        let read: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(canonical_json(&read), text);
+        let fingerprint = Fingerprint::of(&value);
+        prop_assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+    }
+}

@@ -1,0 +1,301 @@
+//! The measurements, floor and product in turn.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use super::floor::Floor;
+use super::{Link, Report, Samples, request};
+use crate::process::{Serve, cpu_time, usage};
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    RoundTrip,
+    Load,
+    Start,
+}
+
+/// How thoroughly.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub parts: Vec<Part>,
+    /// Times that floor and product take turns.
+    pub rounds: usize,
+    /// Round trips in one turn.
+    pub trips: usize,
+    /// Time of one turn under load.
+    pub load: Duration,
+    /// The pack: its program in the workspace, its arguments and its echoing tool.
+    pub pack: (String, String, String),
+}
+
+/// Line lengths that are measured.
+const SIZES: [(usize, &str); 2] = [(200, "200B"), (4096, "4kB")];
+/// Requests in flight under load.
+const IN_FLIGHT: [usize; 3] = [1, 16, 64];
+/// Starts that are timed.
+const STARTS: usize = 20;
+/// Round trips before anything counts.
+const WARM_UP: usize = 500;
+
+/// Measures.
+pub fn run(options: &Options) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    for part in &options.parts {
+        match part {
+            Part::RoundTrip => round_trip(options, &mut report).context("roundtrip")?,
+            Part::Load => load(options, &mut report).context("load")?,
+            Part::Start => start(options, &mut report).context("start")?,
+        }
+    }
+    Ok(report)
+}
+
+fn round_trip(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let mut single = Floor::SingleHop.spawn()?;
+    let mut double = Floor::TwoHops.spawn()?;
+    let mut product = Product::start(options)?;
+    let tool = &options.pack.2;
+    for (size, name) in SIZES {
+        let line = request(0, tool, size);
+        let mut samples = [Samples::default(), Samples::default(), Samples::default()];
+        for link in [&mut single.link, &mut double.link, &mut product.link] {
+            trips(link, &line, WARM_UP, &mut Samples::default())?;
+        }
+        ensure!(!product.failed(), "the tool failed: {}", product.said());
+        for _ in 0..options.rounds {
+            let links = [&mut single.link, &mut double.link, &mut product.link];
+            for (link, samples) in links.into_iter().zip(&mut samples) {
+                trips(link, &line, options.trips, samples)?;
+            }
+        }
+        let [single, double, mainstay] = &samples;
+        let mut add = |key: &str, what: &str, value: f64, unit| {
+            let (key, what) = (format!("roundtrip.{name}.{key}"), format!("{name} {what}"));
+            report.add(&key, &what, value, unit);
+        };
+        add("single.p50", "single-hop floor, p50", single.p50(), "us");
+        add("double.p50", "two-hop floor, p50", double.p50(), "us");
+        add("double.p99", "two-hop floor, p99", double.p99(), "us");
+        add("mainstay.p50", "mainstay, p50", mainstay.p50(), "us");
+        add("mainstay.p99", "mainstay, p99", mainstay.p99(), "us");
+        add(
+            "added.p50",
+            "added over the two-hop floor, p50",
+            mainstay.p50() - double.p50(),
+            "us",
+        );
+        add(
+            "ratio.p50",
+            "times the two-hop floor, p50",
+            mainstay.p50() / double.p50(),
+            "x",
+        );
+    }
+    single.stop()?;
+    double.stop()?;
+    product.stop()
+}
+
+fn trips(link: &mut Link, line: &[u8], count: usize, samples: &mut Samples) -> anyhow::Result<()> {
+    for _ in 0..count {
+        samples.add(link.round_trip(line)?);
+    }
+    Ok(())
+}
+
+fn load(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let mut double = Floor::TwoHops.spawn()?;
+    let mut product = Product::start(options)?;
+    let tool = &options.pack.2;
+    trips(
+        &mut product.link,
+        &request(0, tool, 200),
+        WARM_UP,
+        &mut Samples::default(),
+    )?;
+    for in_flight in IN_FLIGHT {
+        let lines: Vec<_> = (0..in_flight).map(|id| request(id, tool, 200)).collect();
+        let (mut floor, mut ours) = (Rate::default(), Rate::default());
+        let (mut host_cpu, mut worker_cpu) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..options.rounds {
+            floor.add(double.link.pump(&lines, options.load)?);
+            let before = product.cpu()?;
+            ours.add(product.link.pump(&lines, options.load)?);
+            let after = product.cpu()?;
+            host_cpu += after.0.saturating_sub(before.0);
+            worker_cpu += after.1.saturating_sub(before.1);
+        }
+        let mut add = |key: &str, what: &str, value: f64, unit| {
+            let key = format!("load.{in_flight}.{key}");
+            report.add(&key, &format!("{in_flight} in flight, {what}"), value, unit);
+        };
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / ours.calls as f64;
+        add("floor", "two-hop floor", floor.per_second(), "calls/s");
+        add("mainstay", "mainstay", ours.per_second(), "calls/s");
+        add(
+            "ratio",
+            "share of the floor",
+            ours.per_second() / floor.per_second(),
+            "x",
+        );
+        add(
+            "cpu.host",
+            "processor time of the host per call",
+            each(host_cpu),
+            "us",
+        );
+        add(
+            "cpu.all",
+            "processor time of host and worker",
+            each(host_cpu + worker_cpu),
+            "us",
+        );
+    }
+    let (host, workers) = product.memory()?;
+    report.add("load.rss.host", "resident memory of the host", host, "MiB");
+    report.add(
+        "load.rss.workers",
+        "resident memory of its processes",
+        workers,
+        "MiB",
+    );
+    double.stop()?;
+    product.stop()
+}
+
+#[derive(Default)]
+struct Rate {
+    calls: u64,
+    time: Duration,
+}
+
+impl Rate {
+    fn add(&mut self, (calls, time): (u64, Duration)) {
+        self.calls += calls;
+        self.time += time;
+    }
+
+    fn per_second(&self) -> f64 {
+        self.calls as f64 / self.time.as_secs_f64()
+    }
+}
+
+fn start(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    let (mut floor, mut listed, mut called) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let list = br#"{"jsonrpc":"2.0","id":0,"method":"tools/list"}
+"#;
+    for _ in 0..STARTS {
+        let begin = Instant::now();
+        let mut echo = Floor::SingleHop.spawn()?;
+        echo.link.round_trip(list)?;
+        floor.add(begin.elapsed());
+        echo.stop()?;
+
+        let begin = Instant::now();
+        let mut product = Product::start(options)?;
+        product.link.round_trip(list)?;
+        listed.add(begin.elapsed());
+        product.stop()?;
+
+        let begin = Instant::now();
+        let mut product = Product::start(options)?;
+        product.link.round_trip(&request(0, &options.pack.2, 200))?;
+        called.add(begin.elapsed());
+        ensure!(!product.failed(), "the tool failed: {}", product.said());
+        product.stop()?;
+    }
+    report.add(
+        "start.floor",
+        "start of an echo process to its answer, p50",
+        floor.p50() / 1e3,
+        "ms",
+    );
+    report.add(
+        "start.list",
+        "start to the answer of tools/list, p50",
+        listed.p50() / 1e3,
+        "ms",
+    );
+    report.add(
+        "start.call",
+        "start to the answer of a tool, p50",
+        called.p50() / 1e3,
+        "ms",
+    );
+    Ok(())
+}
+
+/// A host with one pack, over its standard input and output.
+struct Product {
+    link: Link,
+    child: Child,
+    serve: Serve,
+}
+
+impl Product {
+    fn start(options: &Options) -> anyhow::Result<Self> {
+        let (program, arguments, _) = &options.pack;
+        let serve = Serve::stdio()?.program("bench", program, arguments)?;
+        let mut child = serve
+            .command()?
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting mainstay")?;
+        let to = child.stdin.take().context("no pipe to mainstay")?;
+        let from = child.stdout.take().context("no pipe from mainstay")?;
+        Ok(Self {
+            link: Link::new(from, to),
+            child,
+            serve,
+        })
+    }
+
+    /// Processor time of the host, and of everything it started.
+    fn cpu(&self) -> anyhow::Result<(Duration, Duration)> {
+        let host = cpu_time(self.child.id())?;
+        let others = self
+            .others()
+            .into_iter()
+            .map(|pid| cpu_time(pid).unwrap_or_default());
+        Ok((host, others.sum()))
+    }
+
+    /// Resident memory of the host, and of everything it started, in MiB.
+    fn memory(&self) -> anyhow::Result<(f64, f64)> {
+        let host = usage(self.child.id())?.resident;
+        let others = self.others().into_iter().filter_map(|pid| usage(pid).ok());
+        let others: u64 = others.map(|usage| usage.resident).sum();
+        Ok((host as f64 / 1024.0, others as f64 / 1024.0))
+    }
+
+    fn others(&self) -> Vec<u32> {
+        let mut family = self.serve.family();
+        family.retain(|pid| *pid != self.child.id());
+        family
+    }
+
+    fn failed(&self) -> bool {
+        let said = self.said();
+        said.contains("\"isError\":true") || said.contains("\"error\":")
+    }
+
+    fn said(&self) -> String {
+        String::from_utf8_lossy(self.link.last()).into_owned()
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        let Self {
+            link, mut child, ..
+        } = self;
+        drop(link);
+        let status = crate::process::wait_for(&mut child, crate::peer::PATIENCE)?;
+        ensure!(status.success(), "mainstay ended with {status}");
+        Ok(())
+    }
+}

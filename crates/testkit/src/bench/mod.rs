@@ -1,0 +1,19 @@
+//! Floors and measurements for `cargo xtask bench`.
+//!
+//! What a machine can do at all is measured in the same run as the product, in turn with it, so
+//! that a busy moment hits both: [`Floor::SingleHop`] is a client and an echo process joined by
+//! pipes, [`Floor::TwoHops`] has a relay that copies lines between them, which is the least that
+//! a host between client and worker can be. Compare ratios and differences within one run;
+//! absolute figures move with the machine. Nothing is pinned.
+
+mod floor;
+mod link;
+mod measure;
+mod report;
+mod stats;
+
+pub use floor::{Floor, play_role};
+pub use link::{Link, request};
+pub use measure::{Options, Part, run};
+pub use report::{Report, Row};
+pub use stats::Samples;

@@ -1,0 +1,53 @@
+//! Samples of a duration and what is read from them.
+
+use std::time::Duration;
+
+/// Durations in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    nanos: Vec<u64>,
+}
+
+impl Samples {
+    /// Adds one.
+    pub fn add(&mut self, sample: Duration) {
+        self.nanos
+            .push(u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The value below which `share` of all samples lie, in microseconds.
+    pub fn percentile(&self, share: f64) -> f64 {
+        let mut sorted = self.nanos.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        let at = (last as f64 * share).round() as usize;
+        sorted.get(at).map_or(0.0, |nanos| *nanos as f64 / 1000.0)
+    }
+
+    /// The median, in microseconds.
+    pub fn p50(&self) -> f64 {
+        self.percentile(0.5)
+    }
+
+    /// The 99th percentile, in microseconds.
+    pub fn p99(&self) -> f64 {
+        self.percentile(0.99)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples() {
+        let mut samples = Samples::default();
+        assert!(samples.p50().abs() < f64::EPSILON);
+        for micros in (1..=100).rev() {
+            samples.add(Duration::from_micros(micros));
+        }
+        assert!((samples.p50() - 51.0).abs() < 1.5);
+        assert!((samples.p99() - 99.0).abs() < 1.5);
+        assert!((samples.percentile(1.0) - 100.0).abs() < 0.01);
+    }
+}

@@ -1,0 +1,86 @@
+//! `bench [roundtrip] [load] [start] [--quick] [--json] [--bare-worker]`: see `testkit::bench`.
+//!
+//! Run through `cargo xtask bench`, which builds everything for release first.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it reports to its terminal"
+)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use mainstay_testkit::bench::{Options, Part, play_role, run};
+
+/// A run that takes longer hangs: everything in it is bounded by this.
+const LONGEST_RUN: Duration = Duration::from_secs(600);
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, role] = arguments.as_slice()
+        && flag == "--role"
+    {
+        return play_role(role);
+    }
+    let (options, json) = parse(&arguments)?;
+    std::thread::spawn(|| {
+        std::thread::sleep(LONGEST_RUN);
+        eprintln!("bench: gave up after {LONGEST_RUN:?}");
+        std::process::exit(3);
+    });
+    let report = run(&options)?;
+    if json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
+    let mut options = Options {
+        parts: Vec::new(),
+        rounds: 10,
+        trips: 2_000,
+        load: Duration::from_millis(300),
+        pack: ("bench-pack".to_owned(), String::new(), "echo".to_owned()),
+    };
+    let mut json = false;
+    for argument in arguments {
+        match argument.as_str() {
+            "roundtrip" => options.parts.push(Part::RoundTrip),
+            "load" => options.parts.push(Part::Load),
+            "start" => options.parts.push(Part::Start),
+            "--json" => json = true,
+            "--quick" => {
+                options.rounds = 3;
+                options.trips = 500;
+                options.load = Duration::from_millis(100);
+            }
+            // The barest worker there is, to see what the library of packs costs.
+            "--bare-worker" => {
+                let bare = ["misbehaving-worker", "honest", "again"].map(str::to_owned);
+                options.pack = bare.into();
+            }
+            _ => bail!(
+                "no option {argument}; usage: bench [roundtrip] [load] [start] [--quick] [--json] [--bare-worker]"
+            ),
+        }
+    }
+    if options.parts.is_empty() {
+        options.parts = vec![Part::RoundTrip, Part::Load, Part::Start];
+    }
+    Ok((options, json))
+}

@@ -1,0 +1,21 @@
+//! The real `mainstay` in a process of its own, watched from outside.
+//!
+//! [`Serve`] says how to start it, [`Running`] is a started one: its clients, its standard error,
+//! its memory and processor time, its exit. Every process it starts inherits a marker variable,
+//! by which [`leftovers`] finds what outlived it, even a daemon that left its process group.
+//! [`binary`] finds the programs of the workspace, [`TempDir`] a place for their files.
+//!
+//! A test ends a host with [`Running::stop`] or [`Running::finish`]; killing on drop is only for
+//! tests that have failed already.
+
+mod locate;
+mod observe;
+mod running;
+mod serve;
+mod temp;
+
+pub use locate::{binary, tool, workspace};
+pub use observe::{Usage, cpu_time, leftovers, marked, usage};
+pub use running::{Running, wait_for};
+pub use serve::{MARKER, Serve, Transport};
+pub use temp::TempDir;

@@ -1,0 +1,221 @@
+//! Workers that crash, hang, fork, flood and babble behind a real host: one terminal answer for
+//! each request, the right fault, the same session afterwards, no process left.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::peer::{Client, Message};
+use mainstay_testkit::process::{Running, Serve};
+use serde_json::{Value, json};
+
+fn host(mode: &str) -> anyhow::Result<Running> {
+    Serve::stdio()?.misbehaving(mode)?.spawn()
+}
+
+/// The payload of a tool error.
+fn failure(answer: &Message) -> anyhow::Result<Value> {
+    ensure!(
+        answer.at("/result/isError") == true,
+        "not a tool error: {answer:?}"
+    );
+    let text = answer.at("/result/content/0/text");
+    serde_json::from_str(text.as_str().unwrap_or_default())
+        .with_context(|| format!("the payload is no JSON: {answer:?}"))
+}
+
+fn session_lives(client: &Client) -> anyhow::Result<()> {
+    let answer = client.call("\"alive\"", "system_health", &json!({}))?;
+    ensure!(
+        answer.at("/result/structuredContent/state").is_string(),
+        "{answer:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn call_that_must_not_be_repeated_gets_a_typed_fault_when_its_worker_dies() -> anyhow::Result<()> {
+    for mode in ["die-on-call", "half-frame", "babble"] {
+        let host = host(mode)?;
+        let client = host.client()?;
+        let payload = failure(&client.call("1", "once", &json!({}))?).context(mode.to_owned())?;
+        assert_eq!(payload["code"], "INTERNAL", "{mode}: {payload}");
+        assert_eq!(payload["retryable"], false, "{mode}: {payload}");
+        assert_eq!(payload["fault"], "process", "{mode}: {payload}");
+        let message = payload["message"].as_str().unwrap_or_default();
+        assert!(message.contains("outcome is unknown"), "{mode}: {payload}");
+        session_lives(client)?;
+        host.stop().context(mode.to_owned())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn convergent_call_is_answered_by_the_successor() -> anyhow::Result<()> {
+    let host = host("die-once")?;
+    let client = host.client()?;
+    let answer = client.call("1", "again", &json!({"n": 1}))?;
+    assert_eq!(
+        answer.at("/result/structuredContent"),
+        json!({"n": 1}),
+        "{answer:?}"
+    );
+    let health = client.call("2", "system_health", &json!({}))?;
+    assert_eq!(
+        health.at("/result/structuredContent/generation"),
+        2,
+        "{health:?}"
+    );
+    assert_eq!(
+        health.at("/result/structuredContent/restart_count"),
+        1,
+        "{health:?}"
+    );
+    host.stop()
+}
+
+#[test]
+fn convergent_call_that_kills_every_worker_ends_when_its_attempts_are_used_up() -> anyhow::Result<()>
+{
+    let host = host("die-on-call")?;
+    let client = host.client()?;
+    let payload = failure(&client.call("1", "again", &json!({}))?)?;
+    assert_eq!(payload["code"], "INTERNAL", "{payload}");
+    assert_eq!(payload["fault"], "replay", "{payload}");
+    session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn duplicate_and_unknown_answers_of_a_worker_reach_no_client() -> anyhow::Result<()> {
+    for mode in ["duplicate-answer", "answer-unknown-call"] {
+        let host = host(mode)?;
+        let client = host.client()?;
+        for id in 0..20 {
+            let answer = client.call(&id.to_string(), "again", &json!({"n": id}))?;
+            assert_eq!(
+                answer.at("/result/structuredContent/n"),
+                id,
+                "{mode}: {answer:?}"
+            );
+        }
+        session_lives(client)?;
+        host.stop().context(mode.to_owned())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn answer_over_the_limit_is_a_typed_failure() -> anyhow::Result<()> {
+    let host = host("oversize-answer")?;
+    let client = host.client()?;
+    let payload = failure(&client.call("1", "once", &json!({}))?)?;
+    assert!(
+        payload["code"].is_string() && payload["message"].is_string(),
+        "{payload}"
+    );
+    session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn flood_of_progress_is_throttled_and_the_answer_comes() -> anyhow::Result<()> {
+    let host = host("flood")?;
+    let client = host.client()?;
+    let start = Instant::now();
+    client.send(r#"{"jsonrpc":"2.0","id":1,"method":"once","params":{}}"#)?;
+    let answer = client.answer("1")?;
+    let seconds = start.elapsed().as_secs();
+    let padding = answer.at("/result/padding");
+    assert_eq!(padding.as_str().map(str::len), Some(4 << 20));
+    let mut steps = 0;
+    while let Ok(step) = client.take("progress", |message| message.id().is_none()) {
+        assert!(
+            step.method().as_deref() == Some("notifications/progress"),
+            "{step:?}"
+        );
+        steps += 1;
+        if client.silence(Duration::ZERO).is_ok() {
+            break;
+        }
+    }
+    assert!(
+        steps <= 4 * (seconds + 1) + 1,
+        "{steps} steps of progress in {seconds} s"
+    );
+    session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn hanging_call_is_cancelled_with_one_answer() -> anyhow::Result<()> {
+    let host = host("hang")?;
+    let client = host.client()?;
+    client.send(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"once","arguments":{}}}"#,
+    )?;
+    client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#)?;
+    let payload = failure(&client.answer("1")?)?;
+    assert_eq!(payload["code"], "CANCELLED", "{payload}");
+    session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn worker_that_ignores_every_request_to_end_is_killed() -> anyhow::Result<()> {
+    let host = host("ignore-term")?;
+    let client = host.client()?;
+    client.send(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"once","arguments":{}}}"#,
+    )?;
+    client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#)?;
+    assert_eq!(failure(&client.answer("1")?)?["code"], "CANCELLED");
+    host.stop()
+}
+
+#[test]
+fn daemon_that_left_its_group_dies_with_its_worker() -> anyhow::Result<()> {
+    let host = host("fork-daemon")?;
+    let client = host.client()?;
+    let before = host.family().len();
+    client.call("1", "again", &json!({}))?;
+    // The shell that started the daemon has ended, so the daemon is there.
+    let after = host.family().len();
+    assert!(after > 1, "{before} processes before, {after} after");
+    host.stop()
+}
+
+#[test]
+fn daemon_dies_even_when_its_host_is_killed() -> anyhow::Result<()> {
+    let mut host = host("fork-daemon")?;
+    host.client()?.call("1", "again", &json!({}))?;
+    host.signal(rustix::process::Signal::KILL)?;
+    // Says that nothing is left.
+    assert_eq!(host.wait()?.code(), None);
+    Ok(())
+}
+
+#[test]
+fn worker_that_cannot_start_is_told_to_the_caller() -> anyhow::Result<()> {
+    for mode in ["exit-at-start", "unable", "wrong-protocol"] {
+        let host = host(mode)?;
+        let client = host.client()?;
+        session_lives(client)?;
+        // Its tools are not known, so the call cannot be of any of them.
+        let answer = client.call("1", "once", &json!({}))?;
+        let refused = answer.at("/error/code") == -32602 || answer.at("/result/isError") == true;
+        assert!(refused, "{mode}: {answer:?}");
+        host.stop().context(mode.to_owned())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn successor_with_another_catalog_is_refused() -> anyhow::Result<()> {
+    let host = host("wrong-build")?;
+    let client = host.client()?;
+    // The first generation dies of the call, the second is not what the first was.
+    let payload = failure(&client.call("1", "again", &json!({}))?)?;
+    assert_eq!(payload["code"], "INTERNAL", "{payload}");
+    session_lives(client)?;
+    host.stop()
+}

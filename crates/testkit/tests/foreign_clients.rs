@@ -1,0 +1,135 @@
+//! The MCP clients of others, in automatic and in legacy mode, over stdio.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::process::{Serve, TempDir, tool, wait_for, workspace};
+use serde_json::{Value, json};
+
+/// Starting an interpreter and its libraries on a busy machine takes a while.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const MODERN: &str = "2026-07-28";
+const LEGACY: &str = "2025-11-25";
+
+#[test]
+fn python_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
+    let driver = workspace()?.join("tests/clients/python_client.py");
+    let interpreter = tool("python/bin/python").or_else(|missing| match tool("python-site")? {
+        Some(site) => Ok(Some(site)),
+        None => Err(missing),
+    })?;
+    let site = match interpreter {
+        Some(path) if path.is_file() => return both_modes(&mut Command::new(path), &driver),
+        Some(site) => Some(site),
+        None => tool("python-site")?,
+    };
+    let Some(site) = site else {
+        println!("SKIPPED: target/tools/python is not installed (cargo xtask test installs it)");
+        return Ok(());
+    };
+    both_modes(Command::new("python3").env("PYTHONPATH", site), &driver)
+}
+
+#[test]
+fn typescript_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
+    let Some(modules) = tool("node/node_modules")? else {
+        println!("SKIPPED: target/tools/node is not installed (cargo xtask test installs it)");
+        return Ok(());
+    };
+    // Modules are looked for beside the program that wants them.
+    let folder = TempDir::new()?;
+    let driver = folder.join("typescript_client.mjs");
+    fs::copy(
+        workspace()?.join("tests/clients/typescript_client.mjs"),
+        &driver,
+    )?;
+    symlink(modules.canonicalize()?, folder.join("node_modules"))?;
+    both_modes(&mut Command::new("node"), &driver)
+}
+
+fn both_modes(interpreter: &mut Command, driver: &PathBuf) -> anyhow::Result<()> {
+    for (mode, protocol) in [("auto", MODERN), ("legacy", LEGACY)] {
+        let mut command = Command::new(interpreter.get_program());
+        for (name, value) in interpreter.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        conversation(command.arg(driver).arg(mode), protocol).context(mode)?;
+    }
+    Ok(())
+}
+
+fn conversation(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
+    let schemas = TempDir::new()?;
+    let schema = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","version":"1"}"#;
+    fs::write(schemas.join("thing.schema.json"), schema)?;
+    let serve = Serve::stdio()?
+        .pack("asset")
+        .env("SYN_SCHEMAS_DIR", schemas.path());
+    let host = serve.command()?;
+    client
+        .args(["--call", "list_schemas", "{}"])
+        .args(["--call", "get_schema", r#"{"name":"thing"}"#])
+        .args(["--call", "get_schema", r#"{"name":"nothing"}"#])
+        .args(["--call", "system_health", "{}"])
+        .arg("--")
+        .arg(host.get_program())
+        .args(host.get_args())
+        .envs(
+            host.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+    let lines = run(client)?;
+    let [listed, schemas, thing, nothing, health, ..] = lines.as_slice() else {
+        anyhow::bail!("too few lines: {lines:#?}");
+    };
+    ensure!(listed["protocol"] == protocol, "{listed}");
+    let tools = listed["tools"].as_array().cloned().unwrap_or_default();
+    for name in [
+        "get_schema",
+        "list_schemas",
+        "system_health",
+        "system_telemetry",
+    ] {
+        ensure!(
+            tools.contains(&json!(name)),
+            "{name} is not listed: {listed}"
+        );
+    }
+    ensure!(schemas["isError"] == false, "{schemas}");
+    ensure!(schemas["structured"]["ok"] == true, "{schemas}");
+    ensure!(
+        thing["isError"] == false && thing["structured"]["ok"] == true,
+        "{thing}"
+    );
+    ensure!(nothing["isError"] == true, "{nothing}");
+    ensure!(health["structured"]["state"].is_string(), "{health}");
+    Ok(())
+}
+
+/// Runs the driver and parses what it printed, a JSON value on each line.
+fn run(client: &mut Command) -> anyhow::Result<Vec<Value>> {
+    let mut child = client
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", client.get_program().display()))?;
+    // What it prints fits into the pipes, so waiting first cannot block it.
+    let status = wait_for(&mut child, PATIENCE);
+    if status.is_err() {
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(status?.success(), "the client failed: {said}");
+    let lines = String::from_utf8(output.stdout)?;
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
+        .collect()
+}

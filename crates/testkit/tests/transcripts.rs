@@ -1,0 +1,54 @@
+//! One suite of conversations, every dialect, unchanged over stdio and socket.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::ensure;
+use mainstay_testkit::process::{Transport, workspace};
+use mainstay_testkit::transcript::run_folder;
+
+/// What every dialect must show, in a file `DIALECT-BEHAVIOUR.jsonl`.
+const SHARED: [&str; 12] = [
+    "handshake",
+    "list-tools",
+    "call",
+    "render",
+    "invalid-arguments",
+    "unknown-tool",
+    "failure",
+    "progress",
+    "cancel",
+    "ids",
+    "oversize",
+    "system",
+];
+
+/// What only MCP has words for.
+const MCP_ONLY: [&str; 3] = ["resources", "prompts", "completion"];
+
+#[test]
+fn every_transcript_holds_over_stdio() -> anyhow::Result<()> {
+    run_folder(&workspace()?.join("transcripts"), Transport::Stdio).map(|_| ())
+}
+
+#[test]
+fn every_transcript_holds_over_the_socket() -> anyhow::Result<()> {
+    run_folder(&workspace()?.join("transcripts"), Transport::Socket).map(|_| ())
+}
+
+#[test]
+fn every_behaviour_is_shown_in_every_dialect_that_has_it() -> anyhow::Result<()> {
+    let folder = workspace()?.join("transcripts");
+    let mut missing = BTreeMap::new();
+    for dialect in ["legacy", "modern", "direct"] {
+        let only: &[&str] = if dialect == "direct" { &[] } else { &MCP_ONLY };
+        for behaviour in SHARED.iter().chain(only) {
+            let name = format!("{dialect}-{behaviour}.jsonl");
+            if !fs::exists(folder.join(&name))? {
+                missing.insert(name, ());
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "no transcripts {:?}", missing.keys());
+    Ok(())
+}

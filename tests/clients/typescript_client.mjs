@@ -1,0 +1,71 @@
+#!/usr/bin/env node
+// Drives an MCP server over stdio with the npm `@modelcontextprotocol/client`.
+//
+// usage: typescript_client.mjs auto|legacy [--call NAME JSON]... -- COMMAND [ARG]...
+//
+// `auto` probes the stateless revision first (on a sibling process of its own),
+// `legacy` forces `initialize`. Prints one JSON line per step; any failure goes
+// to stderr and exits 1.
+
+import { Client } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+
+/** Returns {mode, calls: [{name, arguments}], command}. */
+function parse(argv) {
+    const split = argv.indexOf('--');
+    if (split < 0) throw new Error('missing -- and the server command');
+    const [mode, ...rest] = argv.slice(0, split);
+    const command = argv.slice(split + 1);
+    if (mode !== 'auto' && mode !== 'legacy') throw new Error('the first argument must be auto or legacy');
+    if (command.length === 0) throw new Error('empty server command');
+    const calls = [];
+    while (rest.length > 0) {
+        const [option, name, json] = rest.splice(0, 3);
+        if (option !== '--call' || json === undefined) throw new Error(`expected --call NAME JSON, got ${option}`);
+        calls.push({ name, arguments: JSON.parse(json) });
+    }
+    return { mode, calls, command };
+}
+
+function emit(value) {
+    console.log(JSON.stringify(value));
+}
+
+async function drive({ mode, calls, command }) {
+    const client = new Client({ name: 'typescript_client', version: '1.0.0' }, { versionNegotiation: { mode } });
+    const [program, ...args] = command;
+    await client.connect(new StdioClientTransport({ command: program, args, env: process.env }));
+    try {
+        // Without a cursor the client walks all pages itself, and only then
+        // validates structured output against the listed schemas.
+        const { tools } = await client.listTools();
+        emit({ tools: tools.map(tool => tool.name).sort(), protocol: client.getNegotiatedProtocolVersion() });
+        for (const call of calls) {
+            const result = await client.callTool(call);
+            emit({
+                call: call.name,
+                isError: result.isError ?? false,
+                structured: result.structuredContent ?? null,
+                text: result.content.find(block => block.type === 'text')?.text ?? null
+            });
+        }
+        const capabilities = client.getServerCapabilities();
+        if (capabilities.resources) {
+            const { resources } = await client.listResources();
+            emit({ resources: resources.map(resource => resource.uri).sort() });
+        }
+        if (capabilities.prompts) {
+            const { prompts } = await client.listPrompts();
+            emit({ prompts: prompts.map(prompt => prompt.name).sort() });
+        }
+    } finally {
+        await client.close();
+    }
+}
+
+try {
+    await drive(parse(process.argv.slice(2)));
+} catch (error) {
+    console.error(`${error.name}: ${error.message}`);
+    process.exitCode = 1;
+}
