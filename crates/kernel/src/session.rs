@@ -85,7 +85,8 @@ impl Session {
         }
     }
 
-    /// A request got its answer. Gives the next in line, if this was the one that ran.
+    /// A request got its answer, or left the line before its turn. Gives the next in line, if
+    /// this was the one that ran.
     pub fn finish(&mut self, id: Option<&RequestId>, call: CallId) -> Option<CallId> {
         if let Some(id) = id
             && self.ids.get(id) == Some(&call)
@@ -96,6 +97,7 @@ impl Session {
             self.line.pop_front();
             return self.line.front().copied();
         }
+        self.line.retain(|waiting| *waiting != call);
         None
     }
 
@@ -184,6 +186,16 @@ mod tests {
         assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(2)));
         assert!(session.wants_input());
         assert_eq!(session.finish(None, CallId::new(2)), None);
+    }
+
+    #[test]
+    fn a_request_that_leaves_the_line_does_not_hold_up_the_others() {
+        let mut session = Session::new(8, 8);
+        for call in 1..=3 {
+            session.take_turn(CallId::new(call), Order::InTurn);
+        }
+        assert_eq!(session.finish(None, CallId::new(2)), None);
+        assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(3)));
     }
 
     #[test]
