@@ -51,7 +51,11 @@ impl Kernel {
         };
         self.calls.insert(id, call);
         match turn {
-            Turn::Now => self.begin(now, id),
+            Turn::Now => {
+                self.run_line(now, id);
+                self.close_if_over(from);
+                self.stop_if_drained();
+            }
             Turn::Wait => {}
         }
     }
@@ -120,33 +124,40 @@ impl Kernel {
         self.stop_if_drained();
     }
 
-    /// It is this call's turn.
-    pub(super) fn begin(&mut self, now: Time, id: CallId) {
-        let Some(call) = self.calls.get_mut(&id) else {
-            return;
-        };
+    /// It is this call's turn, and that of those behind it for as long as they are refused. A
+    /// loop, because a line of refusals may be as long as the backlog.
+    fn run_line(&mut self, now: Time, first: CallId) {
+        let mut turn = Some(first);
+        while let Some(id) = turn {
+            turn = match self.begin(now, id) {
+                None => None,
+                Some(problem) => self.leave(now, id, Err(problem), Delivery::Send),
+            };
+        }
+    }
+
+    /// Starts a call, or says why it is refused.
+    fn begin(&mut self, now: Time, id: CallId) -> Option<Problem> {
+        let call = self.calls.get_mut(&id)?;
         match &call.request.work {
-            Work::Refused(problem) => {
-                let problem = problem.clone();
-                self.end(now, id, Err(problem), Delivery::Send);
-            }
+            Work::Refused(problem) => Some(problem.clone()),
             Work::Host(op) => {
                 let op = op.clone();
                 call.stage = Stage::Serving;
                 self.act(Action::Serve { call: id, op });
+                None
             }
             Work::Worker(task) => {
                 let (slot, timeout_ms) = (task.slot, task.timeout_ms);
                 if self.slot(slot).supervisor.is_closed(now) {
-                    let problem = self.unavailable(slot);
-                    self.end(now, id, Err(problem), Delivery::Send);
-                } else if self.slot_mut(slot).queue.push(id).is_err() {
-                    let problem = Problem::of(ErrorKind::Overloaded);
-                    self.end(now, id, Err(problem), Delivery::Send);
-                } else {
-                    self.queue_call(now, id, timeout_ms);
-                    self.dispatch(now, slot);
+                    return Some(self.unavailable(slot));
                 }
+                if self.slot_mut(slot).queue.push(id).is_err() {
+                    return Some(Problem::of(ErrorKind::Overloaded));
+                }
+                self.queue_call(now, id, timeout_ms);
+                self.dispatch(now, slot);
+                None
             }
         }
     }
@@ -214,11 +225,27 @@ impl Kernel {
         }
     }
 
-    /// The one place where a request ends.
+    /// Ends a request; the next in its line begins.
     pub(super) fn end(&mut self, now: Time, id: CallId, outcome: Outcome, delivery: Delivery) {
-        let Some(call) = self.calls.remove(&id) else {
+        let Some(session) = self.calls.get(&id).map(|call| call.session) else {
             return;
         };
+        if let Some(next) = self.leave(now, id, outcome, delivery) {
+            self.run_line(now, next);
+        }
+        self.close_if_over(session);
+        self.stop_if_drained();
+    }
+
+    /// The one place where a request leaves the table. Gives the next in its line.
+    fn leave(
+        &mut self,
+        now: Time,
+        id: CallId,
+        outcome: Outcome,
+        delivery: Delivery,
+    ) -> Option<CallId> {
+        let call = self.calls.remove(&id)?;
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Deadline(id)));
         }
@@ -243,15 +270,9 @@ impl Kernel {
         };
         self.stats.ended(&end);
         self.act(Action::End(Box::new(end)));
-        let next = self
-            .sessions
+        self.sessions
             .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id));
-        if let Some(next) = next {
-            self.begin(now, next);
-        }
-        self.close_if_over(session_id);
-        self.stop_if_drained();
+            .and_then(|session| session.finish(request_id.as_ref(), id))
     }
 
     /// The drain limit has passed: what is still in flight is answered now.
