@@ -110,6 +110,14 @@ impl Call {
         }
     }
 
+    /// Whether it may have had an effect that a second run would repeat.
+    pub fn may_have_run(&self) -> bool {
+        self.attempt > 0
+            && self
+                .task()
+                .is_some_and(|task| task.replay != Replay::Convergent)
+    }
+
     /// Whether it may be sent, or probed for, once more.
     pub const fn attempts(&self, replays: u32) -> Attempts {
         if self.attempt <= replays && self.probes <= replays {

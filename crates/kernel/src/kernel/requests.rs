@@ -4,7 +4,6 @@ use mainstay_contract::dialect::{Cancel, CancelKind, EchoId};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem};
-use mainstay_contract::replay::Replay;
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
@@ -277,16 +276,24 @@ impl Kernel {
 
     /// The drain limit has passed: what is still in flight is answered now.
     pub(super) fn end_drain(&mut self, now: Time) {
-        let calls: Vec<_> = self.calls.keys().rev().copied().collect();
-        for id in calls {
-            let kind = match self.calls.get(&id) {
-                // Its effect may have taken place: telling the client to retry would be wrong.
-                Some(Call {
-                    stage: Stage::Running { .. },
-                    request,
-                    ..
-                }) if !is_convergent(&request.work) => ErrorKind::OutcomeUnknown,
-                _ => ErrorKind::ShuttingDown,
+        // What stands in line is refused in its place, so that answers stay in request order.
+        for call in self.calls.values_mut() {
+            if call.stage == Stage::Waiting && !matches!(call.request.work, Work::Refused(_)) {
+                call.request.work = Work::Refused(Problem::of(ErrorKind::ShuttingDown));
+            }
+        }
+        let begun: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.stage != Stage::Waiting)
+            .map(|(id, call)| (*id, call.may_have_run()))
+            .collect();
+        for (id, may_have_run) in begun {
+            // Where the effect may have taken place, telling the client to retry would be wrong.
+            let kind = if may_have_run {
+                ErrorKind::OutcomeUnknown
+            } else {
+                ErrorKind::ShuttingDown
             };
             self.give_up(now, id, kind, Delivery::Send);
         }
@@ -310,12 +317,5 @@ fn known(id: &EchoId) -> Option<&RequestId> {
     match id {
         EchoId::Known(id) => Some(id),
         EchoId::Null | EchoId::Absent => None,
-    }
-}
-
-fn is_convergent(work: &Work) -> bool {
-    match work {
-        Work::Worker(task) => task.replay == Replay::Convergent,
-        Work::Host(_) | Work::Refused(_) => true,
     }
 }

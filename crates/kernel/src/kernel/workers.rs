@@ -4,13 +4,13 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::{Problem, Success};
-use mainstay_contract::replay::{Attempts, Knowledge, Replay, Verdict, verdict};
+use mainstay_contract::replay::{Attempts, Knowledge, Verdict, verdict};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
-use crate::call::{Send, SlotId, Stage};
+use crate::call::{Call, Send, SlotId, Stage};
 use crate::slot::{Phase, Run, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
@@ -450,11 +450,10 @@ impl Kernel {
             return;
         }
         for id in self.slot_mut(slot).queue.take_all() {
-            let problem = match self.calls.get(&id).map(|call| (call.attempt, call.task())) {
-                Some((1.., Some(task))) if task.replay == Replay::ProbeRequired => {
-                    Problem::of(ErrorKind::OutcomeUnknown)
-                }
-                _ => self.unavailable(slot),
+            let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+                Problem::of(ErrorKind::OutcomeUnknown)
+            } else {
+                self.unavailable(slot)
             };
             self.end(now, id, Err(problem), Delivery::Send);
         }
