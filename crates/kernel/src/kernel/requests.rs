@@ -83,7 +83,13 @@ impl Kernel {
             CancelKind::Answered => Delivery::Send,
             CancelKind::Silent => Delivery::Withhold,
         };
-        self.give_up(now, call, ErrorKind::Cancelled, delivery);
+        // A timeout beats a cancel, also when the driver has not told of the time yet.
+        let kind = if self.calls.get(&call).is_some_and(|call| call.is_late(now)) {
+            ErrorKind::Timeout
+        } else {
+            ErrorKind::Cancelled
+        };
+        self.give_up(now, call, kind, delivery);
     }
 
     /// A client will send nothing more; what it asked is still answered.

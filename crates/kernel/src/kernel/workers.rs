@@ -40,7 +40,8 @@ impl Kernel {
         if self.sent(from, id).is_none() {
             return;
         }
-        let Some(call) = self.calls.get_mut(&id) else {
+        // A call whose time is up is not given more, even if its timer has not fired yet.
+        let Some(call) = self.calls.get_mut(&id).filter(|call| !call.is_late(now)) else {
             return;
         };
         if let (Some(old), Some(last), Some(task)) =
