@@ -189,6 +189,13 @@ impl Kernel {
         };
         let mut problem = Problem::of(kind);
         match call.stage {
+            // Its outcome is decided and waits for its turn: the first cancel counts.
+            Stage::Waiting
+                if kind == ErrorKind::Cancelled
+                    && matches!(call.request.work, Work::Refused(_)) =>
+            {
+                return;
+            }
             // A call in line keeps its place, so that answers stay in request order.
             Stage::Waiting if kind == ErrorKind::Cancelled && delivery == Delivery::Send => {
                 call.request.work = Work::Refused(problem);
