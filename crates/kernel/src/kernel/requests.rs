@@ -25,11 +25,13 @@ impl Kernel {
         let refused = match (&self.mode, &request.id, &request.work) {
             (_, _, Work::Refused(_)) => None,
             (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
-            (Mode::Serving, EchoId::Known(request_id), _) => match session.admit(request_id, id) {
-                Ok(()) => None,
-                Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
-                Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
-            },
+            (Mode::Serving, EchoId::Known(request_id), _) => {
+                match session.admit(request_id, id, request.order()) {
+                    Ok(()) => None,
+                    Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
+                    Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
+                }
+            }
             (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
         };
         if let Some(kind) = refused {
