@@ -104,6 +104,9 @@ impl Kernel {
             Some(Run::Live) => self.conclude(now, slot, id, answer),
         }
         self.end_if_idle(from);
+        // A probe of a retiring worker may have put its call back into the queue of a slot that
+        // is exhausted by now.
+        self.fail_queue_if_closed(now, slot);
         self.dispatch(now, slot);
     }
 
