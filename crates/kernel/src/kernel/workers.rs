@@ -214,6 +214,7 @@ impl Kernel {
             return;
         };
         let replay = task.replay;
+        let has_probe = matches!(task.op, rpc::Op::Tool { .. });
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
             (Send::Call, true) => Knowledge::InFlight,
@@ -235,12 +236,12 @@ impl Kernel {
         let (next, held) = match verdict(known, replay, attempts) {
             Verdict::Send => (Send::Call, None),
             Verdict::Replay => (Send::Call, Some(lost)),
-            Verdict::Probe => (Send::Probe, Some(lost)),
+            Verdict::Probe if has_probe => (Send::Probe, Some(lost)),
             Verdict::RefuseExhausted => {
                 let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
-            Verdict::Deliver | Verdict::RefuseUnknown => {
+            Verdict::Deliver | Verdict::RefuseUnknown | Verdict::Probe => {
                 let problem = Problem::from_fault(ErrorKind::OutcomeUnknown, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
