@@ -37,7 +37,7 @@ impl Kernel {
         if let Some(kind) = refused {
             request.work = Work::Refused(Problem::of(kind));
         }
-        let turn = session.take_turn(id, request.order());
+        let turn = session.take_turn(id, request.order(), request.input_bytes);
         let call = Call {
             session: from,
             request,
@@ -268,6 +268,7 @@ impl Kernel {
         }
         let request_id = known(&call.request.id).cloned();
         let session_id = call.session;
+        let bytes = call.request.input_bytes;
         let end = End {
             session: session_id,
             call: id,
@@ -286,7 +287,7 @@ impl Kernel {
         self.act(Action::End(Box::new(end)));
         self.sessions
             .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id))
+            .and_then(|session| session.finish(request_id.as_ref(), id, bytes))
     }
 
     /// The drain limit has passed: what is still in flight is answered now.
