@@ -170,12 +170,11 @@ impl Kernel {
         if worker.phase == Phase::Lost {
             return;
         }
+        // The end of a worker that was told to end is no fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
         let running = std::mem::take(&mut worker.running);
-        if dismissed {
-            self.stats.fault(fault);
-        } else {
+        if !dismissed {
             self.stats.restart(fault);
         }
         self.slot_mut(slot).supervisor.lost(now, generation, fault);
