@@ -36,7 +36,7 @@ pub(crate) fn run_worker(name: &str) -> Result<ExitCode, Failure> {
     let _ = rustix::thread::set_name(c"mainstay-worker");
     match name {
         "asset" => Ok(mainstay_worker::run(VERSION, |settings| {
-            asset::pack(settings.parse()?, VERSION)
+            asset::pack(&settings.parse()?, VERSION)
         })),
         _ => Err(unknown(name)),
     }

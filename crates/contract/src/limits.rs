@@ -4,6 +4,8 @@
 //! [`Limits::KEYS`] names each with its meaning and the range it may be set to, so that the
 //! reference page and the check of a configuration come from one place.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -46,7 +48,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 limits! {
     request_frame_bytes: usize = MIB, 4 * KIB => 64 * MIB, "longest request line";
     worker_frame_bytes: usize = 16 * MIB, 64 * KIB => 256 * MIB, "longest line of a worker";
-    json_depth: usize = 128, 8 => 1024, "nested containers in a message";
+    json_depth: usize = 128, 8 => 128, "nested containers in a message";
     queue: usize = 64, 1 => 4096, "calls waiting for one worker";
     in_flight: usize = 128, 1 => 4096, "requests in flight in one session";
     ordered_backlog: usize = 4096, 16 => 65_536,
@@ -70,6 +72,16 @@ limits! {
     stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
+}
+
+/// The table of limits in `docs/configuration.md`.
+pub fn markdown() -> String {
+    let mut table = String::from("| key | default | range | meaning |\n|---|---|---|---|\n");
+    for limit in Limits::KEYS {
+        let LimitKey { key, default, min, max, meaning } = limit;
+        let _ = writeln!(table, "| `{key}` | {default} | {min} to {max} | {meaning} |");
+    }
+    table
 }
 
 /// One limit, as documented.

@@ -40,14 +40,23 @@ pub fn serve(config: Config, log: &Log) -> Result<(), ServeError> {
             what: "start the runtime",
             source,
         })?;
-    let served = runtime.block_on(run(config, log));
+    // As a task: a future that is blocked on is polled only after the runtime has looked for I/O,
+    // which would cost every call two more system calls.
+    let host = runtime.spawn(run(config, log.clone()));
+    let served = match runtime.block_on(host) {
+        Ok(served) => served,
+        Err(error) => Err(ServeError::Io {
+            what: "go on",
+            source: error.into(),
+        }),
+    };
     // Threads that read a terminal cannot be interrupted; they end with the process.
     runtime.shutdown_background();
     log.flush();
     served
 }
 
-async fn run(mut config: Config, log: &Log) -> Result<(), ServeError> {
+async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
     let mode = config.transport.mode();
     let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
     let ready_file = config.ready_file.take();
@@ -86,7 +95,7 @@ async fn run(mut config: Config, log: &Log) -> Result<(), ServeError> {
         }
     }
     let announces = !matches!(mode, "memory");
-    let ready = write_ready_file(ready_file.as_deref(), log)?;
+    let ready = write_ready_file(ready_file.as_deref(), &log)?;
     if announces {
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }

@@ -110,6 +110,19 @@ impl Call {
         }
     }
 
+    /// Whether its deadline has passed.
+    pub fn is_late(&self, now: Time) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Whether it may have had an effect that a second run would repeat.
+    pub fn may_have_run(&self) -> bool {
+        self.attempt > 0
+            && self
+                .task()
+                .is_some_and(|task| task.replay != Replay::Convergent)
+    }
+
     /// Whether it may be sent, or probed for, once more.
     pub const fn attempts(&self, replays: u32) -> Attempts {
         if self.attempt <= replays && self.probes <= replays {

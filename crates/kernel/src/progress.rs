@@ -41,7 +41,7 @@ impl Throttle {
             self.pending = Some(progress);
             return None;
         }
-        Some(self.emit(now, progress))
+        self.emit(now, progress)
     }
 
     /// When to call [`Throttle::handle_timeout`], if something is held back.
@@ -55,18 +55,19 @@ impl Throttle {
             return None;
         }
         let progress = self.pending.take()?;
-        Some(self.emit(now, progress))
+        self.emit(now, progress)
     }
 
-    fn emit(&mut self, now: Time, progress: Progress) -> Step {
+    fn emit(&mut self, now: Time, progress: Progress) -> Option<Step> {
         self.pending = None;
         self.next = now.plus_ms(self.window_ms);
         // Where the tool counts, its count is shown; a count that does not grow still moves on.
-        self.step = progress.done.unwrap_or(0).max(self.step.saturating_add(1));
-        Step {
+        // After the greatest number there is none to show.
+        self.step = progress.done.unwrap_or(0).max(self.step.checked_add(1)?);
+        Some(Step {
             step: self.step,
             progress,
-        }
+        })
     }
 }
 
@@ -106,5 +107,13 @@ mod tests {
             last = step;
         }
         assert_eq!(last, 90);
+    }
+
+    #[test]
+    fn after_the_greatest_number_nothing_is_shown() {
+        let mut throttle = Throttle::new(4);
+        assert!(throttle.handle(Time::from_ms(0), at(u64::MAX)).is_some());
+        assert_eq!(throttle.handle(Time::from_ms(1000), at(3)), None);
+        assert_eq!(throttle.poll_timeout(), None);
     }
 }

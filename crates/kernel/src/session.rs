@@ -19,6 +19,8 @@ pub struct Session {
     backlog: usize,
     /// Requests with an id that have no answer yet.
     ids: BTreeMap<RequestId, CallId>,
+    /// How many of them are in free order.
+    free: usize,
     /// Requests in turn; the first is the one that runs.
     line: VecDeque<CallId>,
     input: Input,
@@ -47,24 +49,27 @@ pub enum Turn {
 }
 
 impl Session {
-    /// A session with at most `limit` requests in flight and `backlog` standing in line.
+    /// A session with at most `limit` requests in free order and `backlog` standing in line.
     pub fn new(limit: usize, backlog: usize) -> Self {
         Self {
             limit,
             backlog,
             ids: BTreeMap::new(),
+            free: 0,
             line: VecDeque::new(),
             input: Input::Open,
         }
     }
 
     /// Takes a request's id into the table.
-    pub fn admit(&mut self, id: &RequestId, call: CallId) -> Result<(), Refusal> {
+    pub fn admit(&mut self, id: &RequestId, call: CallId, order: Order) -> Result<(), Refusal> {
         if self.ids.contains_key(id) {
             return Err(Refusal::DuplicateId);
         }
-        if self.ids.len() >= self.limit {
-            return Err(Refusal::TooManyInFlight);
+        match order {
+            Order::Free if self.free >= self.limit => return Err(Refusal::TooManyInFlight),
+            Order::Free => self.free += 1,
+            Order::InTurn => {}
         }
         self.ids.insert(id.clone(), call);
         Ok(())
@@ -85,18 +90,25 @@ impl Session {
         }
     }
 
-    /// A request got its answer. Gives the next in line, if this was the one that ran.
+    /// A request got its answer, or left the line before its turn. Gives the next in line, if
+    /// this was the one that ran.
     pub fn finish(&mut self, id: Option<&RequestId>, call: CallId) -> Option<CallId> {
+        let ran = self.line.front() == Some(&call);
+        let place = self.line.iter().position(|waiting| *waiting == call);
+        if let Some(place) = place {
+            self.line.remove(place);
+        }
         if let Some(id) = id
             && self.ids.get(id) == Some(&call)
         {
             self.ids.remove(id);
+            self.free -= usize::from(place.is_none());
         }
-        if self.line.front() == Some(&call) {
-            self.line.pop_front();
-            return self.line.front().copied();
+        if ran {
+            self.line.front().copied()
+        } else {
+            None
         }
-        None
     }
 
     /// The call that a cancel means: the exact id, else the only one of the same string form.
@@ -149,10 +161,13 @@ mod tests {
     #[test]
     fn the_number_one_and_the_string_one_are_two_requests() {
         let mut session = Session::new(8, 8);
-        assert_eq!(session.admit(&id("1"), CallId::new(1)), Ok(()));
-        assert_eq!(session.admit(&id("\"1\""), CallId::new(2)), Ok(()));
+        assert_eq!(session.admit(&id("1"), CallId::new(1), Order::Free), Ok(()));
         assert_eq!(
-            session.admit(&id("1"), CallId::new(3)),
+            session.admit(&id("\"1\""), CallId::new(2), Order::Free),
+            Ok(())
+        );
+        assert_eq!(
+            session.admit(&id("1"), CallId::new(3), Order::Free),
             Err(Refusal::DuplicateId)
         );
         assert_eq!(session.find(&id("1")), Some(CallId::new(1)));
@@ -162,10 +177,14 @@ mod tests {
     #[test]
     fn a_cancel_finds_the_other_spelling_when_only_one_call_has_it() {
         let mut session = Session::new(8, 8);
-        session.admit(&id("7"), CallId::new(1)).unwrap();
+        session
+            .admit(&id("7"), CallId::new(1), Order::Free)
+            .unwrap();
         assert_eq!(session.find(&id("\"7\"")), Some(CallId::new(1)));
         assert_eq!(session.find(&id("\"\\u0037\"")), Some(CallId::new(1)));
-        session.admit(&id("\"\\u0037\""), CallId::new(2)).unwrap();
+        session
+            .admit(&id("\"\\u0037\""), CallId::new(2), Order::Free)
+            .unwrap();
         assert_eq!(
             session.find(&id("\"7\"")),
             None,
@@ -187,9 +206,40 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_leaves_the_line_does_not_hold_up_the_others() {
+        let mut session = Session::new(8, 8);
+        for call in 1..=3 {
+            session.take_turn(CallId::new(call), Order::InTurn);
+        }
+        assert_eq!(session.finish(None, CallId::new(2)), None);
+        assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(3)));
+    }
+
+    #[test]
+    fn the_limit_is_for_free_order_and_the_line_only_pauses_reading() {
+        let mut session = Session::new(1, 8);
+        let free = Order::Free;
+        assert_eq!(session.admit(&id("1"), CallId::new(1), free), Ok(()));
+        for call in 2..=5 {
+            let id = id(&call.to_string());
+            let call = CallId::new(call);
+            assert_eq!(session.admit(&id, call, Order::InTurn), Ok(()));
+            session.take_turn(call, Order::InTurn);
+        }
+        let full = Err(Refusal::TooManyInFlight);
+        assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);
+        session.finish(Some(&id("2")), CallId::new(2));
+        assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);
+        session.finish(Some(&id("1")), CallId::new(1));
+        assert_eq!(session.admit(&id("6"), CallId::new(6), free), Ok(()));
+    }
+
+    #[test]
     fn a_session_is_over_when_all_is_answered_and_input_has_ended() {
         let mut session = Session::new(8, 8);
-        session.admit(&id("1"), CallId::new(1)).unwrap();
+        session
+            .admit(&id("1"), CallId::new(1), Order::Free)
+            .unwrap();
         session.end_input();
         assert!(!session.is_over());
         session.finish(Some(&id("1")), CallId::new(1));

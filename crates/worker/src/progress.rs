@@ -6,6 +6,7 @@
 //! reporter happens before the answer is written and under the same lock as every send, so no
 //! progress ever follows an answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,13 @@ struct State {
     kept: Option<Progress>,
 }
 
+impl State {
+    /// When the current window ends.
+    fn due(&self) -> Option<Instant> {
+        self.last.map(|last| last + WINDOW)
+    }
+}
+
 impl Reporter {
     pub(crate) fn new(call: CallId, cancel: CancelToken, way: Option<Way>) -> Arc<Self> {
         Arc::new(Self {
@@ -64,7 +72,7 @@ impl Reporter {
             return;
         }
         let now = Instant::now();
-        match state.last.map(|last| last + WINDOW) {
+        match state.due() {
             Some(due) if now < due => {
                 if state.kept.replace(progress).is_none() {
                     way.clock.wake_at(due, Arc::downgrade(self));
@@ -74,15 +82,17 @@ impl Reporter {
         }
     }
 
-    /// Sends what was kept.
+    /// Sends what was kept, if its window has ended. If the tool's own thread has sent something
+    /// since the clock was set, what is kept now belongs to a new window, with an alarm of its own.
     fn flush(&self) {
         let Some(way) = &self.way else { return };
         let mut state = lock(&self.state);
-        if let Some(progress) = state.kept.take()
-            && !state.closed
-            && !self.cancel.is_cancelled()
-        {
-            self.send(way, &mut state, Instant::now(), progress);
+        let now = Instant::now();
+        if state.closed || self.cancel.is_cancelled() || state.due().is_some_and(|due| now < due) {
+            return;
+        }
+        if let Some(progress) = state.kept.take() {
+            self.send(way, &mut state, now, progress);
         }
     }
 
@@ -107,6 +117,8 @@ impl Reporter {
 /// Waits for the end of the worker and meanwhile sends progress that is due.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
+    /// The same as in the state, for a look without the lock.
+    ended: AtomicBool,
     state: Mutex<ClockState>,
     changed: Condvar,
 }
@@ -114,7 +126,7 @@ pub(crate) struct Clock {
 #[derive(Debug, Default)]
 struct ClockState {
     ended: Option<Ended>,
-    /// At most one entry per call in flight, since a reporter asks once for what it keeps.
+    /// Few: a reporter asks once per window.
     due: Vec<(Instant, Weak<Reporter>)>,
 }
 
@@ -127,7 +139,12 @@ impl Clock {
     /// Says that the worker has ended; the first reason counts.
     pub(crate) fn end(&self, ended: Ended) {
         lock(&self.state).ended.get_or_insert(ended);
+        self.ended.store(true, Ordering::Release);
         self.changed.notify_one();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Serves until the end.

@@ -352,6 +352,34 @@ fn another_protocol_is_refused_before_the_pack_is_built() {
 }
 
 #[test]
+fn messages_longer_than_the_pipe_arrive() {
+    let settings = Json::from(json!({"text": "x".repeat(300_000)}));
+    let start = Start {
+        settings: settings.clone(),
+        ..Peer::usual_start()
+    };
+    let mut peer = Peer::start(start, |settings| {
+        let echo = typed(|arguments: Value, _| Ok(Reply::json(&arguments)));
+        let pack = Pack::new("p").tool(tool_spec("echo", "Echoes.").read_only(), echo);
+        Ok(pack.facts(settings.json().clone()))
+    })
+    .unwrap();
+    let FromWorker::Ready(ready) = peer.receive().unwrap() else {
+        panic!("expected ready")
+    };
+    assert_eq!(ready.facts, settings);
+    let long = json!({"text": "y".repeat(900_000)});
+    for _ in 0..5 {
+        peer.call(tool("echo", &long)).unwrap();
+        let Answer::Tool(reply) = peer.answer().unwrap().1 else {
+            panic!("expected a reply")
+        };
+        assert_eq!(reply.json.to_value().unwrap(), long);
+    }
+    drain(peer);
+}
+
+#[test]
 fn settings_reach_the_pack() {
     let start = Start {
         settings: Json::parse(r#"{"n":7}"#).unwrap(),

@@ -1,7 +1,7 @@
 //! The machines together: sessions, calls, slots and timers in one deterministic whole.
 //!
 //! Theory of operation. A request becomes a [`Call`] and stays in the table until its one
-//! terminal outcome, which leaves as [`Action::End`]; [`Kernel::end`] is the only place that
+//! terminal outcome, which leaves as [`Action::End`]; [`Kernel::leave`] is the only place that
 //! removes a call. A call for a worker waits in its slot's queue, is sent when the slot's worker
 //! is ready and has room, and from its first send counts as possibly executed. When a worker is
 //! lost, [`replay::verdict`] decides about each call it had; what is sent again waits until the

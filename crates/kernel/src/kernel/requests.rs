@@ -4,7 +4,6 @@ use mainstay_contract::dialect::{Cancel, CancelKind, EchoId};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem};
-use mainstay_contract::replay::Replay;
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
@@ -26,11 +25,13 @@ impl Kernel {
         let refused = match (&self.mode, &request.id, &request.work) {
             (_, _, Work::Refused(_)) => None,
             (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
-            (Mode::Serving, EchoId::Known(request_id), _) => match session.admit(request_id, id) {
-                Ok(()) => None,
-                Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
-                Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
-            },
+            (Mode::Serving, EchoId::Known(request_id), _) => {
+                match session.admit(request_id, id, request.order()) {
+                    Ok(()) => None,
+                    Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
+                    Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
+                }
+            }
             (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
         };
         if let Some(kind) = refused {
@@ -51,7 +52,11 @@ impl Kernel {
         };
         self.calls.insert(id, call);
         match turn {
-            Turn::Now => self.begin(now, id),
+            Turn::Now => {
+                self.run_line(now, id);
+                self.close_if_over(from);
+                self.stop_if_drained();
+            }
             Turn::Wait => {}
         }
     }
@@ -80,7 +85,13 @@ impl Kernel {
             CancelKind::Answered => Delivery::Send,
             CancelKind::Silent => Delivery::Withhold,
         };
-        self.give_up(now, call, ErrorKind::Cancelled, delivery);
+        // A timeout beats a cancel, also when the driver has not told of the time yet.
+        let kind = if self.calls.get(&call).is_some_and(|call| call.is_late(now)) {
+            ErrorKind::Timeout
+        } else {
+            ErrorKind::Cancelled
+        };
+        self.give_up(now, call, kind, delivery);
     }
 
     /// A client will send nothing more; what it asked is still answered.
@@ -120,33 +131,40 @@ impl Kernel {
         self.stop_if_drained();
     }
 
-    /// It is this call's turn.
-    pub(super) fn begin(&mut self, now: Time, id: CallId) {
-        let Some(call) = self.calls.get_mut(&id) else {
-            return;
-        };
+    /// It is this call's turn, and that of those behind it for as long as they are refused. A
+    /// loop, because a line of refusals may be as long as the backlog.
+    fn run_line(&mut self, now: Time, first: CallId) {
+        let mut turn = Some(first);
+        while let Some(id) = turn {
+            turn = match self.begin(now, id) {
+                None => None,
+                Some(problem) => self.leave(now, id, Err(problem), Delivery::Send),
+            };
+        }
+    }
+
+    /// Starts a call, or says why it is refused.
+    fn begin(&mut self, now: Time, id: CallId) -> Option<Problem> {
+        let call = self.calls.get_mut(&id)?;
         match &call.request.work {
-            Work::Refused(problem) => {
-                let problem = problem.clone();
-                self.end(now, id, Err(problem), Delivery::Send);
-            }
+            Work::Refused(problem) => Some(problem.clone()),
             Work::Host(op) => {
                 let op = op.clone();
                 call.stage = Stage::Serving;
                 self.act(Action::Serve { call: id, op });
+                None
             }
             Work::Worker(task) => {
                 let (slot, timeout_ms) = (task.slot, task.timeout_ms);
                 if self.slot(slot).supervisor.is_closed(now) {
-                    let problem = self.unavailable(slot);
-                    self.end(now, id, Err(problem), Delivery::Send);
-                } else if self.slot_mut(slot).queue.push(id).is_err() {
-                    let problem = Problem::of(ErrorKind::Overloaded);
-                    self.end(now, id, Err(problem), Delivery::Send);
-                } else {
-                    self.queue_call(now, id, timeout_ms);
-                    self.dispatch(now, slot);
+                    return Some(self.unavailable(slot));
                 }
+                if self.slot_mut(slot).queue.push(id).is_err() {
+                    return Some(Problem::of(ErrorKind::Overloaded));
+                }
+                self.queue_call(now, id, timeout_ms);
+                self.dispatch(now, slot);
+                None
             }
         }
     }
@@ -173,6 +191,13 @@ impl Kernel {
         };
         let mut problem = Problem::of(kind);
         match call.stage {
+            // Its outcome is decided and waits for its turn: the first cancel counts.
+            Stage::Waiting
+                if kind == ErrorKind::Cancelled
+                    && matches!(call.request.work, Work::Refused(_)) =>
+            {
+                return;
+            }
             // A call in line keeps its place, so that answers stay in request order.
             Stage::Waiting if kind == ErrorKind::Cancelled && delivery == Delivery::Send => {
                 call.request.work = Work::Refused(problem);
@@ -214,11 +239,27 @@ impl Kernel {
         }
     }
 
-    /// The one place where a request ends.
+    /// Ends a request; the next in its line begins.
     pub(super) fn end(&mut self, now: Time, id: CallId, outcome: Outcome, delivery: Delivery) {
-        let Some(call) = self.calls.remove(&id) else {
+        let Some(session) = self.calls.get(&id).map(|call| call.session) else {
             return;
         };
+        if let Some(next) = self.leave(now, id, outcome, delivery) {
+            self.run_line(now, next);
+        }
+        self.close_if_over(session);
+        self.stop_if_drained();
+    }
+
+    /// The one place where a request leaves the table. Gives the next in its line.
+    fn leave(
+        &mut self,
+        now: Time,
+        id: CallId,
+        outcome: Outcome,
+        delivery: Delivery,
+    ) -> Option<CallId> {
+        let call = self.calls.remove(&id)?;
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Deadline(id)));
         }
@@ -243,29 +284,31 @@ impl Kernel {
         };
         self.stats.ended(&end);
         self.act(Action::End(Box::new(end)));
-        let next = self
-            .sessions
+        self.sessions
             .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id));
-        if let Some(next) = next {
-            self.begin(now, next);
-        }
-        self.close_if_over(session_id);
-        self.stop_if_drained();
+            .and_then(|session| session.finish(request_id.as_ref(), id))
     }
 
     /// The drain limit has passed: what is still in flight is answered now.
     pub(super) fn end_drain(&mut self, now: Time) {
-        let calls: Vec<_> = self.calls.keys().rev().copied().collect();
-        for id in calls {
-            let kind = match self.calls.get(&id) {
-                // Its effect may have taken place: telling the client to retry would be wrong.
-                Some(Call {
-                    stage: Stage::Running { .. },
-                    request,
-                    ..
-                }) if !is_convergent(&request.work) => ErrorKind::OutcomeUnknown,
-                _ => ErrorKind::ShuttingDown,
+        // What stands in line is refused in its place, so that answers stay in request order.
+        for call in self.calls.values_mut() {
+            if call.stage == Stage::Waiting && !matches!(call.request.work, Work::Refused(_)) {
+                call.request.work = Work::Refused(Problem::of(ErrorKind::ShuttingDown));
+            }
+        }
+        let begun: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.stage != Stage::Waiting)
+            .map(|(id, call)| (*id, call.may_have_run()))
+            .collect();
+        for (id, may_have_run) in begun {
+            // Where the effect may have taken place, telling the client to retry would be wrong.
+            let kind = if may_have_run {
+                ErrorKind::OutcomeUnknown
+            } else {
+                ErrorKind::ShuttingDown
             };
             self.give_up(now, id, kind, Delivery::Send);
         }
@@ -289,12 +332,5 @@ fn known(id: &EchoId) -> Option<&RequestId> {
     match id {
         EchoId::Known(id) => Some(id),
         EchoId::Null | EchoId::Absent => None,
-    }
-}
-
-fn is_convergent(work: &Work) -> bool {
-    match work {
-        Work::Worker(task) => task.replay == Replay::Convergent,
-        Work::Host(_) | Work::Refused(_) => true,
     }
 }

@@ -4,13 +4,13 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::{Problem, Success};
-use mainstay_contract::replay::{Attempts, Knowledge, Replay, Verdict, verdict};
+use mainstay_contract::replay::{Attempts, Knowledge, Verdict, verdict};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
-use crate::call::{Send, SlotId, Stage};
+use crate::call::{Call, Send, SlotId, Stage};
 use crate::slot::{Phase, Run, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
@@ -40,7 +40,8 @@ impl Kernel {
         if self.sent(from, id).is_none() {
             return;
         }
-        let Some(call) = self.calls.get_mut(&id) else {
+        // A call whose time is up is not given more, even if its timer has not fired yet.
+        let Some(call) = self.calls.get_mut(&id).filter(|call| !call.is_late(now)) else {
             return;
         };
         if let (Some(old), Some(last), Some(task)) =
@@ -103,6 +104,9 @@ impl Kernel {
             Some(Run::Live) => self.conclude(now, slot, id, answer),
         }
         self.end_if_idle(from);
+        // A probe of a retiring worker may have put its call back into the queue of a slot that
+        // is exhausted by now.
+        self.fail_queue_if_closed(now, slot);
         self.dispatch(now, slot);
     }
 
@@ -210,6 +214,7 @@ impl Kernel {
             return;
         };
         let replay = task.replay;
+        let has_probe = matches!(task.op, rpc::Op::Tool { .. });
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
             (Send::Call, true) => Knowledge::InFlight,
@@ -231,12 +236,12 @@ impl Kernel {
         let (next, held) = match verdict(known, replay, attempts) {
             Verdict::Send => (Send::Call, None),
             Verdict::Replay => (Send::Call, Some(lost)),
-            Verdict::Probe => (Send::Probe, Some(lost)),
+            Verdict::Probe if has_probe => (Send::Probe, Some(lost)),
             Verdict::RefuseExhausted => {
                 let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
-            Verdict::Deliver | Verdict::RefuseUnknown => {
+            Verdict::Deliver | Verdict::RefuseUnknown | Verdict::Probe => {
                 let problem = Problem::from_fault(ErrorKind::OutcomeUnknown, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
@@ -450,11 +455,10 @@ impl Kernel {
             return;
         }
         for id in self.slot_mut(slot).queue.take_all() {
-            let problem = match self.calls.get(&id).map(|call| (call.attempt, call.task())) {
-                Some((1.., Some(task))) if task.replay == Replay::ProbeRequired => {
-                    Problem::of(ErrorKind::OutcomeUnknown)
-                }
-                _ => self.unavailable(slot),
+            let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+                Problem::of(ErrorKind::OutcomeUnknown)
+            } else {
+                self.unavailable(slot)
             };
             self.end(now, id, Err(problem), Delivery::Send);
         }

@@ -9,7 +9,8 @@ use mainstay_contract::id::CallId;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::{Answer, FromWorker, Start, ToWorker};
 
-use super::desk::{Admission, Desk, Job, Next};
+use super::desk::{Admission, Desk, Job};
+use super::gate::Gate;
 use super::input::{Incoming, Input};
 use super::{Ended, Outlet, broken};
 use crate::context::{Context, Surroundings};
@@ -30,6 +31,10 @@ pub(super) struct Crew(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     pack: Pack,
+    /// Calls that may run at once; there is one thread more.
+    pool: usize,
+    /// Where threads wait that have nothing to do.
+    gate: Gate,
     /// Held by the leader.
     input: Mutex<Input>,
     desk: Desk,
@@ -37,17 +42,20 @@ struct Shared {
     surroundings: Surroundings,
 }
 
+/// Why a thread stops reading.
+#[derive(Debug)]
+enum Turn {
+    Run(Job),
+    End,
+}
+
 impl Crew {
-    /// Starts the threads. They wait in line until [`Self::work`] has announced the worker.
-    pub(super) fn assemble(
-        pack: Pack,
-        start: &Start,
-        input: Input,
-        outlet: &Arc<Outlet>,
-    ) -> Result<Self, Unable> {
+    pub(super) fn new(pack: Pack, start: &Start, input: Input, outlet: &Arc<Outlet>) -> Self {
         let pool = start.pool.clamp(1, MAX_POOL);
-        let shared = Arc::new(Shared {
+        Self(Arc::new(Shared {
             pack,
+            pool,
+            gate: Gate::new(input.file()),
             input: Mutex::new(input),
             desk: Desk::new(pool),
             way: Way {
@@ -55,64 +63,94 @@ impl Crew {
                 clock: Arc::default(),
             },
             surroundings: Surroundings::new(Duration::from_millis(start.grace_ms)),
-        });
-        for number in 0..=pool {
-            let shared = Arc::clone(&shared);
+        }))
+    }
+
+    /// Starts the threads, announces the worker and serves until its end.
+    pub(super) fn work(self, ready: &FromWorker) -> Result<Ended, Unable> {
+        let shared = &self.0;
+        // Nobody reads before the announcement is out, so no answer overtakes it.
+        let input = lock(&shared.input);
+        for number in 0..=shared.pool {
+            let shared = Arc::clone(shared);
             thread::Builder::new()
                 .name(format!("calls-{number}"))
                 .spawn(move || shared.take_turns())
                 .map_err(|error| Unable::new(format_args!("cannot start a thread: {error}")))?;
         }
-        Ok(Self(shared))
-    }
-
-    /// Announces the worker and serves until its end.
-    pub(super) fn work(self, ready: &FromWorker) -> Ended {
-        // The host sends nothing before it is told, so nothing can overtake this.
-        if self.0.way.outlet.send(ready).is_err() {
-            return Ended::HostGone;
-        }
-        let ended = self.0.way.clock.run();
-        self.0.desk.abandon();
+        shared.send(ready);
+        drop(input);
+        // Messages may have come together with the first one.
+        shared.gate.announce();
+        let ended = shared.way.clock.run();
+        shared.desk.abandon();
         #[cfg(unix)]
-        self.0.surroundings.trees.kill_all();
-        ended
+        shared.surroundings.trees.kill_all();
+        Ok(ended)
     }
 }
 
 impl Shared {
     fn take_turns(&self) {
-        while let Some(mut job) = self.lead() {
-            loop {
-                let call = job.call.call;
-                self.run(job);
-                match self.desk.finished(call) {
-                    Next::Run(next) => job = next,
-                    Next::Lead => break,
-                    Next::Drained => return self.drained(),
-                }
+        while let Some(first) = self.lead() {
+            let mut next = Some(first);
+            while let Some(job) = next {
+                next = self.run(job);
             }
         }
     }
 
-    /// Waits for the input and reads until there is a call for this thread. `None` at the end.
+    /// Waits for messages and reads until there is a call for this thread. `None` at the end.
     fn lead(&self) -> Option<Job> {
-        let mut input = lock(&self.input);
+        // Left over by a thread that went to run a call: no need to wait, nor to wake another.
+        if let Ok(mut input) = self.input.try_lock()
+            && input.has_more()
+            && let Some(turn) = self.read(&mut input)
+        {
+            return self.leave(turn, &input);
+        }
         loop {
-            match input.next() {
+            let seen = self.gate.wait();
+            let mut input = lock(&self.input);
+            input.refresh(seen);
+            if let Some(turn) = self.read(&mut input) {
+                return self.leave(turn, &input);
+            }
+        }
+    }
+
+    /// Reads until there is a reason to stop, or for now nothing.
+    fn read(&self, input: &mut Input) -> Option<Turn> {
+        if self.way.clock.has_ended() {
+            return Some(Turn::End);
+        }
+        loop {
+            match input.next()? {
                 Incoming::Message(message) => {
                     if let Some(job) = self.take(message) {
-                        return Some(job);
+                        return Some(Turn::Run(job));
                     }
                 }
-                Incoming::End => {
-                    self.way.clock.end(Ended::HostGone);
-                    return None;
+                Incoming::End => self.end(Ended::HostGone),
+                Incoming::Broken(detail) => self.end(broken(&detail)),
+            }
+            if self.way.clock.has_ended() {
+                return Some(Turn::End);
+            }
+        }
+    }
+
+    fn leave(&self, turn: Turn, input: &Input) -> Option<Job> {
+        match turn {
+            Turn::Run(job) => {
+                if input.has_more() {
+                    self.gate.announce();
                 }
-                Incoming::Broken(detail) => {
-                    self.way.clock.end(broken(&detail));
-                    return None;
-                }
+                Some(job)
+            }
+            Turn::End => {
+                self.gate.announce();
+                None
             }
         }
     }
@@ -140,7 +178,8 @@ impl Shared {
         None
     }
 
-    fn run(&self, job: Job) {
+    /// Runs a call and answers it; gives the next one, if one waits.
+    fn run(&self, job: Job) -> Option<Job> {
         let Job {
             call,
             cancel,
@@ -159,7 +198,12 @@ impl Shared {
         };
         let answer = dispatch(&self.pack, &call.op, &context);
         context.reporter.close();
+        let next = self.desk.answered(call.call);
         self.answer(call.call, answer);
+        if self.desk.written() {
+            self.drained();
+        }
+        next
     }
 
     fn fail(&self, call: CallId, kind: ErrorKind) {
@@ -168,18 +212,24 @@ impl Shared {
 
     fn answer(&self, call: CallId, answer: Answer) {
         if self.way.outlet.answer(call, answer).is_err() {
-            self.way.clock.end(Ended::HostGone);
+            self.end(Ended::HostGone);
         }
     }
 
     fn send(&self, message: &FromWorker) {
         if self.way.outlet.send(message).is_err() {
-            self.way.clock.end(Ended::HostGone);
+            self.end(Ended::HostGone);
         }
     }
 
     fn drained(&self) {
         self.send(&FromWorker::Drained {});
-        self.way.clock.end(Ended::Drained);
+        self.end(Ended::Drained);
+    }
+
+    /// Ends the worker. One after the other, every thread comes by the gate and ends too.
+    fn end(&self, ended: Ended) {
+        self.way.clock.end(ended);
+        self.gate.announce();
     }
 }

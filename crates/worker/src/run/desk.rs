@@ -1,7 +1,7 @@
 //! Which calls run, which wait, and what becomes of the next one.
 //!
-//! Invariant: a call waits only while the pool is full. [`Desk::admit`] and [`Desk::finished`]
-//! keep it under one lock, so a call that waits is always taken by a thread that finishes.
+//! Invariant: a call waits only while the pool is full. [`Desk::admit`] and [`Desk::answered`]
+//! keep it under one lock, so a call that waits is always taken by a thread that is done with one.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -31,16 +31,6 @@ pub(super) enum Admission {
     Refused(CallId, ErrorKind),
 }
 
-/// What a thread does after a call.
-#[derive(Debug)]
-pub(super) enum Next {
-    Run(Job),
-    /// Get in line for the input.
-    Lead,
-    /// That was the last call before the drain is complete.
-    Drained,
-}
-
 /// The calls of a worker.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -53,6 +43,8 @@ pub(super) struct Desk {
 struct State {
     running: Vec<(CallId, CancelToken)>,
     waiting: VecDeque<Job>,
+    /// Answers on their way out.
+    unwritten: usize,
     draining: bool,
 }
 
@@ -85,17 +77,22 @@ impl Desk {
         Admission::Run(job)
     }
 
-    pub(super) fn finished(&self, call: CallId) -> Next {
+    /// A call has its answer, which is about to be written. Its place is free from here on, so
+    /// that the host may fill it as soon as it has read the answer; a call that waits takes it.
+    pub(super) fn answered(&self, call: CallId) -> Option<Job> {
         let mut state = lock(&self.state);
         state.running.retain(|(running, _)| *running != call);
-        match state.waiting.pop_front() {
-            Some(job) => {
-                state.start(&job);
-                Next::Run(job)
-            }
-            None if state.draining && state.running.is_empty() => Next::Drained,
-            None => Next::Lead,
-        }
+        state.unwritten += 1;
+        let job = state.waiting.pop_front()?;
+        state.start(&job);
+        Some(job)
+    }
+
+    /// An answer was written; says whether it was the last one of a drain.
+    pub(super) fn written(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.unwritten = state.unwritten.saturating_sub(1);
+        state.draining && state.is_idle()
     }
 
     /// Cancels a call. A running one is told; one that waits never starts and is returned, to be
@@ -114,7 +111,7 @@ impl Desk {
     pub(super) fn drain(&self) -> bool {
         let mut state = lock(&self.state);
         state.draining = true;
-        state.running.is_empty() && state.waiting.is_empty()
+        state.is_idle()
     }
 
     /// The host has gone: nobody waits for anything.
@@ -127,6 +124,10 @@ impl Desk {
 }
 
 impl State {
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty() && self.unwritten == 0
+    }
+
     fn start(&mut self, job: &Job) {
         self.running.push((job.call.call, job.cancel.clone()));
     }
@@ -159,15 +160,13 @@ mod tests {
             admit(&desk, 5),
             Admission::Refused(_, ErrorKind::Overloaded)
         ));
-        let Next::Run(job) = desk.finished(CallId::new(1)) else {
-            panic!("3 waits")
-        };
+        let job = desk.answered(CallId::new(1)).unwrap();
         assert_eq!(job.call.call, CallId::new(3));
-        let Next::Run(job) = desk.finished(CallId::new(2)) else {
-            panic!("4 waits")
-        };
+        // One place in the queue is free again as soon as the first answer is under way.
+        assert!(matches!(admit(&desk, 6), Admission::Waits));
+        let job = desk.answered(CallId::new(2)).unwrap();
         assert_eq!(job.call.call, CallId::new(4));
-        assert!(matches!(desk.finished(CallId::new(3)), Next::Lead));
+        assert!(!desk.written());
     }
 
     #[test]
@@ -181,7 +180,7 @@ mod tests {
         assert!(job.cancel.is_cancelled());
         assert_eq!(desk.cancel(CallId::new(2)), Some(CallId::new(2)));
         assert_eq!(desk.cancel(CallId::new(3)), None);
-        assert!(matches!(desk.finished(CallId::new(1)), Next::Lead));
+        assert!(desk.answered(CallId::new(1)).is_none());
     }
 
     #[test]
@@ -194,8 +193,22 @@ mod tests {
             admit(&desk, 3),
             Admission::Refused(_, ErrorKind::ShuttingDown)
         ));
-        assert!(matches!(desk.finished(CallId::new(1)), Next::Run(_)));
-        assert!(matches!(desk.finished(CallId::new(2)), Next::Drained));
+        assert!(desk.answered(CallId::new(1)).is_some());
+        assert!(!desk.written());
+        assert!(desk.answered(CallId::new(2)).is_none());
+        assert!(desk.written());
+    }
+
+    #[test]
+    fn a_drain_waits_for_answers_that_are_being_written() {
+        let desk = Desk::new(2);
+        admit(&desk, 1);
+        admit(&desk, 2);
+        desk.answered(CallId::new(1));
+        desk.answered(CallId::new(2));
+        assert!(!desk.drain());
+        assert!(!desk.written());
+        assert!(desk.written());
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Read as _};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::rpc::ToWorker;
 
+use super::gate::Seen;
+
 /// Longest line accepted from the host: the largest request it can be configured to take, and
 /// room for what it writes around the arguments.
 const MAX_FRAME_BYTES: usize = 64 * 1024 * 1024 + 64 * 1024;
@@ -15,6 +17,12 @@ const MAX_FRAME_BYTES: usize = 64 * 1024 * 1024 + 64 * 1024;
 pub(super) struct Input {
     file: File,
     frames: FrameReader,
+    /// Read already, and next.
+    ahead: Option<Incoming>,
+    /// The pipe was seen empty; it is not read again before somebody is told that it is not.
+    dry: bool,
+    /// The pipe has an end, to be read after the last message.
+    hung_up: bool,
 }
 
 /// What came.
@@ -32,32 +40,81 @@ impl Input {
         Self {
             file,
             frames: FrameReader::new(MAX_FRAME_BYTES),
+            ahead: None,
+            dry: false,
+            hung_up: false,
         }
     }
 
-    /// Blocks until a message is here.
-    pub(super) fn next(&mut self) -> Incoming {
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The first message, from a pipe that still blocks.
+    pub(super) fn first(&mut self) -> Incoming {
         loop {
-            match self.frames.next_frame() {
-                Some(Frame::Line(line)) => return parse(line),
-                Some(Frame::Oversize(_)) => {
-                    return Incoming::Broken(format!("a line is over {MAX_FRAME_BYTES} bytes"));
-                }
-                None => {}
+            if let Some(first) = self.next() {
+                return first;
             }
-            match self.file.read(self.frames.spare()) {
-                Ok(0) => return Incoming::End,
-                Ok(count) => self.frames.filled(count),
+            self.refresh(Seen::Input);
+        }
+    }
+
+    /// Looks into the pipe again.
+    pub(super) fn refresh(&mut self, seen: Seen) {
+        self.dry = false;
+        self.hung_up |= seen == Seen::HangUp;
+    }
+
+    /// Whether there is, or may be, a message that nobody will be woken for.
+    pub(super) const fn has_more(&self) -> bool {
+        self.ahead.is_some() || !self.dry
+    }
+
+    /// The next message; `None` when the pipe does not block and is empty.
+    pub(super) fn next(&mut self) -> Option<Incoming> {
+        let next = match self.ahead.take() {
+            Some(ahead) => ahead,
+            None => self.read()?,
+        };
+        // Known before the reader leaves, so that it wakes another one only with reason.
+        self.ahead = self.buffered();
+        Some(next)
+    }
+
+    fn read(&mut self) -> Option<Incoming> {
+        loop {
+            if let Some(buffered) = self.buffered() {
+                return Some(buffered);
+            }
+            if self.dry {
+                return None;
+            }
+            let spare = self.frames.spare();
+            let room = spare.len();
+            match self.file.read(spare) {
+                Ok(0) => return Some(Incoming::End),
+                Ok(count) => {
+                    self.frames.filled(count);
+                    // A pipe gives all it has: this saves the read that would find nothing.
+                    self.dry = count < room && !self.hung_up;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Incoming::End,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.dry = true,
+                Err(_) => return Some(Incoming::End),
             }
         }
     }
-}
 
-fn parse(line: &[u8]) -> Incoming {
-    match serde_json::from_slice(line) {
-        Ok(message) => Incoming::Message(message),
-        Err(error) => Incoming::Broken(format!("a message cannot be read: {error}")),
+    fn buffered(&mut self) -> Option<Incoming> {
+        self.frames.next_frame().map(|frame| match frame {
+            Frame::Line(line) => match serde_json::from_slice(line) {
+                Ok(message) => Incoming::Message(message),
+                Err(error) => Incoming::Broken(format!("a message cannot be read: {error}")),
+            },
+            Frame::Oversize(_) => {
+                Incoming::Broken(format!("a line is over {MAX_FRAME_BYTES} bytes"))
+            }
+        })
     }
 }

@@ -6,17 +6,20 @@
 //! pack's settings; the pack is built from them and announced with `Ready`, or refused with
 //! `Unable`. Then pool + 1 threads share the input:
 //!
-//! * One of them, the leader, holds the lock of the input and reads. Cancels, pings and a drain
-//!   it handles at once.
+//! * Idle threads wait at the `gate`, which lets one of them through when the host has written.
+//!   It takes the lock of the input and leads: it reads, and handles cancels, pings and a drain
+//!   at once.
 //! * When it reads a call and fewer than pool calls run, it gives the input up and runs the call
-//!   itself. The call is not handed to another thread; the *input* is: the next thread in line
-//!   takes the lock and leads. With pool + 1 threads there is always one, so a long call blocks
-//!   neither other calls, nor pings, nor its own cancel.
+//!   itself. The call is not handed to another thread, and no other thread is woken unless there
+//!   is more to read: whatever the host writes next lets another idle thread through the gate.
+//!   With pool + 1 threads there always is one, so a long call blocks neither other calls, nor
+//!   pings, nor its own cancel.
 //! * When pool calls run, the leader is the only free thread. It goes on reading and puts further
 //!   calls into a queue of at most pool; beyond that they are refused as overloaded.
-//! * A thread that finishes a call takes the next one from the queue, or gets in line for the
-//!   input. Admission and finishing go through one lock (`desk`), so a call is queued only while
-//!   pool calls run, and each of those looks into the queue when it ends: no call is forgotten.
+//! * A thread that has answered a call takes the next one from the queue, or reads what is left
+//!   over, or goes back to the gate. Admission and answering go through one lock (`desk`), so a
+//!   call is queued only while pool calls run, and each of those looks into the queue when it is
+//!   done: no call is forgotten.
 //!
 //! The thread that called [`serve`] waits for the end and sends progress that is due (see
 //! `progress`). It never runs a call, so it can leave while calls still run: when the input ends
@@ -30,6 +33,7 @@ mod crew;
 mod desk;
 mod encode;
 mod ended;
+mod gate;
 mod input;
 mod outlet;
 mod panics;
@@ -80,32 +84,29 @@ pub fn serve(
     pack: impl FnOnce(&Settings) -> Result<Pack, Unable>,
 ) -> Ended {
     let mut input = Input::new(pipes.input);
-    let start = match input.next() {
+    let start = match input.first() {
         Incoming::Message(ToWorker::Start(start)) => start,
         Incoming::End => return Ended::HostGone,
         Incoming::Message(_) => return broken("the first message is not a start"),
         Incoming::Broken(detail) => return broken(&detail),
     };
     let outlet = Arc::new(Outlet::new(pipes.output, start.frame_bytes));
-    let crew = build(&start, pack).and_then(|pack| {
+    let ended = build(&start, pack).and_then(|pack| {
         let ready = FromWorker::Ready(Ready {
             protocol: PROTOCOL,
             build: build_id(version),
             catalog: pack.catalog(),
             facts: pack.known_facts().clone(),
         });
-        Ok((Crew::assemble(pack, &start, input, &outlet)?, ready))
+        Crew::new(pack, &start, input, &outlet).work(&ready)
     });
-    match crew {
-        Ok((crew, ready)) => crew.work(&ready),
-        Err(unable) => {
-            // The host may have gone; the exit code says the same.
-            let _ = outlet.send(&FromWorker::Unable {
-                detail: unable.detail,
-            });
-            Ended::Unable
-        }
-    }
+    ended.unwrap_or_else(|unable| {
+        // The host may have gone; the exit code says the same.
+        let _ = outlet.send(&FromWorker::Unable {
+            detail: unable.detail,
+        });
+        Ended::Unable
+    })
 }
 
 fn build(

@@ -16,12 +16,17 @@ impl Pipes {
     /// the rest of the process prints goes to standard error from then on, and what it reads is
     /// empty.
     pub fn take_stdio() -> io::Result<Self> {
+        use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
         use rustix::io::fcntl_dupfd_cloexec;
         use rustix::stdio::{dup2_stdin, dup2_stdout};
 
         const ABOVE_STDERR: i32 = 3;
         let input = fcntl_dupfd_cloexec(io::stdin(), ABOVE_STDERR)?;
         let output = fcntl_dupfd_cloexec(io::stdout(), ABOVE_STDERR)?;
+        // Whoever made the pipes may have used them without blocking.
+        for fd in [&input, &output] {
+            fcntl_setfl(fd, fcntl_getfl(fd)?.difference(OFlags::NONBLOCK))?;
+        }
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(io::stderr())?;
         Ok(Self {

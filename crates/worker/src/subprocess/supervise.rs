@@ -128,6 +128,8 @@ impl<'a> Supervised<'a> {
                 } else {
                     return stage;
                 };
+                // What was written before this moment counts, nothing after it.
+                pipes.transfer();
                 pipes.stop_capturing();
                 kill_tree(self.pid, Strength::Terminate);
                 Stage::Terminating {

@@ -1,0 +1,372 @@
+//! Behaviour worth reading: one story per test, at times that are written down.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "shared helpers; a test that cannot go on should say where"
+)]
+
+mod desk;
+
+use mainstay_contract::dialect::CancelKind::{Answered, Silent};
+use mainstay_contract::dialect::Dialect::{Direct, Legacy};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::replay::Replay::{Convergent, NeverReplay, ProbeRequired};
+use mainstay_contract::rpc::{Answer, Probed};
+
+use self::desk::{Desk, tool_answer};
+
+#[test]
+fn a_call_is_sent_once_its_worker_is_ready_and_answered_once() {
+    let mut desk = Desk::new(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    assert_eq!(desk.did(), ["spawn 1"]);
+    desk.ready(1);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), [""; 0], "an answer counts once");
+}
+
+#[test]
+fn a_queued_call_that_is_cancelled_never_starts() {
+    let mut desk = Desk::new(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    desk.cancel(client, "1", Answered);
+    assert_eq!(desk.did(), ["end 1 Cancelled"]);
+    desk.ready(1);
+    assert_eq!(desk.did(), [""; 0]);
+}
+
+#[test]
+fn a_cancel_in_flight_is_answered_at_once_and_the_worker_is_told() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    desk.cancel(client, "\"1\"", Answered);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Cancelled"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(
+        desk.did(),
+        [""; 0],
+        "what finishes after its cancel is still cancelled"
+    );
+}
+
+#[test]
+fn a_silent_cancel_withholds_the_answer() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    desk.cancel(client, "1", Silent);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Cancelled withheld"]);
+}
+
+#[test]
+fn a_timeout_beats_a_cancel_that_comes_when_time_is_up() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    // The clock has passed the deadline; the driver has not said so yet.
+    desk.now = desk.now.plus_ms(desk::TIMEOUT_MS);
+    desk.cancel(client, "1", Answered);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+}
+
+#[test]
+fn a_cancelled_direct_request_is_answered_in_its_place() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    for id in ["1", "2", "3"] {
+        desk.ask(client, Direct, id, Convergent);
+    }
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.cancel(client, "2", Answered);
+    // Only the first of two cancels counts.
+    desk.cancel(client, "2", Silent);
+    assert_eq!(desk.did(), [""; 0]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "end 2 Cancelled", "send 3 to 1"]);
+}
+
+#[test]
+fn a_direct_request_that_leaves_the_line_does_not_hold_up_the_others() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    for id in ["1", "2", "3"] {
+        desk.ask(client, Direct, id, Convergent);
+    }
+    desk.did();
+    desk.cancel(client, "2", Silent);
+    assert_eq!(desk.did(), ["end 2 Cancelled withheld"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "send 3 to 1"]);
+}
+
+#[test]
+fn a_line_of_refusals_as_long_as_the_backlog_ends_in_order() {
+    let mut desk = Desk::with_worker(Limits {
+        ordered_backlog: 65_536,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask(client, Direct, "1", Convergent);
+    for _ in 1..65_536 {
+        desk.ask_in_vain(client, Direct, "7");
+    }
+    assert!(!desk.kernel.wants_input(client), "reading pauses");
+    desk.did();
+    desk.answer(1, 1, tool_answer());
+    let did = desk.did();
+    assert_eq!(did.len(), 65_536);
+    assert_eq!(did[65_535], "end 65536 InvalidParams");
+}
+
+#[test]
+fn a_direct_client_may_send_more_than_the_limit_in_flight() {
+    let mut desk = Desk::with_worker(Limits {
+        in_flight: 2,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    for id in ["1", "2", "3", "4"] {
+        desk.ask(client, Direct, id, Convergent);
+    }
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    for id in ["5", "6", "7"] {
+        desk.ask(client, Legacy, id, Convergent);
+    }
+    assert_eq!(
+        desk.did(),
+        ["send 5 to 1", "send 6 to 1", "end 7 Overloaded"]
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_and_leaves_the_others_alone() {
+    let mut desk = Desk::new(Limits {
+        queue: 1,
+        pool: 1,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["spawn 1", "end 2 Overloaded"]);
+    desk.ready(1);
+    desk.ask(client, Legacy, "3", Convergent);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "send 3 to 1"]);
+}
+
+#[test]
+fn after_a_loss_each_class_gets_its_own_verdict() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.ask(client, Legacy, "2", ProbeRequired);
+    desk.ask(client, Legacy, "3", NeverReplay);
+    desk.ask(client, Legacy, "4", NeverReplay);
+    desk.did();
+    // The fault of a NeverReplay call does not wait for the reap; 4 never left the host.
+    desk.lose(1, &[4]);
+    assert_eq!(desk.did(), ["end 3 OutcomeUnknown"]);
+    desk.wait(50);
+    desk.ready(2);
+    assert_eq!(desk.did(), ["spawn 2", "send 4 to 2"]);
+    desk.reap(1);
+    assert_eq!(desk.did(), ["send 1 to 2, attempt 2", "probe 2 at 2"]);
+    desk.answer(2, 2, Answer::Probed(Probed::NotApplied {}));
+    assert_eq!(desk.did(), ["send 2 to 2, attempt 2"]);
+}
+
+#[test]
+fn a_spent_budget_fails_calls_at_once_until_the_slot_has_rested() {
+    let mut desk = Desk::with_worker(Limits {
+        restarts: 1,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.lose(1, &[]);
+    desk.reap(1);
+    desk.wait(5000);
+    assert_eq!(desk.did(), ["spawn 2"]);
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.lose(2, &[]);
+    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["end 2 WorkerUnavailable"]);
+    desk.wait(30_000);
+    assert_eq!(desk.did(), [""; 0], "nobody asks, so nothing starts");
+    desk.ask(client, Legacy, "3", Convergent);
+    assert_eq!(desk.did(), ["spawn 3"]);
+}
+
+#[test]
+fn a_worker_that_does_not_let_go_is_replaced_but_may_finish_its_other_calls() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.wait(500);
+    desk.ask(client, Legacy, "2", NeverReplay);
+    desk.did();
+    desk.wait(500);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+    desk.progress(1, 2);
+    desk.wait(900);
+    desk.progress(1, 2);
+    desk.wait(900);
+    desk.progress(1, 2);
+    desk.did();
+    // Two seconds of grace have passed: a successor starts beside the old worker.
+    desk.wait(200);
+    desk.wait(50);
+    assert_eq!(desk.did(), ["spawn 2"]);
+    desk.ready(2);
+    desk.ask(client, Legacy, "3", Convergent);
+    assert_eq!(desk.did(), ["send 3 to 2"]);
+    desk.answer(1, 2, tool_answer());
+    assert_eq!(desk.did(), ["end 2 ok", "stop 1 Terminate"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), [""; 0], "the old worker is fenced off");
+}
+
+#[test]
+fn a_stop_lets_calls_finish_and_then_dismisses_the_workers() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    desk.stop();
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["end 2 ShuttingDown"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "stop 1 Dismiss"]);
+    assert!(!desk.kernel.is_stopped(), "the worker is not reaped");
+    desk.reap(1);
+    assert!(desk.kernel.is_stopped());
+    assert_eq!(desk.kernel.poll_timeout(), None);
+}
+
+#[test]
+fn at_the_end_of_a_drain_everybody_is_answered_in_order() {
+    let mut desk = Desk::with_worker(Limits {
+        drain_ms: 100,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask(client, Direct, "1", NeverReplay);
+    desk.ask(client, Direct, "2", NeverReplay);
+    desk.ask(client, Direct, "3", NeverReplay);
+    desk.did();
+    desk.stop();
+    desk.wait(100);
+    assert_eq!(
+        desk.did(),
+        [
+            "cancel 1 at 1",
+            "end 1 OutcomeUnknown",
+            "end 2 ShuttingDown",
+            "end 3 ShuttingDown",
+            "stop 1 Terminate",
+        ]
+    );
+}
+
+#[test]
+fn a_session_is_over_when_its_last_request_is_answered() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Direct, "1", Convergent);
+    desk.ask(client, Direct, "2", Convergent);
+    desk.did();
+    desk.end_input(client);
+    assert_eq!(desk.did(), [""; 0]);
+    desk.answer(1, 1, tool_answer());
+    desk.answer(1, 2, tool_answer());
+    assert_eq!(
+        desk.did(),
+        ["end 1 ok", "send 2 to 1", "end 2 ok", "session 1 over"]
+    );
+}
+
+#[test]
+fn when_a_client_has_gone_its_calls_are_cancelled_and_nobody_is_answered() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Direct, "1", NeverReplay);
+    desk.ask(client, Direct, "2", NeverReplay);
+    desk.ask(client, Legacy, "3", NeverReplay);
+    desk.did();
+    desk.gone(client);
+    assert_eq!(
+        desk.did(),
+        [
+            "cancel 3 at 1",
+            "end 3 ClientGone withheld",
+            "end 2 ClientGone withheld",
+            "cancel 1 at 1",
+            "end 1 ClientGone withheld",
+            "session 1 over",
+        ]
+    );
+    desk.ask(client, Legacy, "4", NeverReplay);
+    assert_eq!(desk.did(), [""; 0], "a session that is over takes nothing");
+}
+
+#[test]
+fn what_waits_for_a_probe_when_the_drain_ends_is_not_told_to_retry() {
+    let mut desk = Desk::with_worker(Limits {
+        drain_ms: 100,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", ProbeRequired);
+    desk.did();
+    desk.lose(1, &[]);
+    desk.stop();
+    desk.wait(100);
+    let did = desk.did();
+    assert!(did.contains(&"end 1 OutcomeUnknown".to_owned()), "{did:?}");
+    assert!(!ErrorKind::OutcomeUnknown.row().retryable);
+}
+
+#[test]
+fn a_lost_op_that_has_no_probe_is_not_sent_again() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask_resource(client, "1", ProbeRequired);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.lose(1, &[]);
+    assert_eq!(desk.did(), ["end 1 OutcomeUnknown"]);
+}
+
+#[test]
+fn a_probed_call_does_not_wait_for_an_exhausted_slot() {
+    let mut desk = Desk::with_worker(Limits {
+        restarts: 1,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", ProbeRequired);
+    desk.lose(1, &[]);
+    desk.reap(1);
+    desk.wait(50);
+    desk.ready(2);
+    assert_eq!(desk.did(), ["send 1 to 1", "spawn 2", "probe 1 at 2"]);
+    // The prober itself is to be replaced, and the budget is spent.
+    desk.unfit(2);
+    desk.answer(2, 1, Answer::Probed(Probed::NotApplied {}));
+    assert_eq!(desk.did(), ["stop 2 Terminate", "end 1 OutcomeUnknown"]);
+}

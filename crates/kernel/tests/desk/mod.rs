@@ -1,0 +1,200 @@
+//! A kernel with one slot, for stories: short calls in, short words out.
+
+use mainstay_contract::dialect::{Cancel, CancelKind, Dialect, EchoId, Form, Shape};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::{Problem, ToolReply};
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc::{self, Answer, Progress};
+use mainstay_kernel::Kernel;
+use mainstay_kernel::action::{Action, Delivery, End};
+use mainstay_kernel::call::{NewRequest, SlotId, Task, Work};
+use mainstay_kernel::time::Time;
+
+/// Timeout of every call.
+pub const TIMEOUT_MS: u64 = 1000;
+
+/// The kernel and its clock.
+#[derive(Debug)]
+pub struct Desk {
+    pub kernel: Kernel,
+    pub now: Time,
+}
+
+impl Desk {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            kernel: Kernel::new(limits, &["a"]),
+            now: Time::from_ms(1),
+        }
+    }
+
+    /// A desk whose worker, generation 1, is ready.
+    pub fn with_worker(limits: Limits) -> Self {
+        let mut desk = Self::new(limits);
+        desk.kernel.warm(desk.now, SlotId(0));
+        desk.ready(1);
+        assert_eq!(desk.did(), ["spawn 1"]);
+        desk
+    }
+
+    pub fn open(&mut self) -> SessionId {
+        self.kernel.open_session()
+    }
+
+    pub fn ask(&mut self, from: SessionId, dialect: Dialect, id: &str, replay: Replay) {
+        let op = rpc::Op::Tool {
+            name: "t".to_owned(),
+            arguments: Json::empty_object(),
+            render: RenderMode::Json,
+        };
+        self.request(from, dialect, id, task(op, replay));
+    }
+
+    pub fn ask_resource(&mut self, from: SessionId, id: &str, replay: Replay) {
+        let op = rpc::Op::ListResources {};
+        self.request(from, Dialect::Legacy, id, task(op, replay));
+    }
+
+    pub fn ask_in_vain(&mut self, from: SessionId, dialect: Dialect, id: &str) {
+        let problem = Problem::of(ErrorKind::InvalidParams);
+        self.request(from, dialect, id, Work::Refused(problem));
+    }
+
+    fn request(&mut self, from: SessionId, dialect: Dialect, id: &str, work: Work) {
+        let request = NewRequest {
+            id: EchoId::Known(RequestId::parse(id).unwrap()),
+            form: Form {
+                dialect,
+                shape: Shape::Tool,
+            },
+            method: "tools/call".to_owned(),
+            tool: Some("t".to_owned()),
+            progress_token: None,
+            input_bytes: 0,
+            work,
+        };
+        self.kernel.handle_request(self.now, from, request);
+    }
+
+    pub fn cancel(&mut self, from: SessionId, id: &str, kind: CancelKind) {
+        let target = RequestId::parse(id).unwrap();
+        let cancel = Cancel { target, kind };
+        self.kernel.handle_cancel(self.now, from, &cancel);
+    }
+
+    pub fn end_input(&mut self, from: SessionId) {
+        self.kernel.handle_input_end(from);
+    }
+
+    pub fn gone(&mut self, from: SessionId) {
+        self.kernel.handle_gone(self.now, from);
+    }
+
+    pub fn stop(&mut self) {
+        self.kernel.handle_stop(self.now);
+    }
+
+    pub fn ready(&mut self, generation: u64) {
+        self.kernel
+            .handle_ready(self.now, Generation::new(generation));
+    }
+
+    pub fn answer(&mut self, generation: u64, call: u64, answer: Answer) {
+        let (generation, call) = (Generation::new(generation), CallId::new(call));
+        self.kernel
+            .handle_answer(self.now, generation, call, answer);
+    }
+
+    pub fn progress(&mut self, generation: u64, call: u64) {
+        let (generation, call) = (Generation::new(generation), CallId::new(call));
+        self.kernel
+            .handle_progress(self.now, generation, call, Progress::default());
+    }
+
+    pub fn lose(&mut self, generation: u64, unsent: &[u64]) {
+        let generation = Generation::new(generation);
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "killed").of(generation);
+        let unsent: Vec<_> = unsent.iter().copied().map(CallId::new).collect();
+        self.kernel
+            .handle_lost(self.now, generation, &fault, &unsent);
+    }
+
+    pub fn unfit(&mut self, generation: u64) {
+        let generation = Generation::new(generation);
+        let fault = Fault::new(ErrorKind::WorkerProtocol, "unfit").of(generation);
+        self.kernel.handle_unfit(self.now, generation, &fault);
+    }
+
+    pub fn reap(&mut self, generation: u64) {
+        self.kernel
+            .handle_reaped(self.now, Generation::new(generation));
+    }
+
+    /// Time passes and the kernel is told.
+    pub fn wait(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+        self.kernel.handle_timeout(self.now);
+    }
+
+    /// What the kernel did since it was last asked, without progress.
+    pub fn did(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Some(action) = self.kernel.poll_action() {
+            said.extend(words(&action));
+        }
+        said
+    }
+}
+
+/// A tool's good answer.
+pub fn tool_answer() -> Answer {
+    Answer::Tool(ToolReply {
+        json: Json::empty_object(),
+        text: None,
+    })
+}
+
+fn task(op: rpc::Op, replay: Replay) -> Work {
+    Work::Worker(Task {
+        slot: SlotId(0),
+        op,
+        replay,
+        timeout_ms: TIMEOUT_MS,
+    })
+}
+
+fn words(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Serve { call, .. } => format!("serve {call}"),
+        Action::End(end) => end_words(end),
+        Action::Progress(_) => return None,
+        Action::Spawn { generation, .. } => format!("spawn {generation}"),
+        Action::Send { generation, call } => match (&call.op, call.attempt) {
+            (rpc::Op::Probe { .. }, _) => format!("probe {} at {generation}", call.call),
+            (_, 1) => format!("send {} to {generation}", call.call),
+            (_, attempt) => format!("send {} to {generation}, attempt {attempt}", call.call),
+        },
+        Action::Cancel { generation, call } => format!("cancel {call} at {generation}"),
+        Action::Stop { generation, how } => format!("stop {generation} {how:?}"),
+        Action::SessionOver { session } => format!("session {session} over"),
+    })
+}
+
+fn end_words(end: &End) -> String {
+    let mut words = match &end.outcome {
+        Ok(_) => format!("end {} ok", end.call),
+        Err(problem) => format!("end {} {:?}", end.call, problem.kind),
+    };
+    if let Some(ms) = end.outcome.as_ref().err().and_then(|p| p.timeout_ms) {
+        words.push_str(&format!(" after {ms} ms"));
+    }
+    if end.delivery == Delivery::Withhold {
+        words.push_str(" withheld");
+    }
+    words
+}

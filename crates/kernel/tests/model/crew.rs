@@ -1,0 +1,135 @@
+//! The simulated workers: what they were sent, and who is picked to do something.
+
+use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::rpc;
+use mainstay_kernel::action::Action;
+
+use super::world::{Client, World};
+
+/// A simulated worker.
+#[derive(Debug)]
+pub struct Worker {
+    pub state: State,
+    pub told_to_end: bool,
+    pub sent: Vec<Sent>,
+}
+
+/// How far it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Spawned,
+    Ready,
+    Dead,
+    Reaped,
+}
+
+/// A call or probe that it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub call: CallId,
+    pub is_probe: bool,
+    /// The worker spoke about it, so it arrived.
+    pub heard: bool,
+    pub answered: bool,
+}
+
+impl Worker {
+    /// Whether its end was not noticed yet.
+    pub fn lives(&self) -> bool {
+        matches!(self.state, State::Spawned | State::Ready)
+    }
+}
+
+impl World {
+    /// Does what the kernel wants, and checks that it may be wanted.
+    pub(super) fn obey(&mut self, action: &Action) {
+        match action {
+            Action::Serve { call, .. } => self.serving.push(*call),
+            Action::Spawn { generation, .. } => {
+                let worker = Worker {
+                    state: State::Spawned,
+                    told_to_end: false,
+                    sent: Vec::new(),
+                };
+                let old = self.workers.insert(*generation, worker);
+                assert!(old.is_none(), "a generation is spawned once");
+            }
+            Action::Send { generation, call } => {
+                let worker = self.worker(*generation);
+                assert_eq!(worker.state, State::Ready, "only ready workers get calls");
+                assert!(!worker.told_to_end, "a worker told to end gets no calls");
+                worker.sent.push(Sent {
+                    call: call.call,
+                    is_probe: matches!(call.op, rpc::Op::Probe { .. }),
+                    heard: false,
+                    answered: false,
+                });
+            }
+            Action::Stop { generation, .. } => {
+                let worker = self.worker(*generation);
+                assert!(!worker.told_to_end, "a worker is ended once");
+                worker.told_to_end = true;
+            }
+            Action::SessionOver { session } => {
+                let client = self.client(*session);
+                assert!(!client.over, "a session is over once");
+                client.over = true;
+            }
+            Action::End(_) | Action::Progress(_) | Action::Cancel { .. } => {}
+        }
+    }
+
+    pub(super) fn is_fenced(&self, generation: Generation, at: usize) -> bool {
+        let worker = &self.workers[&generation];
+        worker.told_to_end || !worker.lives() || worker.sent[at].answered
+    }
+
+    pub(super) fn client(&mut self, session: SessionId) -> &mut Client {
+        self.sessions
+            .iter_mut()
+            .find(|client| client.id == session)
+            .unwrap()
+    }
+
+    pub(super) fn worker(&mut self, generation: Generation) -> &mut Worker {
+        self.workers.get_mut(&generation).unwrap()
+    }
+
+    pub(super) fn pick_session(
+        &self,
+        pick: u8,
+        filter: impl Fn(&Client) -> bool,
+    ) -> Option<SessionId> {
+        let all = self.sessions.iter().filter(|client| filter(client));
+        choose(all.map(|client| client.id).collect(), pick.into())
+    }
+
+    pub(super) fn pick_worker(
+        &self,
+        pick: u8,
+        filter: impl Fn(&Worker) -> bool,
+    ) -> Option<Generation> {
+        let all = self.workers.iter().filter(|(_, worker)| filter(worker));
+        choose(all.map(|(id, _)| *id).collect(), pick.into())
+    }
+
+    pub(super) fn pick_sent(&self, pick: u16, anything: bool) -> Option<(Generation, usize)> {
+        let mut all = Vec::new();
+        for (generation, worker) in &self.workers {
+            for (at, sent) in worker.sent.iter().enumerate() {
+                let awaited = !sent.answered && worker.lives();
+                // Calls are told apart by their number only: while one is awaited, whatever the
+                // worker says about that number is its answer.
+                let repeats = |other: &Sent| other.call == sent.call && !other.answered;
+                if awaited || (anything && !worker.sent.iter().any(repeats)) {
+                    all.push((*generation, at));
+                }
+            }
+        }
+        choose(all, pick.into())
+    }
+}
+
+fn choose<T>(mut all: Vec<T>, pick: usize) -> Option<T> {
+    (!all.is_empty()).then(|| all.swap_remove(pick % all.len()))
+}

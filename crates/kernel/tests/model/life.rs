@@ -1,0 +1,133 @@
+//! The life of each call, read off a trace.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc::{self, Answer};
+use mainstay_kernel::action::{Action, End};
+use mainstay_kernel::time::Time;
+
+use super::{Asked, Input, Trace, Wanted};
+
+/// All that happened to one call. Numbers are those of steps.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub asked: Asked,
+    pub sends: Vec<Sending>,
+    pub progress: Vec<(usize, Time, u64)>,
+    pub ends: Vec<(usize, Time, End)>,
+}
+
+/// A call or its probe, handed to a worker.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    pub step: usize,
+    pub generation: Generation,
+    pub is_probe: bool,
+    pub attempt: u32,
+    /// The worker was lost during the call, and not one byte had been handed over.
+    pub unsent: bool,
+    /// The worker was reaped in this step.
+    pub reaped: Option<usize>,
+    /// The first answer that was not fenced off.
+    pub answer: Option<(usize, Answer)>,
+}
+
+impl Life {
+    /// The lives of all calls of a trace.
+    pub fn all(trace: &Trace) -> BTreeMap<CallId, Self> {
+        let mut lives = BTreeMap::new();
+        for (at, step) in trace.steps.iter().enumerate() {
+            if let Input::Asked(asked) = &step.input {
+                lives.insert(asked.call, Self::new(asked.clone()));
+            }
+            for life in lives.values_mut() {
+                life.notice(at, &step.input);
+            }
+            for action in &step.actions {
+                record(&mut lives, at, step.at, action);
+            }
+        }
+        lives
+    }
+
+    fn new(asked: Asked) -> Self {
+        Self {
+            asked,
+            sends: Vec::new(),
+            progress: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Its replay class, if it is a worker's.
+    pub fn replay(&self) -> Option<Replay> {
+        match self.asked.work {
+            Wanted::Worker { replay, .. } => Some(replay),
+            Wanted::Refusal | Wanted::Host => None,
+        }
+    }
+
+    /// Times that it was really sent.
+    pub fn real_sends(&self) -> usize {
+        let calls = self.sends.iter().filter(|sending| !sending.is_probe);
+        calls.filter(|sending| !sending.unsent).count()
+    }
+
+    fn notice(&mut self, at: usize, input: &Input) {
+        let call = self.asked.call;
+        for sending in &mut self.sends {
+            match input {
+                Input::Lost { generation, unsent } if *generation == sending.generation => {
+                    let awaited = sending.answer.is_none() && self.ends.is_empty();
+                    sending.unsent |= awaited && unsent.contains(&call);
+                }
+                Input::Reaped(generation) if *generation == sending.generation => {
+                    sending.reaped = Some(at);
+                }
+                Input::Answered {
+                    generation,
+                    call: of,
+                    answer,
+                    fenced: false,
+                } if (*generation, *of) == (sending.generation, call)
+                    && sending.answer.is_none() =>
+                {
+                    sending.answer = Some((at, answer.clone()));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Action) {
+    match action {
+        Action::End(end) => {
+            let life = lives.get_mut(&end.call).expect("only what was asked ends");
+            life.ends.push((at, now, (**end).clone()));
+        }
+        Action::Progress(notice) => {
+            let life = lives.get_mut(&notice.call).expect("progress of a request");
+            life.progress.push((at, now, notice.step.step));
+        }
+        Action::Send { generation, call } => {
+            let life = lives.get_mut(&call.call).expect("only requests are sent");
+            life.sends.push(Sending {
+                step: at,
+                generation: *generation,
+                is_probe: matches!(call.op, rpc::Op::Probe { .. }),
+                attempt: call.attempt,
+                unsent: false,
+                reaped: None,
+                answer: None,
+            });
+        }
+        Action::Serve { .. }
+        | Action::Spawn { .. }
+        | Action::Cancel { .. }
+        | Action::Stop { .. }
+        | Action::SessionOver { .. } => {}
+    }
+}

@@ -1,0 +1,346 @@
+//! The driver: it plays events, obeys the kernel, and knows what every worker was sent.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::dialect::{Cancel, Dialect};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::health::Lifecycle;
+use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Success;
+use mainstay_contract::rpc::Progress;
+use mainstay_kernel::Kernel;
+use mainstay_kernel::call::SlotId;
+use mainstay_kernel::time::Time;
+
+use super::crew::{State, Worker};
+use super::script::{Ask, Event, Reply, Speaks};
+use super::{Asked, Gauges, Input, SLOTS, Script, Step, Trace, wire};
+
+/// More sessions are not opened at once.
+const SESSIONS: usize = 5;
+/// The simulated driver.
+#[derive(Debug)]
+pub struct World {
+    pub kernel: Kernel,
+    pub now: Time,
+    pub trace: Trace,
+    pub(super) sessions: Vec<Client>,
+    pub(super) serving: Vec<CallId>,
+    pub(super) workers: BTreeMap<Generation, Worker>,
+    asked: u64,
+}
+
+/// A simulated client.
+#[derive(Debug)]
+pub struct Client {
+    pub id: SessionId,
+    pub speaks: Speaks,
+    pub input_ended: bool,
+    pub over: bool,
+}
+
+impl World {
+    /// Plays a script to its end; before event `takeover`, another binary takes the state over.
+    pub fn play(script: &Script, takeover: Option<usize>) -> Trace {
+        let mut world = Self::new(script.limits.clone());
+        for (index, event) in script.events.iter().enumerate() {
+            if takeover == Some(index) {
+                let state = world.kernel.save().unwrap();
+                let restored = Kernel::restore(&state).unwrap();
+                assert_eq!(restored, world.kernel, "nothing is lost in the state");
+                world.kernel = restored;
+            }
+            world.play_event(*event);
+        }
+        world.finish(script.finale);
+        world.trace
+    }
+
+    /// A kernel with one MCP and one direct client.
+    pub fn new(limits: Limits) -> Self {
+        let mut world = Self {
+            kernel: Kernel::new(limits.clone(), &SLOTS),
+            now: Time::from_ms(1000),
+            trace: Trace {
+                limits,
+                steps: Vec::new(),
+            },
+            sessions: Vec::new(),
+            serving: Vec::new(),
+            workers: BTreeMap::new(),
+            asked: 0,
+        };
+        world.play_event(Event::Open(Speaks::Mcp));
+        world.play_event(Event::Open(Speaks::Direct));
+        world
+    }
+
+    /// Plays one event.
+    pub fn play_event(&mut self, event: Event) {
+        match event {
+            Event::Open(speaks) => self.open(speaks),
+            Event::Ask {
+                session,
+                id,
+                direct,
+                ask,
+            } => self.ask(session, id, direct, ask),
+            Event::Cancel { session, id, kind } => {
+                if let Some(session) = self.pick_session(session, |client| !client.over) {
+                    let target = wire::request_id(id);
+                    let cancel = Cancel {
+                        target: target.clone(),
+                        kind,
+                    };
+                    self.kernel.handle_cancel(self.now, session, &cancel);
+                    self.step(Input::Cancel {
+                        session,
+                        target,
+                        kind,
+                    });
+                }
+            }
+            Event::EndInput(pick) => {
+                if let Some(session) = self.pick_session(pick, |client| !client.input_ended) {
+                    self.end_input(session);
+                }
+            }
+            Event::Leave(pick) => {
+                if let Some(session) = self.pick_session(pick, |client| !client.over) {
+                    self.client(session).input_ended = true;
+                    self.kernel.handle_gone(self.now, session);
+                    self.step(Input::Gone(session));
+                }
+            }
+            Event::Serve(pick) => self.serve(pick),
+            Event::Ready(pick) => {
+                if let Some(generation) = self.pick_worker(pick, |w| w.state == State::Spawned) {
+                    self.ready(generation);
+                }
+            }
+            Event::Answer {
+                pick,
+                reply,
+                anything,
+            } => {
+                if let Some((generation, at)) = self.pick_sent(pick, anything) {
+                    self.answer(generation, at, reply);
+                }
+            }
+            Event::Progress { pick, done } => {
+                if let Some((generation, at)) = self.pick_sent(pick, false) {
+                    self.progress(generation, at, done);
+                }
+            }
+            Event::Die { pick, unsent } => {
+                if let Some(generation) = self.pick_worker(pick, Worker::lives) {
+                    self.die(generation, usize::from(unsent));
+                }
+            }
+            Event::Reap { pick, sudden } => {
+                let may_go = |w: &Worker| w.state == State::Dead || w.told_to_end || sudden;
+                if let Some(generation) =
+                    self.pick_worker(pick, |w| w.state != State::Reaped && may_go(w))
+                {
+                    self.reap(generation);
+                }
+            }
+            Event::Unfit(pick) => {
+                if let Some(generation) = self.pick_worker(pick, Worker::lives) {
+                    let fault = Fault::new(ErrorKind::WorkerProtocol, "unfit").of(generation);
+                    self.kernel.handle_unfit(self.now, generation, &fault);
+                    self.step(Input::Unfit(generation));
+                }
+            }
+            Event::Drift(ms) => {
+                self.now = self.now.plus_ms(ms);
+                self.step(Input::Drifted);
+            }
+            Event::Wait(ms) => self.tick(self.now.plus_ms(ms)),
+            Event::WaitForTimer => self.tick(self.kernel.poll_timeout().unwrap_or(self.now)),
+            Event::Warm(pick) => {
+                let slot = usize::from(pick) % SLOTS.len();
+                self.kernel.warm(self.now, SlotId(slot));
+                self.step(Input::Warmed(slot));
+            }
+            Event::Reopen(pick) => {
+                let slot = usize::from(pick) % SLOTS.len();
+                self.kernel.reopen(self.now, SlotId(slot));
+                self.step(Input::Reopened(slot));
+            }
+            Event::Stop => self.stop(),
+        }
+    }
+
+    /// The kernel's serialised state, to look inside.
+    pub fn state(&self) -> serde_json::Value {
+        let state: serde_json::Value = serde_json::from_str(&self.kernel.save().unwrap()).unwrap();
+        state["kernel"].clone()
+    }
+
+    fn open(&mut self, speaks: Speaks) {
+        if self.sessions.iter().filter(|client| !client.over).count() < SESSIONS {
+            let id = self.kernel.open_session();
+            self.sessions.push(Client {
+                id,
+                speaks,
+                input_ended: false,
+                over: false,
+            });
+            self.step(Input::Opened(id));
+        }
+    }
+
+    fn ask(&mut self, session: u8, id: u8, direct: bool, ask: Ask) {
+        let Some(session) = self.pick_session(session, |client| !client.input_ended) else {
+            return;
+        };
+        let dialect = match self.client(session).speaks {
+            Speaks::Direct => Dialect::Direct,
+            Speaks::Both if direct => Dialect::Direct,
+            Speaks::Both | Speaks::Mcp => Dialect::Legacy,
+        };
+        if !self.kernel.wants_input(session) {
+            return;
+        }
+        self.asked += 1;
+        let id = wire::request_id(id);
+        let (work, wanted) = wire::work(ask);
+        let asked = Asked {
+            call: CallId::new(self.asked),
+            session,
+            id: id.clone(),
+            order: dialect.order(),
+            work: wanted,
+        };
+        let request = wire::request(id, dialect, self.asked, work);
+        self.kernel.handle_request(self.now, session, request);
+        self.step(Input::Asked(asked));
+    }
+
+    pub(super) fn end_input(&mut self, session: SessionId) {
+        self.client(session).input_ended = true;
+        self.kernel.handle_input_end(session);
+        self.step(Input::DoneAsking(session));
+    }
+
+    pub(super) fn serve(&mut self, pick: u8) {
+        if !self.serving.is_empty() {
+            let call = self.serving.remove(usize::from(pick) % self.serving.len());
+            let outcome = Ok(Success::Members(Json::empty_object()));
+            self.kernel.handle_served(self.now, call, outcome);
+            self.step(Input::Served(call));
+        }
+    }
+
+    pub(super) fn ready(&mut self, generation: Generation) {
+        self.worker(generation).state = State::Ready;
+        self.kernel.handle_ready(self.now, generation);
+        self.step(Input::Ready(generation));
+    }
+
+    pub(super) fn answer(&mut self, generation: Generation, at: usize, reply: Reply) {
+        let fenced = self.is_fenced(generation, at);
+        let sent = &mut self.worker(generation).sent[at];
+        sent.heard = true;
+        sent.answered = true;
+        let (call, is_probe) = (sent.call, sent.is_probe);
+        let answer = wire::answer(is_probe, reply);
+        let before = fenced.then(|| self.kernel.clone());
+        self.kernel
+            .handle_answer(self.now, generation, call, answer.clone());
+        if let Some(before) = before {
+            assert_eq!(self.kernel, before, "a fenced answer changes nothing");
+        }
+        self.step(Input::Answered {
+            generation,
+            call,
+            answer,
+            fenced,
+        });
+    }
+
+    fn progress(&mut self, generation: Generation, at: usize, done: Option<u64>) {
+        let fenced = self.is_fenced(generation, at);
+        let sent = &mut self.worker(generation).sent[at];
+        sent.heard = true;
+        let call = sent.call;
+        let progress = Progress {
+            done,
+            ..Progress::default()
+        };
+        let before = fenced.then(|| self.kernel.clone());
+        self.kernel
+            .handle_progress(self.now, generation, call, progress);
+        if let Some(before) = before {
+            assert_eq!(self.kernel, before, "fenced progress changes nothing");
+        }
+        self.step(Input::Progressed {
+            generation,
+            call,
+            fenced,
+        });
+    }
+
+    fn die(&mut self, generation: Generation, unsent: usize) {
+        let worker = self.worker(generation);
+        worker.state = State::Dead;
+        // Calls are written in order, so what was not handed over is what was sent last.
+        let unsent: Vec<_> = worker
+            .sent
+            .iter()
+            .rev()
+            .take_while(|sent| !sent.heard)
+            .take(unsent)
+            .map(|sent| sent.call)
+            .collect();
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "killed").of(generation);
+        self.kernel
+            .handle_lost(self.now, generation, &fault, &unsent);
+        self.step(Input::Lost { generation, unsent });
+    }
+
+    pub(super) fn reap(&mut self, generation: Generation) {
+        self.worker(generation).state = State::Reaped;
+        self.kernel.handle_reaped(self.now, generation);
+        self.step(Input::Reaped(generation));
+    }
+
+    pub(super) fn tick(&mut self, to: Time) {
+        self.now = self.now.max(to);
+        self.kernel.handle_timeout(self.now);
+        self.step(Input::Ticked);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.kernel.handle_stop(self.now);
+        self.step(Input::Stopped);
+    }
+
+    /// Takes the actions that follow an event, and obeys them.
+    fn step(&mut self, input: Input) {
+        let mut actions = Vec::new();
+        while let Some(action) = self.kernel.poll_action() {
+            self.obey(&action);
+            actions.push(action);
+        }
+        let health = self.kernel.health(self.now);
+        let slots = health.workers.iter();
+        let gauges = Gauges {
+            calls: health.in_flight,
+            sessions: health.sessions,
+            slots: slots
+                .map(|worker| (worker.queue_depth, worker.state == Lifecycle::Failed))
+                .collect(),
+        };
+        self.trace.steps.push(Step {
+            at: self.now,
+            input,
+            actions,
+            gauges,
+        });
+    }
+}

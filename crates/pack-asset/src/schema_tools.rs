@@ -1,0 +1,155 @@
+//! `list_schemas` and `get_schema`.
+
+use mainstay_worker::{
+    Code, ErrorKind, Json, ObjectWriter, Porcelain, Problem, Reply, ToolSpec, render, tool_spec,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::schemas::{Schema, Schemas};
+
+/// A tool without arguments.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NoArguments {}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct GetSchema {
+    name: String,
+}
+
+pub(crate) fn list_spec(tooling_version: &str) -> ToolSpec {
+    let text = json!({"type": "string"});
+    tool_spec(
+        "list_schemas",
+        "Lists the asset schemas with their versions and paths.",
+    )
+    .output(closed(&json!({
+        "ok": {"const": true},
+        "schemas": {"type": "array",
+            "items": closed(&json!({"name": text, "version": text, "path": text}))},
+    })))
+    .tooling_version(tooling_version)
+    .read_only()
+}
+
+pub(crate) fn get_spec(tooling_version: &str) -> ToolSpec {
+    tool_spec("get_schema", "Gives one asset schema as it is on disk.")
+        .input(closed(&json!({"name": {
+            "type": "string", "minLength": 1,
+            "description": "Name or path of the schema, as list_schemas gives it.",
+        }})))
+        .output(closed(&json!({
+            "ok": {"const": true},
+            "schema": {"type": "object"},
+            "version": {"type": "string"},
+        })))
+        .errors(&[Code::NotFound])
+        .tooling_version(tooling_version)
+        .read_only()
+}
+
+/// An object with exactly these members.
+fn closed(properties: &Value) -> Value {
+    let required: Vec<&String> = properties
+        .as_object()
+        .map(|members| members.keys().collect())
+        .unwrap_or_default();
+    json!({
+        "type": "object", "properties": properties, "required": required,
+        "additionalProperties": false,
+    })
+}
+
+pub(crate) fn list(schemas: &Schemas) -> Reply {
+    let row = |schema: &Schema| json!({"name": schema.name, "version": schema.version, "path": schema.path});
+    let rows: Vec<Value> = schemas.list().iter().map(row).collect();
+    let lines: Vec<String> = schemas.list().iter().map(title).collect();
+    Reply::json(&json!({"ok": true, "schemas": rows})).porcelain(move || {
+        Porcelain::summary(render::count(lines.len(), "schema", "schemas")).items(lines)
+    })
+}
+
+pub(crate) fn get(schemas: &Schemas, arguments: &GetSchema) -> Result<Reply, Problem> {
+    let name = &arguments.name;
+    if leaves_root(name) {
+        let details = json!({"ok": false, "reason": "validation_failed",
+            "errors": [{"path": "/name", "msg": "invalid_path"}]});
+        return Err(Problem::new(
+            ErrorKind::InvalidArguments,
+            "the name leaves the schemas directory",
+        )
+        .with_hint("use a name or path that list_schemas gives")
+        .with_details(Json::from(details)));
+    }
+    let schema = schemas.find(name).ok_or_else(|| {
+        let details = json!({"ok": false, "reason": "not_found"});
+        let name = render::shorten(name, 80);
+        Problem::new(ErrorKind::NotFound, format!("there is no schema {name}"))
+            .with_hint("use a name or path that list_schemas gives")
+            .with_details(Json::from(details))
+    })?;
+    let answer = ObjectWriter::with_capacity(schema.document.len() + 64)
+        .raw("ok", "true")
+        .raw("schema", schema.document.as_str())
+        .string("version", &schema.version)
+        .finish();
+    let (summary, document) = (title(schema), schema.document.clone());
+    Ok(Reply::raw(Json::from_scanned(&answer)).porcelain(move || digest(&summary, &document)))
+}
+
+/// Whether a name is written to lead out of the root, on any platform.
+fn leaves_root(name: &str) -> bool {
+    let mut parts = name.split(['/', '\\']);
+    name.starts_with(['/', '\\']) || name.contains('\0') || parts.any(|part| part == "..")
+}
+
+fn title(schema: &Schema) -> String {
+    match schema.version.as_str() {
+        "" => format!("{} ({})", schema.name, schema.path),
+        version => format!("{} {version} ({})", schema.name, schema.path),
+    }
+}
+
+/// A schema in a few lines: what it is about and which members it has.
+fn digest(title: &str, document: &Json) -> Porcelain {
+    let value = document.to_value().unwrap_or_default();
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let mut porcelain = Porcelain::summary(title);
+    for key in ["$id", "title", "description"] {
+        if let Some(text) = text(key) {
+            porcelain = porcelain.field(key, text);
+        }
+    }
+    let required: Vec<&str> = value
+        .get("required")
+        .and_then(Value::as_array)
+        .map(|names| names.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    if let Some(properties) = value.get("properties").and_then(Value::as_object) {
+        let rows = properties.iter().map(|(name, property)| {
+            let needed = if required.contains(&name.as_str()) {
+                "required"
+            } else {
+                "optional"
+            };
+            [name.clone(), kind(property), needed.to_owned()]
+        });
+        porcelain = porcelain
+            .section("properties")
+            .table(&["name", "type", ""], rows);
+    }
+    porcelain.hint("the whole document is in the structured result; render \"json\" shows it")
+}
+
+fn kind(property: &Value) -> String {
+    let text = |key: &str| property.get(key).and_then(Value::as_str).map(str::to_owned);
+    let of = |key: &str| property.get(key).map(|_| key.to_owned());
+    text("type")
+        .or_else(|| text("$ref"))
+        .or_else(|| {
+            ["const", "enum", "anyOf", "oneOf", "allOf"]
+                .into_iter()
+                .find_map(of)
+        })
+        .unwrap_or_else(|| "any".to_owned())
+}
