@@ -173,28 +173,6 @@ fn worker_that_ignores_every_request_to_end_is_killed() -> anyhow::Result<()> {
 }
 
 #[test]
-fn daemon_that_left_its_group_dies_with_its_worker() -> anyhow::Result<()> {
-    let host = host("fork-daemon")?;
-    let client = host.client()?;
-    let before = host.family().len();
-    client.call("1", "again", &json!({}))?;
-    // The shell that started the daemon has ended, so the daemon is there.
-    let after = host.family().len();
-    assert!(after > 1, "{before} processes before, {after} after");
-    host.stop()
-}
-
-#[test]
-fn daemon_dies_even_when_its_host_is_killed() -> anyhow::Result<()> {
-    let mut host = host("fork-daemon")?;
-    host.client()?.call("1", "again", &json!({}))?;
-    host.signal(rustix::process::Signal::KILL)?;
-    // Says that nothing is left.
-    assert_eq!(host.wait()?.code(), None);
-    Ok(())
-}
-
-#[test]
 fn worker_that_cannot_start_is_told_to_the_caller() -> anyhow::Result<()> {
     for mode in ["exit-at-start", "unable", "wrong-protocol"] {
         let host = host(mode)?;

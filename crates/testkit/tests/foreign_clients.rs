@@ -1,5 +1,10 @@
 //! The MCP clients of others, in automatic and in legacy mode, over stdio.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a JSON value has null where it has no member"
+)]
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

@@ -133,6 +133,16 @@ fn end_of_input_answers_every_accepted_request_and_exits_with_0() -> anyhow::Res
     // The last one has no newline: at the end of input a complete object is a frame.
     client.send_raw(*br#"{"jsonrpc":"2.0","id":"last","method":"ping"}"#)?;
     let (answers, _) = host.finish()?;
+    for answer in &answers {
+        // Accepted before the worker was ready is accepted all the same.
+        let id: usize = answer.id().and_then(|id| id.parse().ok()).unwrap_or(1);
+        let result = match id % 4 {
+            0 => answer.at("/result"),
+            2 => answer.at("/result/structuredContent"),
+            _ => json!({}),
+        };
+        assert_eq!(result, json!({}), "{answer:?}");
+    }
     let mut ids: Vec<&str> = answers.iter().filter_map(|answer| answer.id()).collect();
     ids.sort_unstable();
     let mut expected: Vec<String> = (0..REQUESTS).map(|id| id.to_string()).collect();

@@ -8,7 +8,8 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{Answer, FromWorker, Op, PROTOCOL, ToWorker};
 use mainstay_testkit::misbehave::catalog;
 use mainstay_testkit::peer::{FakeHost, start};
-use mainstay_testkit::process::binary;
+use mainstay_testkit::process::{MARKER, binary, leftovers, marked};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 fn worker(mode: &str) -> anyhow::Result<FakeHost> {
@@ -136,6 +137,24 @@ fn worker_without_pongs_still_answers_calls() -> anyhow::Result<()> {
     let mut host = host.with_patience(Duration::from_secs(30));
     host.tool("again", &json!({}))?;
     host.drain()
+}
+
+#[test]
+fn daemon_that_left_its_group_is_found_by_its_marker() -> anyhow::Result<()> {
+    let marker = format!("daemon-{}", std::process::id());
+    let mut command = Command::new(binary("misbehaving-worker")?);
+    command.arg("fork-daemon").env(MARKER, &marker);
+    let mut host = FakeHost::spawn(command)?;
+    host.start()?;
+    host.tool("again", &json!({}))?;
+    host.drain()?;
+    let left = leftovers(MARKER, &marker, Duration::ZERO);
+    for pid in marked(MARKER, &marker) {
+        let pid = Pid::from_raw(i32::try_from(pid)?).expect("a process has a number");
+        kill_process(pid, Signal::KILL)?;
+    }
+    assert!(left.unwrap_err().to_string().contains("sleep 1000"));
+    leftovers(MARKER, &marker, Duration::from_secs(10))
 }
 
 #[test]

@@ -8,9 +8,8 @@ use mainstay_testkit::process::{Transport, workspace};
 use mainstay_testkit::transcript::run_folder;
 
 /// What every dialect must show, in a file `DIALECT-BEHAVIOUR.jsonl`.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 11] = [
     "handshake",
-    "list-tools",
     "call",
     "render",
     "invalid-arguments",
@@ -24,7 +23,7 @@ const SHARED: [&str; 12] = [
 ];
 
 /// What only MCP has words for.
-const MCP_ONLY: [&str; 3] = ["resources", "prompts", "completion"];
+const MCP_ONLY: [&str; 4] = ["list-tools", "resources", "prompts", "completion"];
 
 #[test]
 fn every_transcript_holds_over_stdio() -> anyhow::Result<()> {

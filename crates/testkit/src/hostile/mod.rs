@@ -72,6 +72,7 @@ mod tests {
         for frame in hostile(1, 100_000) {
             *counts.entry(frame.kind).or_insert(0) += 1;
             assert!(!frame.bytes.contains(&b'\n'), "{frame:?}");
+            assert!(frame.bytes.len() <= 1 << 20, "{} is oversize", frame.kind);
         }
         assert_eq!(counts.len(), kinds().count(), "two kinds have one name");
         assert!(counts.values().all(|count| *count >= 1000), "{counts:?}");

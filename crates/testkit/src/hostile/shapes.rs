@@ -29,7 +29,7 @@ const DEPTH: usize = 128;
 
 fn deep(rng: &mut Rng, number: u64) -> usize {
     match number % 200 {
-        0 => 150_000,
+        0 => 100_000,
         1 => DEPTH + 1,
         _ => rng.between(DEPTH + 1, 4_000),
     }

@@ -70,16 +70,7 @@ fn blank(rng: &mut Rng, _: u64) -> (Vec<u8>, Expectation) {
 }
 
 fn unknown_tool(rng: &mut Rng, id: u64) -> (Vec<u8>, Expectation) {
-    let method = rng.pick(&[
-        "m",
-        "",
-        "system_healt",
-        "SYSTEM_HEALTH",
-        "eval",
-        "\\u0000",
-        "é",
-        "a b",
-    ]);
+    let method = rng.pick(&["m", "", "system_healt", "eval", "\\u0000", "é", "a b"]);
     let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}"#);
     (line.into(), Expectation::unknown_tool(id))
 }

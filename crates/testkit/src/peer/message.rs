@@ -53,9 +53,15 @@ impl Message {
         serde_json::from_str(self.member("method")?).ok()
     }
 
-    /// The whole message as a tree.
+    /// The whole message as a tree. A member that the library cannot hold, such as the id
+    /// `1e400`, is its text.
     pub fn value(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+        let tree = |raw: &String| serde_json::from_str(raw).unwrap_or_else(|_| raw.clone().into());
+        let members = self
+            .members
+            .iter()
+            .map(|(key, raw)| (key.clone(), tree(raw)));
+        Value::Object(members.collect())
     }
 
     /// The value at a pointer, `null` where there is none.

@@ -1,5 +1,10 @@
 //! Where the programs under test are.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are told where things are by their own environment"
+)]
+
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -189,10 +189,11 @@ impl Drop for Running {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
             let _ = self.child.wait();
-            for pid in marked(MARKER, &self.marker) {
-                if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
+        }
+        // Nothing after a test that succeeded.
+        for pid in marked(MARKER, &self.marker) {
+            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
             }
         }
     }

@@ -79,12 +79,10 @@ impl Serve {
         Ok(self.pack(command.trim_end().to_owned()))
     }
 
-    /// Adds the example pack, with its files in the host's folder.
-    pub fn ledger(mut self) -> anyhow::Result<Self> {
-        let folder = self.folder.join("ledger");
-        std::fs::create_dir_all(&folder).context("creating the ledger's folder")?;
-        self.variable("LEDGER_DIR", folder);
-        self.program("ledger", "ledger", "")
+    /// Adds the example pack, with its file `ledger.jsonl` in the host's folder.
+    pub fn ledger(self) -> anyhow::Result<Self> {
+        let file = self.folder.join("ledger.jsonl");
+        self.program("ledger", "ledger", &format!("--file {}", file.display()))
     }
 
     /// Adds a worker that misbehaves.

@@ -104,10 +104,11 @@ fn judge(
     message: anyhow::Result<Message>,
     exchange: &mut String,
 ) -> anyhow::Result<()> {
-    let wanted = || format!("expected {}", expected.pattern);
+    let id = expected.id.as_deref().unwrap_or("(none)");
+    let wanted = || format!("expected id {id} and {}", expected.pattern);
     let message = message.with_context(wanted)?;
     let _ = writeln!(exchange, "    < {message:?}");
-    let same_id = expected.id.is_none() || message.id() == expected.id.as_deref();
+    let same_id = message.id() == expected.id.as_deref();
     ensure!(same_id, "{}, got another id: {message:?}", wanted());
     let mut pattern = expected.pattern.clone();
     if let (Some(pattern), Some(id)) = (pattern.as_object_mut(), message.value().get("id")) {
