@@ -61,6 +61,22 @@ impl Kernel {
         }
     }
 
+    /// The driver found out who answers a request.
+    pub fn handle_routed(&mut self, now: Time, id: CallId, tool: Option<String>, work: Work) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        if call.stage != Stage::Serving || !matches!(call.request.work, Work::Unrouted(_)) {
+            return;
+        }
+        let session = call.session;
+        call.request.tool = tool;
+        call.request.work = work;
+        self.run_line(now, id);
+        self.close_if_over(session);
+        self.stop_if_drained();
+    }
+
     /// The host answered a request itself.
     pub fn handle_served(&mut self, now: Time, call: CallId, outcome: Outcome) {
         if self
@@ -148,6 +164,16 @@ impl Kernel {
         let call = self.calls.get_mut(&id)?;
         match &call.request.work {
             Work::Refused(problem) => Some(problem.clone()),
+            Work::Unrouted(op) => {
+                let (op, dialect) = (op.clone(), call.request.form.dialect);
+                call.stage = Stage::Serving;
+                self.act(Action::Route {
+                    call: id,
+                    dialect,
+                    op,
+                });
+                None
+            }
             Work::Host(op) => {
                 let op = op.clone();
                 call.stage = Stage::Serving;

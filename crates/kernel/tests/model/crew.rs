@@ -44,6 +44,7 @@ impl World {
     /// Does what the kernel wants, and checks that it may be wanted.
     pub(super) fn obey(&mut self, action: &Action) {
         match action {
+            Action::Route { .. } => panic!("the model hands in routed requests"),
             Action::Serve { call, .. } => self.serving.push(*call),
             Action::Spawn { generation, .. } => {
                 let worker = Worker {
