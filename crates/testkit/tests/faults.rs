@@ -146,17 +146,43 @@ fn flood_of_progress_is_throttled_and_the_answer_comes() -> anyhow::Result<()> {
     host.stop()
 }
 
+const CALL: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"once","arguments":{}}}"#;
+const CANCEL: &str = r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#;
+const SILENT_CANCEL: &str =
+    r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+
 #[test]
 fn hanging_call_is_cancelled_with_one_answer() -> anyhow::Result<()> {
     let host = host("hang")?;
     let client = host.client()?;
-    client.send(
-        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"once","arguments":{}}}"#,
-    )?;
-    client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#)?;
-    let payload = failure(&client.answer("1")?)?;
-    assert_eq!(payload["code"], "CANCELLED", "{payload}");
+    client.request("0", "tools/list", &json!({}))?;
+    client.send(CALL)?;
+    client.send(CANCEL)?;
+    assert_eq!(failure(&client.answer("1")?)?["code"], "CANCELLED");
     session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn call_cancelled_before_its_worker_is_ready_ends_like_any_other() -> anyhow::Result<()> {
+    let host = host("hang")?;
+    let client = host.client()?;
+    client.send(CALL)?;
+    client.send(CANCEL)?;
+    assert_eq!(failure(&client.answer("1")?)?["code"], "CANCELLED");
+    session_lives(client)?;
+    host.stop()
+}
+
+#[test]
+fn call_silently_cancelled_before_its_worker_is_ready_never_runs() -> anyhow::Result<()> {
+    let host = host("honest")?;
+    let client = host.client()?;
+    client.send(CALL)?;
+    client.send(SILENT_CANCEL)?;
+    session_lives(client)?;
+    // An answer to the cancelled call would be found here.
     host.stop()
 }
 
@@ -164,11 +190,27 @@ fn hanging_call_is_cancelled_with_one_answer() -> anyhow::Result<()> {
 fn worker_that_ignores_every_request_to_end_is_killed() -> anyhow::Result<()> {
     let host = host("ignore-term")?;
     let client = host.client()?;
-    client.send(
-        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"once","arguments":{}}}"#,
-    )?;
-    client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#)?;
+    client.request("0", "tools/list", &json!({}))?;
+    client.send(CALL)?;
+    client.send(CANCEL)?;
     assert_eq!(failure(&client.answer("1")?)?["code"], "CANCELLED");
+    host.stop()
+}
+
+#[test]
+fn health_is_answered_while_a_worker_is_not_ready() -> anyhow::Result<()> {
+    let mut host = host("never-ready")?;
+    // Well under the time that a worker has to become ready.
+    let client = host.take_client()?.with_patience(Duration::from_secs(10));
+    let health = client.call("1", "system_health", &json!({}))?;
+    assert_eq!(
+        health.at("/result/structuredContent/state"),
+        "starting",
+        "{health:?}"
+    );
+    let health = client.request("2", "system_health", &json!({}))?;
+    assert_eq!(health.at("/result/state"), "starting", "{health:?}");
+    assert!(client.finish()?.is_empty());
     host.stop()
 }
 
