@@ -1,5 +1,7 @@
 //! The engine's dealings with clients.
 
+use std::time::Duration;
+
 use mainstay_contract::dialect::encode::{self, ProgressOf};
 use mainstay_contract::dialect::{Dialect, EchoId, Form, Inbound, Op};
 use mainstay_contract::error::ErrorKind;
@@ -10,7 +12,7 @@ use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::call::{NewRequest, Work};
 
-use super::{Engine, Event, Lifetime};
+use super::{Engine, Event, Lifetime, Phase};
 use crate::clock::iso_now;
 use crate::log::Level;
 use crate::outbox::Outbox;
@@ -138,10 +140,18 @@ impl Engine {
         }
     }
 
+    /// Every request is answered: clients get what is in their outboxes, and some time to take
+    /// it.
     pub(super) fn close_conversations(&mut self) {
+        self.phase = Phase::Closing;
         for conversation in self.conversations.values() {
             conversation.outbox.close();
         }
+        let (events, grace) = (self.events(), self.kernel.limits().grace_ms);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(grace)).await;
+            let _ = events.send(Event::LeaveClients).await;
+        });
     }
 
     /// Reading goes on while the client takes its answers and its line is not too long.

@@ -53,6 +53,8 @@ pub(crate) enum Event {
     Worker(WorkerEvent),
     /// The host is to stop.
     Stop,
+    /// It has waited long enough for clients to take their last answers.
+    LeaveClients,
 }
 
 /// When the host ends by itself.
@@ -62,6 +64,14 @@ pub(crate) enum Lifetime {
     Client,
     /// When it is told to.
     Service,
+}
+
+/// Whether clients may still expect something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Every request is answered; clients take what is in their outboxes.
+    Closing,
 }
 
 /// The engine.
@@ -74,6 +84,7 @@ pub(crate) struct Engine {
     clock: Clock,
     log: Log,
     lifetime: Lifetime,
+    phase: Phase,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
     /// Requests whose turn came before every pack was known.
@@ -113,6 +124,7 @@ impl Engine {
             clock: Clock::start(),
             log,
             lifetime,
+            phase: Phase::Open,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
             unrouted: BTreeMap::new(),
@@ -156,10 +168,16 @@ impl Engine {
                         self.handle(event);
                     }
                 }
-                () = &mut sleep => {
-                    self.kernel.handle_timeout(self.clock.now());
-                    self.act();
-                }
+                () = &mut sleep => {}
+            }
+            // After every burst, so that no flood of events holds up a deadline.
+            let now = self.clock.now();
+            if self.kernel.poll_timeout().is_some_and(|at| at <= now) {
+                self.kernel.handle_timeout(now);
+                self.act();
+            }
+            if self.kernel.is_stopping() && self.phase == Phase::Open {
+                self.close_conversations();
             }
         }
     }
@@ -179,7 +197,8 @@ impl Engine {
             Event::InputEnded { session } => self.input_ended(session),
             Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
             Event::Worker(event) => self.worker(event),
-            Event::Stop => self.stop(),
+            Event::Stop => self.kernel.handle_stop(self.clock.now()),
+            Event::LeaveClients => self.conversations.clear(),
         }
         self.act();
     }
@@ -198,13 +217,6 @@ impl Engine {
                 Action::Stop { generation, how } => self.stop_worker(generation, how),
                 Action::SessionOver { session } => self.session_over(session),
             }
-        }
-    }
-
-    fn stop(&mut self) {
-        self.kernel.handle_stop(self.clock.now());
-        if self.kernel.in_flight() == 0 {
-            self.close_conversations();
         }
     }
 }

@@ -109,6 +109,12 @@ impl Kernel {
             .is_some_and(Session::wants_input)
     }
 
+    /// Whether every request has its answer after [`Kernel::handle_stop`], and only workers are
+    /// left to end.
+    pub fn is_stopping(&self) -> bool {
+        self.mode == Mode::Stopping
+    }
+
     /// Whether everything has ended after [`Kernel::handle_stop`].
     pub fn is_stopped(&self) -> bool {
         self.mode == Mode::Stopping && self.slots.iter().all(|slot| slot.workers.is_empty())
