@@ -44,6 +44,27 @@ impl Routed {
 }
 
 impl Directory {
+    /// Whether it can be said already who answers a request: everybody is known, or at least the
+    /// one that it names.
+    pub(crate) fn can_route(&self, op: &Op) -> bool {
+        self.is_complete()
+            || match op {
+                Op::Ping {} => true,
+                Op::CallTool { name, .. } => {
+                    self.tools.contains_key(name) || self.aliases.contains_key(name)
+                }
+                Op::ReadResource { uri } => self.resource_owner(uri).is_some(),
+                Op::GetPrompt { name, .. } => self.prompts.contains_key(name),
+                Op::Complete(completion) => self.completion_owner(completion).is_ok(),
+                Op::Initialize { .. }
+                | Op::Discover {}
+                | Op::ListTools {}
+                | Op::ListResources { .. }
+                | Op::ListResourceTemplates {}
+                | Op::ListPrompts {} => false,
+            }
+    }
+
     /// Decides who answers a request.
     pub(crate) fn route(&self, dialect: Dialect, op: &Op) -> Routed {
         match op {

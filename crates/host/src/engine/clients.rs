@@ -88,10 +88,9 @@ impl Engine {
         self.set_gate(session);
     }
 
-    /// Finds out who answers a request, once everybody who could is known.
+    /// Finds out who answers a request, once that can be said.
     pub(super) fn route(&mut self, call: CallId, dialect: Dialect, op: Op) {
-        // The host's own liveness never waits for a pack.
-        if !self.directory.is_complete() && !matches!(op, Op::Ping {}) {
+        if !self.directory.can_route(&op) {
             self.unrouted.insert(call, (dialect, op));
             return;
         }
