@@ -42,11 +42,27 @@ fn main() -> ExitCode {
             exit_codes,
         ),
     ];
-    for (name, test) in tests {
-        println!("test {name} ...");
-        test();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    // What test runners ask of a harness: the list, and single tests by name.
+    if has("--list") {
+        for (name, _) in tests.iter().filter(|_| !has("--ignored")) {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
     }
-    println!("{} tests ok", tests.len());
+    let named: Vec<&String> = arguments
+        .iter()
+        .filter(|word| !word.starts_with("--"))
+        .collect();
+    let chosen = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(*part));
+    let mut passed = 0;
+    for (name, test) in tests.into_iter().filter(|(name, _)| chosen(name)) {
+        test();
+        println!("test {name} ... ok");
+        passed += 1;
+    }
+    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
     ExitCode::SUCCESS
 }
 
