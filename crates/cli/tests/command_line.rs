@@ -1,0 +1,270 @@
+//! The binary as a person meets it: help, answers, mistakes and exit codes.
+//!
+//! What people read is under snapshot; `INSTA_UPDATE=always cargo test -p mainstay` writes it anew.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use mainstay_testkit::process::{TempDir, binary};
+
+fn mainstay() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let ours = [
+        "MCP_ENDPOINT",
+        "MCP_READY_FILE",
+        "MCP_SOCKET_PATH",
+        "MCP_SOCKET_MODE",
+        "SYN_SCHEMAS_DIR",
+        "SYN_EXAMPLES_DIR",
+    ];
+    for name in ours {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).env("COLUMNS", "100");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    mainstay().args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Exit code, standard output and standard error, in one snapshot.
+fn shown(output: &Output) -> String {
+    format!(
+        "exit {}\n--- stdout\n{}--- stderr\n{}",
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn with_schemas() -> Command {
+    let mut command = mainstay();
+    command.env(
+        "SYN_SCHEMAS_DIR",
+        repository().join("examples/assets/jsonschema"),
+    );
+    command
+}
+
+fn ledger(folder: &Path) -> String {
+    let program = binary("ledger").unwrap();
+    format!(
+        "ledger={} --file {}",
+        program.display(),
+        folder.join("ledger.jsonl").display()
+    )
+}
+
+#[test]
+fn help_is_what_it_was() {
+    for command in ["", "serve", "call", "tools", "errors", "worker"] {
+        let mut arguments: Vec<&str> = command.split_whitespace().collect();
+        arguments.push("--help");
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0));
+        let name = if command.is_empty() { "help" } else { command };
+        insta::assert_snapshot!(format!("help_{name}"), text(&output.stdout));
+    }
+}
+
+#[test]
+fn the_version_is_semver_with_a_commit_or_alone() {
+    let version = text(&run(&["--version"]).stdout);
+    let version = version.strip_prefix("mainstay ").unwrap().trim_end();
+    let (numbers, commit) = version.split_once('+').unwrap_or((version, "abc"));
+    assert_eq!(numbers, env!("CARGO_PKG_VERSION"));
+    assert!(commit.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+}
+
+#[test]
+fn the_error_page_is_in_the_docs() {
+    let page = std::fs::read_to_string(repository().join("docs/errors.md")).unwrap();
+    assert_eq!(text(&run(&["errors", "--markdown"]).stdout), page);
+    let rows: Vec<serde_json::Value> =
+        serde_json::from_slice(&run(&["errors", "--json"]).stdout).unwrap();
+    assert!(
+        rows.iter()
+            .any(|row| row["kind"] == "outcome_unknown" && row["retryable"] == false)
+    );
+    insta::assert_snapshot!("errors", text(&run(&["errors"]).stdout));
+}
+
+#[test]
+fn a_call_prints_porcelain_or_json() {
+    let output = with_schemas()
+        .args(["call", "list_schemas"])
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("call_list_schemas", shown(&output));
+    let output = with_schemas()
+        .args(["call", "list_schemas", "--render", "json"])
+        .output()
+        .unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["ok"], true);
+    assert_eq!(answer["schemas"][0]["name"], "colour");
+    // covers: get_schema.name
+    let output = with_schemas()
+        .args(["call", "get_schema", "lamp"])
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("call_get_schema", shown(&output));
+}
+
+#[test]
+fn exit_codes_say_whose_turn_it_is() {
+    let call = |words: &[&str]| with_schemas().arg("call").args(words).output().unwrap();
+    assert_eq!(call(&["get_schema", "lamp"]).status.code(), Some(0));
+    insta::assert_snapshot!("call_not_found", shown(&call(&["get_schema", "nope"])));
+    insta::assert_snapshot!(
+        "call_traversal",
+        shown(&call(&["get_schema", "../etc/passwd"]))
+    );
+    insta::assert_snapshot!("call_missing_argument", shown(&call(&["get_schema"])));
+    insta::assert_snapshot!(
+        "call_unknown_argument",
+        shown(&call(&["list_schemas", "x=1"]))
+    );
+    insta::assert_snapshot!("call_unknown_tool", shown(&call(&["get_shema", "lamp"])));
+    insta::assert_snapshot!(
+        "call_bad_json",
+        shown(&call(&["get_schema", "{name: lamp}"]))
+    );
+}
+
+#[test]
+fn an_internal_fault_is_exit_code_3() {
+    let folder = TempDir::new().unwrap();
+    let pack = ledger(folder.path());
+    let output = run(&["call", "wait", "ms=0", "fail=panic", "--pack", &pack]);
+    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+    let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(payload["code"], "INTERNAL");
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_told_with_a_way_out() {
+    insta::assert_snapshot!("unknown_option", shown(&run(&["serve", "--sokcet", "x"])));
+    insta::assert_snapshot!("unknown_command", shown(&run(&["sreve"])));
+    insta::assert_snapshot!("unknown_pack", shown(&run(&["tools", "--pack", "assets"])));
+    insta::assert_snapshot!("bad_pack_name", shown(&run(&["tools", "--pack", "a b=ls"])));
+    insta::assert_snapshot!("open_quote", shown(&run(&["tools", "--pack", "a='ls"])));
+    insta::assert_snapshot!("no_command", shown(&run(&["tools", "--pack", "a="])));
+    insta::assert_snapshot!(
+        "no_such_socket",
+        shown(&run(&["tools", "--socket", "/nowhere/x.sock"]))
+    );
+    insta::assert_snapshot!(
+        "no_such_config",
+        shown(&run(&["serve", "--config", "/nowhere/x.toml"]))
+    );
+    insta::assert_snapshot!(
+        "worker_of_no_pack",
+        shown(&run(&["worker", "--pack", "none"]))
+    );
+}
+
+#[test]
+fn mistakes_in_the_environment_are_all_told() {
+    let output = mainstay()
+        .env("MCP_ENDPOINT", "sokcet")
+        .env("MCP_SOCKET_MODE", "9999")
+        .env("SYN_SCHEMAS_DIR", "/nowhere")
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("bad_environment", shown(&output));
+    let output = mainstay()
+        .env("MCP_READY_FILE", "/nowhere/at/all/ready")
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("bad_ready_file", shown(&output));
+}
+
+#[test]
+fn mistakes_in_a_configuration_are_told_with_their_place() {
+    let folder = TempDir::new().unwrap();
+    let told = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let output = mainstay()
+            .args(["tools", "--config"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        shown(&output).replace(&folder.path().display().to_string(), "FOLDER")
+    };
+    insta::assert_snapshot!(
+        "config_unknown_key",
+        told("a.toml", "[limits]\nqueue = 3\nqueu = 4\n")
+    );
+    insta::assert_snapshot!(
+        "config_wrong_type",
+        told("b.toml", "[limits]\nqueue = \"many\"\n")
+    );
+    insta::assert_snapshot!(
+        "config_out_of_range",
+        told("c.toml", "[limits]\nqueue = 0\npool = 99\n")
+    );
+    insta::assert_snapshot!(
+        "config_json_place",
+        told("d.json", "{\"mainstay\": {\n  \"limit\": {}}}")
+    );
+    insta::assert_snapshot!(
+        "config_servers",
+        told("e.json", "{\"mcpServers\": {\"a\": {}}}")
+    );
+}
+
+#[test]
+fn a_configuration_adds_packs_and_sets_limits() {
+    let folder = TempDir::new().unwrap();
+    let program = binary("ledger").unwrap();
+    let file = folder.path().join("ledger.jsonl");
+    let config = folder.path().join("mainstay.toml");
+    let content = format!(
+        "[limits]\ncall_timeout_ms = 50\n[packs.ledger]\ncommand = [{program:?}]\nsettings = {{ file = {file:?} }}\n"
+    );
+    std::fs::write(&config, content).unwrap();
+    let call = |words: &[&str]| {
+        mainstay()
+            .arg("call")
+            .args(words)
+            .arg("--config")
+            .arg(&config)
+            .output()
+            .unwrap()
+    };
+    let output = call(&["append", "hello"]);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("hello"));
+    let output = call(&["wait", "ms=5000"]);
+    let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(payload["code"], "TOOL_TIMEOUT");
+    assert_eq!(payload["timeoutMs"], 50);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn two_packs_with_one_tool_name_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let first = ledger(folder.path());
+    let second = first.replacen("ledger=", "other=", 1);
+    let output = run(&["tools", "--pack", &first, "--pack", &second]);
+    // The first to be ready keeps its tools; the other is refused and said so in health.
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(text(&output.stdout).matches("append").count(), 1);
+    let output = run(&["tools", "--pack", "asset", "--pack", "asset"]);
+    insta::assert_snapshot!("pack_twice", shown(&output));
+}
