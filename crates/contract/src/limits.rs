@@ -53,6 +53,8 @@ limits! {
     in_flight: usize = 128, 1 => 4096, "requests in flight in one session";
     ordered_backlog: usize = 4096, 16 => 65_536,
         "requests of the direct dialect waiting for their turn before reading pauses";
+    backlog_bytes: usize = 16 * MIB, 64 * KIB => 1024 * MIB,
+        "bytes of unanswered requests of one session before reading pauses";
     pool: usize = 4, 1 => 64, "calls that one pack worker runs at the same time";
     connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
     call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";
@@ -78,8 +80,17 @@ limits! {
 pub fn markdown() -> String {
     let mut table = String::from("| key | default | range | meaning |\n|---|---|---|---|\n");
     for limit in Limits::KEYS {
-        let LimitKey { key, default, min, max, meaning } = limit;
-        let _ = writeln!(table, "| `{key}` | {default} | {min} to {max} | {meaning} |");
+        let LimitKey {
+            key,
+            default,
+            min,
+            max,
+            meaning,
+        } = limit;
+        let _ = writeln!(
+            table,
+            "| `{key}` | {default} | {min} to {max} | {meaning} |"
+        );
     }
     table
 }

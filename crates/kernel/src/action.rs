@@ -1,6 +1,6 @@
 //! What the driver must do next.
 
-use mainstay_contract::dialect::{EchoId, Form, Op};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Op};
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Outcome;
@@ -14,6 +14,12 @@ use crate::progress::Step;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
+    /// Say who answers this request: check it, then call `handle_routed`.
+    Route {
+        call: CallId,
+        dialect: Dialect,
+        op: Op,
+    },
     /// Answer this request from the host's own knowledge, then call `handle_served`.
     Serve { call: CallId, op: Op },
     /// The one terminal outcome of a request.

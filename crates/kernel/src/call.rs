@@ -16,7 +16,7 @@ use crate::time::Time;
 #[serde(transparent)]
 pub struct SlotId(pub usize);
 
-/// A request as the driver hands it in: decoded, routed and checked.
+/// A request as the driver hands it in: decoded, not necessarily routed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewRequest {
     pub id: EchoId,
@@ -42,6 +42,8 @@ impl NewRequest {
 pub enum Work {
     /// It is refused; the refusal still waits for its turn.
     Refused(Problem),
+    /// Nobody knows yet; the driver says so when it is asked to route it.
+    Unrouted(Op),
     /// The host itself.
     Host(Op),
     /// A worker.
@@ -82,7 +84,7 @@ pub struct Call {
 pub enum Stage {
     /// In line behind others of its session.
     Waiting,
-    /// The host is answering it.
+    /// The host is routing or answering it.
     Serving,
     /// In the queue of a slot.
     Queued {
@@ -106,7 +108,7 @@ impl Call {
     pub const fn task(&self) -> Option<&Task> {
         match &self.request.work {
             Work::Worker(task) => Some(task),
-            Work::Refused(_) | Work::Host(_) => None,
+            Work::Refused(_) | Work::Unrouted(_) | Work::Host(_) => None,
         }
     }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mainstay_contract::dialect::Order;
 use mainstay_contract::id::{CallId, RequestId};
+use mainstay_contract::limits::Limits;
 use serde::{Deserialize, Serialize};
 
 /// The machine.
@@ -17,6 +18,9 @@ use serde::{Deserialize, Serialize};
 pub struct Session {
     limit: usize,
     backlog: usize,
+    backlog_bytes: usize,
+    /// Bytes of all requests that have no answer yet.
+    bytes: usize,
     /// Requests with an id that have no answer yet.
     ids: BTreeMap<RequestId, CallId>,
     /// How many of them are in free order.
@@ -49,11 +53,13 @@ pub enum Turn {
 }
 
 impl Session {
-    /// A session with at most `limit` requests in free order and `backlog` standing in line.
-    pub fn new(limit: usize, backlog: usize) -> Self {
+    /// A session with at most `in_flight` requests in free order and `ordered_backlog` in line.
+    pub fn new(limits: &Limits) -> Self {
         Self {
-            limit,
-            backlog,
+            limit: limits.in_flight,
+            backlog: limits.ordered_backlog,
+            backlog_bytes: limits.backlog_bytes,
+            bytes: 0,
             ids: BTreeMap::new(),
             free: 0,
             line: VecDeque::new(),
@@ -76,7 +82,8 @@ impl Session {
     }
 
     /// Puts a request where its order wants it.
-    pub fn take_turn(&mut self, call: CallId, order: Order) -> Turn {
+    pub fn take_turn(&mut self, call: CallId, order: Order, bytes: usize) -> Turn {
+        self.bytes += bytes;
         match order {
             Order::Free => Turn::Now,
             Order::InTurn => {
@@ -92,7 +99,8 @@ impl Session {
 
     /// A request got its answer, or left the line before its turn. Gives the next in line, if
     /// this was the one that ran.
-    pub fn finish(&mut self, id: Option<&RequestId>, call: CallId) -> Option<CallId> {
+    pub fn finish(&mut self, id: Option<&RequestId>, call: CallId, bytes: usize) -> Option<CallId> {
+        self.bytes -= bytes;
         let ran = self.line.front() == Some(&call);
         let place = self.line.iter().position(|waiting| *waiting == call);
         if let Some(place) = place {
@@ -131,7 +139,9 @@ impl Session {
 
     /// Whether the driver should go on reading.
     pub fn wants_input(&self) -> bool {
-        self.input == Input::Open && self.line.len() < self.backlog
+        self.input == Input::Open
+            && self.line.len() < self.backlog
+            && self.bytes < self.backlog_bytes
     }
 
     /// Whether everything that was asked has been answered and nothing more can come.
@@ -154,13 +164,22 @@ impl Session {
 mod tests {
     use super::*;
 
+    fn session(in_flight: usize, ordered_backlog: usize) -> Session {
+        Session::new(&Limits {
+            in_flight,
+            ordered_backlog,
+            backlog_bytes: 1000,
+            ..Limits::default()
+        })
+    }
+
     fn id(raw: &str) -> RequestId {
         RequestId::parse(raw).unwrap()
     }
 
     #[test]
     fn the_number_one_and_the_string_one_are_two_requests() {
-        let mut session = Session::new(8, 8);
+        let mut session = session(8, 8);
         assert_eq!(session.admit(&id("1"), CallId::new(1), Order::Free), Ok(()));
         assert_eq!(
             session.admit(&id("\"1\""), CallId::new(2), Order::Free),
@@ -176,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_cancel_finds_the_other_spelling_when_only_one_call_has_it() {
-        let mut session = Session::new(8, 8);
+        let mut session = session(8, 8);
         session
             .admit(&id("7"), CallId::new(1), Order::Free)
             .unwrap();
@@ -194,55 +213,81 @@ mod tests {
 
     #[test]
     fn requests_in_turn_follow_each_other() {
-        let mut session = Session::new(8, 2);
+        let mut session = session(8, 2);
         let order = Order::InTurn;
-        assert_eq!(session.take_turn(CallId::new(1), order), Turn::Now);
-        assert_eq!(session.take_turn(CallId::new(2), order), Turn::Wait);
+        assert_eq!(session.take_turn(CallId::new(1), order, 10), Turn::Now);
+        assert_eq!(session.take_turn(CallId::new(2), order, 10), Turn::Wait);
         assert!(!session.wants_input(), "the line is as long as it may be");
-        assert_eq!(session.take_turn(CallId::new(3), Order::Free), Turn::Now);
-        assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(2)));
+        assert_eq!(
+            session.take_turn(CallId::new(3), Order::Free, 10),
+            Turn::Now
+        );
+        assert_eq!(
+            session.finish(None, CallId::new(1), 10),
+            Some(CallId::new(2))
+        );
         assert!(session.wants_input());
-        assert_eq!(session.finish(None, CallId::new(2)), None);
+        assert_eq!(session.finish(None, CallId::new(2), 10), None);
     }
 
     #[test]
     fn a_request_that_leaves_the_line_does_not_hold_up_the_others() {
-        let mut session = Session::new(8, 8);
+        let mut session = session(8, 8);
         for call in 1..=3 {
-            session.take_turn(CallId::new(call), Order::InTurn);
+            session.take_turn(CallId::new(call), Order::InTurn, 10);
         }
-        assert_eq!(session.finish(None, CallId::new(2)), None);
-        assert_eq!(session.finish(None, CallId::new(1)), Some(CallId::new(3)));
+        assert_eq!(session.finish(None, CallId::new(2), 10), None);
+        assert_eq!(
+            session.finish(None, CallId::new(1), 10),
+            Some(CallId::new(3))
+        );
     }
 
     #[test]
     fn the_limit_is_for_free_order_and_the_line_only_pauses_reading() {
-        let mut session = Session::new(1, 8);
+        let mut session = session(1, 8);
         let free = Order::Free;
         assert_eq!(session.admit(&id("1"), CallId::new(1), free), Ok(()));
         for call in 2..=5 {
             let id = id(&call.to_string());
             let call = CallId::new(call);
             assert_eq!(session.admit(&id, call, Order::InTurn), Ok(()));
-            session.take_turn(call, Order::InTurn);
+            session.take_turn(call, Order::InTurn, 10);
         }
         let full = Err(Refusal::TooManyInFlight);
         assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);
-        session.finish(Some(&id("2")), CallId::new(2));
+        session.finish(Some(&id("2")), CallId::new(2), 10);
         assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);
-        session.finish(Some(&id("1")), CallId::new(1));
+        session.finish(Some(&id("1")), CallId::new(1), 0);
         assert_eq!(session.admit(&id("6"), CallId::new(6), free), Ok(()));
     }
 
     #[test]
+    fn large_requests_pause_reading_until_they_are_answered() {
+        let mut session = session(8, 8);
+        assert_eq!(
+            session.take_turn(CallId::new(1), Order::Free, 999),
+            Turn::Now
+        );
+        assert!(session.wants_input());
+        assert_eq!(
+            session.take_turn(CallId::new(2), Order::InTurn, 1),
+            Turn::Now
+        );
+        assert!(!session.wants_input());
+        session.finish(None, CallId::new(1), 999);
+        assert!(session.wants_input());
+    }
+
+    #[test]
     fn a_session_is_over_when_all_is_answered_and_input_has_ended() {
-        let mut session = Session::new(8, 8);
+        let mut session = session(8, 8);
         session
             .admit(&id("1"), CallId::new(1), Order::Free)
             .unwrap();
         session.end_input();
         assert!(!session.is_over());
-        session.finish(Some(&id("1")), CallId::new(1));
+        session.finish(Some(&id("1")), CallId::new(1), 0);
         assert!(session.is_over());
     }
 }

@@ -370,3 +370,21 @@ fn a_probed_call_does_not_wait_for_an_exhausted_slot() {
     desk.answer(2, 1, Answer::Probed(Probed::NotApplied {}));
     assert_eq!(desk.did(), ["stop 2 Terminate", "end 1 OutcomeUnknown"]);
 }
+
+#[test]
+fn the_end_of_a_worker_that_was_told_to_end_is_no_fault() {
+    let mut desk = Desk::with_worker(Limits::default());
+    desk.unfit(1);
+    assert_eq!(desk.did(), ["stop 1 Terminate"]);
+    desk.lose(1, &[]);
+    desk.reap(1);
+    let fault = desk.kernel.health(desk.now).last_fault.unwrap();
+    assert_eq!(
+        fault.detail, "unfit",
+        "the reason it was ended stays in sight"
+    );
+    let mut calm = Desk::with_worker(Limits::default());
+    calm.stop();
+    calm.reap(1);
+    assert_eq!(calm.kernel.health(calm.now).last_fault, None);
+}

@@ -136,7 +136,7 @@ fn digest(title: &str, document: &Json) -> Porcelain {
         });
         porcelain = porcelain
             .section("properties")
-            .table(&["name", "type", ""], rows);
+            .table(&["name", "type", "presence"], rows);
     }
     porcelain.hint("the whole document is in the structured result; render \"json\" shows it")
 }

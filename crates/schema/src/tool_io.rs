@@ -86,7 +86,7 @@ mod tests {
     fn a_tool_knows_its_arguments_and_checks_both_sides() {
         let input = json!({"type": "object", "properties": {"b": {}, "a": {"type": "string"}}});
         let tool = tool(&input, Some(&json!({"type": "array"}))).unwrap();
-        assert_eq!(tool.argument_names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(tool.argument_names().collect::<Vec<_>>(), ["b", "a"]);
         assert!(tool.has_argument("a") && !tool.has_argument("c"));
         assert!(!tool.input.is_valid(&json!({"a": 1})));
         assert!(tool.output.unwrap().is_valid(&json!([])));

@@ -63,12 +63,13 @@ impl Ledger {
             .map(|name| name.as_str().unwrap())
             .collect();
         required.sort_unstable();
-        let members: Vec<&str> = answer
+        let mut members: Vec<&str> = answer
             .as_object()
             .unwrap()
             .keys()
             .map(String::as_str)
             .collect();
+        members.sort_unstable();
         assert_eq!(members, required, "{tool}");
     }
 

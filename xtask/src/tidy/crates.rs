@@ -44,7 +44,7 @@ const ROWS: &[Row] = &[
     Row {
         folder: "worker",
         internal: &["contract", "schema"],
-        external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror"]),
+        external: Budget::Only(&["rustix", "serde", "serde_json", "sha2", "thiserror"]),
     },
     Row {
         folder: "pack-*",

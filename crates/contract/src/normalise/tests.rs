@@ -207,8 +207,8 @@ fn changes_say_what_was_done() {
         said,
         [
             "/max_lines: renamed from `lines`",
-            "/max_lines: read \"5\" as a number",
             "/path: tidied the path `./a`",
+            "/max_lines: read \"5\" as a number",
         ]
     );
     assert_eq!(

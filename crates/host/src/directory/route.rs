@@ -1,6 +1,6 @@
 //! From a decoded request to work, and the listings that the host answers itself.
 
-use mainstay_contract::dialect::{Dialect, Op, Request, ServerFacts};
+use mainstay_contract::dialect::{Dialect, Op, ServerFacts};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
@@ -19,8 +19,6 @@ const CURSOR_MAX: usize = 8;
 /// A request on its way to the kernel.
 #[derive(Debug)]
 pub(crate) struct Routed {
-    /// The method in telemetry, from a closed set.
-    pub(crate) method: &'static str,
     /// The tool's canonical name.
     pub(crate) tool: Option<String>,
     pub(crate) work: Work,
@@ -31,9 +29,8 @@ pub(crate) struct Routed {
 }
 
 impl Routed {
-    fn to(method: &'static str, work: Work) -> Self {
+    fn to(work: Work) -> Self {
         Self {
-            method,
             tool: None,
             work,
             deprecated: None,
@@ -41,28 +38,27 @@ impl Routed {
         }
     }
 
-    fn refused(method: &'static str, problem: Problem) -> Self {
-        Self::to(method, Work::Refused(problem))
+    fn refused(problem: Problem) -> Self {
+        Self::to(Work::Refused(problem))
     }
 }
 
 impl Directory {
     /// Decides who answers a request.
-    pub(crate) fn route(&self, request: &Request) -> Routed {
-        let method = request.op.method();
-        match &request.op {
-            Op::CallTool { name, arguments } => self.route_tool(request.dialect, name, arguments),
+    pub(crate) fn route(&self, dialect: Dialect, op: &Op) -> Routed {
+        match op {
+            Op::CallTool { name, arguments } => self.route_tool(dialect, name, arguments),
             Op::ListResources { cursor } => match self.resource_page(cursor.as_deref()) {
-                Ok(Some(slot)) => self.read(method, slot, rpc::Op::ListResources {}),
-                Ok(None) => Routed::to(method, Work::Host(request.op.clone())),
-                Err(problem) => Routed::refused(method, problem),
+                Ok(Some(slot)) => self.read(slot, rpc::Op::ListResources {}),
+                Ok(None) => Routed::to(Work::Host(op.clone())),
+                Err(problem) => Routed::refused(problem),
             },
             Op::ReadResource { uri } => match self.resource_owner(uri) {
-                Some(slot) => self.read(method, slot, rpc::Op::ReadResource { uri: uri.clone() }),
+                Some(slot) => self.read(slot, rpc::Op::ReadResource { uri: uri.clone() }),
                 None => {
                     let shown = mainstay_contract::render::shorten(uri, 120);
                     let message = format!("nothing serves the resource {shown}");
-                    Routed::refused(method, Problem::new(ErrorKind::ResourceNotFound, message))
+                    Routed::refused(Problem::new(ErrorKind::ResourceNotFound, message))
                 }
             },
             Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
@@ -71,28 +67,27 @@ impl Directory {
                         name: name.clone(),
                         arguments: arguments.clone(),
                     };
-                    self.read(method, slot, op)
+                    self.read(slot, op)
                 }
-                Err(problem) => Routed::refused(method, problem),
+                Err(problem) => Routed::refused(problem),
             },
             Op::Complete(completion) => match self.completion_owner(completion) {
-                Ok(slot) => self.read(method, slot, rpc::Op::Complete(completion.clone())),
-                Err(problem) => Routed::refused(method, problem),
+                Ok(slot) => self.read(slot, rpc::Op::Complete(completion.clone())),
+                Err(problem) => Routed::refused(problem),
             },
             Op::Initialize { .. }
             | Op::Discover {}
             | Op::Ping {}
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
-            | Op::ListPrompts {} => Routed::to(method, Work::Host(request.op.clone())),
+            | Op::ListPrompts {} => Routed::to(Work::Host(op.clone())),
         }
     }
 
     fn route_tool(&self, dialect: Dialect, name: &str, arguments: &Json) -> Routed {
-        let method = "tools/call";
         let (tool, deprecated) = match self.resolve(name) {
             Ok(found) => found,
-            Err(problem) => return Routed::refused(method, problem),
+            Err(problem) => return Routed::refused(problem),
         };
         let canonical = tool.spec.name.clone();
         let (work, mismatch) = match self.prepare(tool, dialect, arguments) {
@@ -103,7 +98,6 @@ impl Directory {
             Err(rejected) => (Work::Refused(rejected.problem), rejected.mismatch),
         };
         Routed {
-            method,
             tool: Some(canonical),
             work,
             deprecated,
@@ -137,7 +131,7 @@ impl Directory {
     }
 
     /// Everything that is read from a worker may be read again.
-    fn read(&self, method: &'static str, slot: SlotId, op: rpc::Op) -> Routed {
+    fn read(&self, slot: SlotId, op: rpc::Op) -> Routed {
         let timeout_ms = self.limits.call_timeout_ms;
         let task = Task {
             slot,
@@ -145,7 +139,7 @@ impl Directory {
             replay: Replay::Convergent,
             timeout_ms,
         };
-        Routed::to(method, Work::Worker(task))
+        Routed::to(Work::Worker(task))
     }
 
     /// The tool that a name means, and the name if it is a deprecated one.

@@ -1,7 +1,7 @@
 //! The engine's dealings with clients.
 
 use mainstay_contract::dialect::encode::{self, ProgressOf};
-use mainstay_contract::dialect::{EchoId, Form, Inbound, Op};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Inbound, Op};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
@@ -53,29 +53,7 @@ impl Engine {
             .say(Level::Debug, format!("session opened id={session}"));
     }
 
-    pub(super) fn receive(&mut self, session: SessionId, inbound: Box<Inbound>, bytes: usize) {
-        let waits = !self.early.is_empty() || !self.directory.is_complete();
-        if waits && !matches!(*inbound, Inbound::Cancel(_)) {
-            self.early.push_back((session, inbound, bytes));
-        } else {
-            self.admit(session, *inbound, bytes);
-        }
-        self.set_gate(session);
-    }
-
-    /// Takes the requests that waited for the last pack to be known.
-    pub(super) fn admit_early(&mut self) {
-        let early = std::mem::take(&mut self.early);
-        for (session, inbound, bytes) in early {
-            self.admit(session, *inbound, bytes);
-        }
-        let sessions: Vec<_> = self.conversations.keys().copied().collect();
-        for session in sessions {
-            self.set_gate(session);
-        }
-    }
-
-    fn admit(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+    pub(super) fn receive(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
         let now = self.clock.now();
         let request = match inbound {
             Inbound::Ignored => return,
@@ -91,38 +69,51 @@ impl Engine {
                 input_bytes: bytes,
                 work: Work::Refused(refused.problem),
             },
-            Inbound::Request(request) => {
-                let routed = self.directory.route(&request);
-                if let Some(mismatch) = routed.mismatch {
-                    self.kernel.note_mismatch(mismatch);
-                }
-                if let Some(alias) = routed.deprecated {
-                    self.log.line(&format!(
-                        "mcp:warning reason=deprecated_alias method={alias}"
-                    ));
-                }
-                NewRequest {
-                    id: EchoId::Known(request.id),
-                    form: Form {
-                        dialect: request.dialect,
-                        shape: request.op.shape(),
-                    },
-                    method: routed.method.to_owned(),
-                    tool: routed.tool,
-                    progress_token: request.progress_token,
-                    input_bytes: bytes,
-                    work: routed.work,
-                }
-            }
+            Inbound::Request(request) => NewRequest {
+                id: EchoId::Known(request.id),
+                form: Form {
+                    dialect: request.dialect,
+                    shape: request.op.shape(),
+                },
+                method: request.op.method().to_owned(),
+                tool: None,
+                progress_token: request.progress_token,
+                input_bytes: bytes,
+                work: Work::Unrouted(request.op),
+            },
         };
         self.kernel.handle_request(now, session, request);
+        self.set_gate(session);
+    }
+
+    /// Finds out who answers a request, once everybody who could is known.
+    pub(super) fn route(&mut self, call: CallId, dialect: Dialect, op: Op) {
+        // The host's own liveness never waits for a pack.
+        if !self.directory.is_complete() && !matches!(op, Op::Ping {}) {
+            self.unrouted.insert(call, (dialect, op));
+            return;
+        }
+        let routed = self.directory.route(dialect, &op);
+        if let Some(mismatch) = routed.mismatch {
+            self.kernel.note_mismatch(mismatch);
+        }
+        if let Some(alias) = routed.deprecated {
+            self.log.line(&format!(
+                "mcp:warning reason=deprecated_alias method={alias}"
+            ));
+        }
+        self.kernel
+            .handle_routed(self.clock.now(), call, routed.tool, routed.work);
+    }
+
+    /// Routes what waited for the last pack to be known.
+    pub(super) fn route_waiting(&mut self) {
+        for (call, (dialect, op)) in std::mem::take(&mut self.unrouted) {
+            self.route(call, dialect, op);
+        }
     }
 
     pub(super) fn input_ended(&mut self, session: SessionId) {
-        if self.early.iter().any(|(from, ..)| *from == session) {
-            // It is owed answers that wait for a pack; they are taken as they can be now.
-            self.admit_early();
-        }
         self.kernel.handle_input_end(session);
     }
 
@@ -134,7 +125,6 @@ impl Engine {
             Level::Debug,
             format!("session closed id={session} delivered={delivered}"),
         );
-        self.early.retain(|(from, ..)| *from != session);
         self.kernel.handle_gone(self.clock.now(), session);
         if self.lifetime == Lifetime::Client {
             self.kernel.handle_stop(self.clock.now());
@@ -158,9 +148,8 @@ impl Engine {
     pub(super) fn set_gate(&self, session: SessionId) {
         if let Some(conversation) = self.conversations.get(&session) {
             let limits = self.kernel.limits();
-            let waiting = self.early.len() < limits.in_flight;
             let takes = conversation.outbox.unwritten() <= limits.outbox_bytes as u64;
-            let open = waiting && takes && self.kernel.wants_input(session);
+            let open = takes && self.kernel.wants_input(session);
             if conversation.gate.is_closed() == open {
                 conversation.gate.set_open(open);
             }
@@ -168,6 +157,8 @@ impl Engine {
     }
 
     pub(super) fn answer(&mut self, end: &End) {
+        // Cancelled before anybody knew who would have answered it.
+        self.unrouted.remove(&end.call);
         if end.delivery == Delivery::Send
             && let Some(conversation) = self.conversations.get(&end.session)
         {

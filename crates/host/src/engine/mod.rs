@@ -7,11 +7,11 @@
 mod clients;
 mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use mainstay_contract::dialect::Inbound;
-use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::dialect::{Dialect, Inbound, Op};
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_kernel::Kernel;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
@@ -76,8 +76,8 @@ pub(crate) struct Engine {
     lifetime: Lifetime,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
-    /// Requests that came before every pack was known.
-    early: VecDeque<(SessionId, Box<Inbound>, usize)>,
+    /// Requests whose turn came before every pack was known.
+    unrouted: BTreeMap<CallId, (Dialect, Op)>,
     events: mpsc::Sender<Event>,
     incoming: mpsc::Receiver<Event>,
 }
@@ -115,7 +115,7 @@ impl Engine {
             lifetime,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
-            early: VecDeque::new(),
+            unrouted: BTreeMap::new(),
             events,
             incoming,
         })
@@ -175,7 +175,7 @@ impl Engine {
                 session,
                 inbound,
                 bytes,
-            } => self.receive(session, inbound, bytes),
+            } => self.receive(session, *inbound, bytes),
             Event::InputEnded { session } => self.input_ended(session),
             Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
             Event::Worker(event) => self.worker(event),
@@ -188,6 +188,7 @@ impl Engine {
     fn act(&mut self) {
         while let Some(action) = self.kernel.poll_action() {
             match action {
+                Action::Route { call, dialect, op } => self.route(call, dialect, op),
                 Action::Serve { call, op } => self.serve(call, &op),
                 Action::End(end) => self.answer(&end),
                 Action::Progress(notice) => self.notify(&notice),
@@ -201,8 +202,6 @@ impl Engine {
     }
 
     fn stop(&mut self) {
-        // Requests that were never admitted are still owed an answer.
-        self.admit_early();
         self.kernel.handle_stop(self.clock.now());
         if self.kernel.in_flight() == 0 {
             self.close_conversations();

@@ -105,7 +105,7 @@ impl Engine {
             }
         }
         if !was_complete && self.directory.is_complete() {
-            self.admit_early();
+            self.route_waiting();
         }
     }
 
@@ -146,7 +146,7 @@ impl Engine {
         self.kernel
             .handle_lost(self.clock.now(), generation, fault, unsent);
         if !was_complete && self.directory.is_complete() {
-            self.admit_early();
+            self.route_waiting();
         }
     }
 

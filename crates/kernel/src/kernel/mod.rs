@@ -92,7 +92,7 @@ impl Kernel {
     pub fn open_session(&mut self) -> SessionId {
         let id = SessionId::new(self.next_session);
         self.next_session += 1;
-        let session = Session::new(self.limits.in_flight, self.limits.ordered_backlog);
+        let session = Session::new(&self.limits);
         self.sessions.insert(id, session);
         id
     }

@@ -37,7 +37,7 @@ impl Kernel {
         if let Some(kind) = refused {
             request.work = Work::Refused(Problem::of(kind));
         }
-        let turn = session.take_turn(id, request.order());
+        let turn = session.take_turn(id, request.order(), request.input_bytes);
         let call = Call {
             session: from,
             request,
@@ -59,6 +59,22 @@ impl Kernel {
             }
             Turn::Wait => {}
         }
+    }
+
+    /// The driver found out who answers a request.
+    pub fn handle_routed(&mut self, now: Time, id: CallId, tool: Option<String>, work: Work) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        if call.stage != Stage::Serving || !matches!(call.request.work, Work::Unrouted(_)) {
+            return;
+        }
+        let session = call.session;
+        call.request.tool = tool;
+        call.request.work = work;
+        self.run_line(now, id);
+        self.close_if_over(session);
+        self.stop_if_drained();
     }
 
     /// The host answered a request itself.
@@ -148,6 +164,16 @@ impl Kernel {
         let call = self.calls.get_mut(&id)?;
         match &call.request.work {
             Work::Refused(problem) => Some(problem.clone()),
+            Work::Unrouted(op) => {
+                let (op, dialect) = (op.clone(), call.request.form.dialect);
+                call.stage = Stage::Serving;
+                self.act(Action::Route {
+                    call: id,
+                    dialect,
+                    op,
+                });
+                None
+            }
             Work::Host(op) => {
                 let op = op.clone();
                 call.stage = Stage::Serving;
@@ -268,6 +294,7 @@ impl Kernel {
         }
         let request_id = known(&call.request.id).cloned();
         let session_id = call.session;
+        let bytes = call.request.input_bytes;
         let end = End {
             session: session_id,
             call: id,
@@ -286,7 +313,7 @@ impl Kernel {
         self.act(Action::End(Box::new(end)));
         self.sessions
             .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id))
+            .and_then(|session| session.finish(request_id.as_ref(), id, bytes))
     }
 
     /// The drain limit has passed: what is still in flight is answered now.

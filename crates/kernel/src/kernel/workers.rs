@@ -4,7 +4,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::{Problem, Success};
-use mainstay_contract::replay::{Attempts, Knowledge, Verdict, verdict};
+use mainstay_contract::replay::{Knowledge, Verdict, verdict};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 
 use super::timers::Timer;
@@ -170,12 +170,11 @@ impl Kernel {
         if worker.phase == Phase::Lost {
             return;
         }
+        // The end of a worker that was told to end is no fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
         let running = std::mem::take(&mut worker.running);
-        if dismissed {
-            self.stats.fault(fault);
-        } else {
+        if !dismissed {
             self.stats.restart(fault);
         }
         self.slot_mut(slot).supervisor.lost(now, generation, fault);
@@ -470,13 +469,6 @@ impl Kernel {
             Some(fault) => Problem::from_fault(kind, fault),
             None => Problem::of(kind),
         }
-    }
-
-    /// Attempts that a call has left, for the tests of the oracle.
-    pub fn attempts_left(&self, call: CallId) -> Option<Attempts> {
-        self.calls
-            .get(&call)
-            .map(|call| call.attempts(self.limits.replays))
     }
 }
 

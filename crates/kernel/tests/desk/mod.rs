@@ -170,6 +170,7 @@ fn task(op: rpc::Op, replay: Replay) -> Work {
 
 fn words(action: &Action) -> Option<String> {
     Some(match action {
+        Action::Route { call, .. } => format!("route {call}"),
         Action::Serve { call, .. } => format!("serve {call}"),
         Action::End(end) => end_words(end),
         Action::Progress(_) => return None,

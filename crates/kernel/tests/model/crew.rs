@@ -44,6 +44,7 @@ impl World {
     /// Does what the kernel wants, and checks that it may be wanted.
     pub(super) fn obey(&mut self, action: &Action) {
         match action {
+            Action::Route { .. } => panic!("the model hands in routed requests"),
             Action::Serve { call, .. } => self.serving.push(*call),
             Action::Spawn { generation, .. } => {
                 let worker = Worker {
@@ -118,10 +119,11 @@ impl World {
         for (generation, worker) in &self.workers {
             for (at, sent) in worker.sent.iter().enumerate() {
                 let awaited = !sent.answered && worker.lives();
-                // Calls are told apart by their number only: while one is awaited, whatever the
+                // Calls are told apart by their number only: while one is awaited, whatever its
                 // worker says about that number is its answer.
                 let repeats = |other: &Sent| other.call == sent.call && !other.answered;
-                if awaited || (anything && !worker.sent.iter().any(repeats)) {
+                let fenced = !worker.lives() || !worker.sent.iter().any(repeats);
+                if awaited || (anything && fenced) {
                     all.push((*generation, at));
                 }
             }

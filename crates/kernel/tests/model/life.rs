@@ -124,7 +124,8 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
                 answer: None,
             });
         }
-        Action::Serve { .. }
+        Action::Route { .. }
+        | Action::Serve { .. }
         | Action::Spawn { .. }
         | Action::Cancel { .. }
         | Action::Stop { .. }

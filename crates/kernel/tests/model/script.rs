@@ -52,6 +52,7 @@ pub enum Event {
     Progress {
         pick: u16,
         done: Option<u64>,
+        anything: bool,
     },
     /// A worker dies; of what it was sent last, so many calls never left.
     Die {
@@ -236,6 +237,14 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (0..50_u64).prop_map(Some),
         1 => Just(Some(u64::MAX)),
     ];
+    let progress =
+        (any::<u16>(), done, prop::bool::weighted(0.15)).prop_map(|(pick, done, anything)| {
+            Event::Progress {
+                pick,
+                done,
+                anything,
+            }
+        });
     prop_oneof![
         30 => ask(),
         6 => (any::<u8>(), 0..8_u8, kind())
@@ -246,7 +255,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => any::<u8>().prop_map(Event::Serve),
         14 => any::<u8>().prop_map(Event::Ready),
         24 => answer,
-        8 => (any::<u16>(), done).prop_map(|(pick, done)| Event::Progress { pick, done }),
+        8 => progress,
         6 => (any::<u8>(), 0..3_u8).prop_map(|(pick, unsent)| Event::Die { pick, unsent }),
         8 => (any::<u8>(), prop::bool::weighted(0.1))
             .prop_map(|(pick, sudden)| Event::Reap { pick, sudden }),

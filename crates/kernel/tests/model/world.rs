@@ -130,8 +130,12 @@ impl World {
                     self.answer(generation, at, reply);
                 }
             }
-            Event::Progress { pick, done } => {
-                if let Some((generation, at)) = self.pick_sent(pick, false) {
+            Event::Progress {
+                pick,
+                done,
+                anything,
+            } => {
+                if let Some((generation, at)) = self.pick_sent(pick, anything) {
                     self.progress(generation, at, done);
                 }
             }
