@@ -18,8 +18,10 @@ use super::Link;
 pub enum Floor {
     /// Client and echo.
     SingleHop,
-    /// Client, relay and echo.
+    /// Client, relay and echo, the relay one thread that takes turns: one request at a time.
     TwoHops,
+    /// The same with a thread for each direction, which carries many requests at a time.
+    TwoHopsPipelined,
 }
 
 /// The floor's processes; they end with their input.
@@ -34,6 +36,7 @@ impl Floor {
         let role = match self {
             Self::SingleHop => "echo",
             Self::TwoHops => "relay",
+            Self::TwoHopsPipelined => "relay-pipelined",
         };
         let (child, to, from) = start(role)?;
         Ok(Running {
@@ -72,6 +75,12 @@ pub fn play_role(role: &str) -> anyhow::Result<()> {
         "echo" => copy_lines(input, output).context("echo"),
         "relay" => {
             let (mut child, to, from) = start("echo")?;
+            take_turns(input, to, from, output).context("relay")?;
+            child.wait().context("waiting for the echo")?;
+            Ok(())
+        }
+        "relay-pipelined" => {
+            let (mut child, to, from) = start("echo")?;
             let back = thread::spawn(move || copy_lines(from, output));
             copy_lines(input, to).context("relay, forth")?;
             let back = back
@@ -85,7 +94,28 @@ pub fn play_role(role: &str) -> anyhow::Result<()> {
     }
 }
 
-/// One thread for each direction. Lines that came together are written together, as a good relay
+/// One request at a time: a line forth, a line back.
+fn take_turns(
+    input: impl io::Read,
+    mut to: impl io::Write,
+    from: impl io::Read,
+    mut output: impl io::Write,
+) -> io::Result<()> {
+    let (mut input, mut from) = (BufReader::new(input), BufReader::new(from));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        to.write_all(&line)?;
+        line.clear();
+        from.read_until(b'\n', &mut line)?;
+        output.write_all(&line)?;
+    }
+}
+
+/// One direction. Lines that came together are written together, as a good relay
 /// does.
 fn copy_lines(from: impl io::Read, mut to: impl io::Write) -> io::Result<()> {
     let mut from = BufReader::with_capacity(1 << 16, from);

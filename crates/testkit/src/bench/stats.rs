@@ -15,6 +15,11 @@ impl Samples {
             .push(u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// Adds all of another.
+    pub fn extend(&mut self, other: &Self) {
+        self.nanos.extend_from_slice(&other.nanos);
+    }
+
     /// The value below which `share` of all samples lie, in microseconds.
     pub fn percentile(&self, share: f64) -> f64 {
         let mut sorted = self.nanos.clone();

@@ -52,9 +52,9 @@ fn start() -> anyhow::Result<()> {
 fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
     let mut options = Options {
         parts: Vec::new(),
-        rounds: 10,
-        trips: 2_000,
-        load: Duration::from_millis(300),
+        rounds: 21,
+        trips: 1_000,
+        load: Duration::from_millis(150),
         pack: ("bench-pack".to_owned(), String::new(), "echo".to_owned()),
     };
     let mut json = false;
@@ -65,7 +65,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "start" => options.parts.push(Part::Start),
             "--json" => json = true,
             "--quick" => {
-                options.rounds = 3;
+                options.rounds = 5;
                 options.trips = 500;
                 options.load = Duration::from_millis(100);
             }
