@@ -200,6 +200,19 @@ impl Sink {
         Ok(Self::Thread { chunks, written })
     }
 
+    /// Waits until nobody can read any more what is written here.
+    pub(crate) async fn closed(&self) {
+        let (Self::Pipe(fd) | Self::Socket(fd)) = self else {
+            return std::future::pending().await;
+        };
+        while let Ok(mut guard) = fd.writable().await {
+            if guard.ready().is_write_closed() {
+                return;
+            }
+            guard.clear_ready();
+        }
+    }
+
     /// Writes some bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -220,19 +233,23 @@ impl Sink {
     }
 }
 
+/// Tries first and waits only when there is no room: [`Sink::closed`] may have taken the readiness
+/// away, but never the edge that follows a full pipe.
 async fn ready_write(
     fd: &AsyncFd<OwnedFd>,
     bytes: &[u8],
     write: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<usize>,
 ) -> io::Result<usize> {
     loop {
-        let mut guard = fd.writable().await?;
-        match write(guard.get_inner(), bytes) {
+        match write(fd.get_ref(), bytes) {
             Ok(count) => return Ok(count),
-            Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
+        // Readiness from before the pipe was full says nothing; only what comes now does.
+        let mut guard = fd.writable().await?;
+        guard.clear_ready();
     }
 }
 

@@ -27,6 +27,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// More unwritten bytes than this, and the reader of the other side is behind.
+    mark: u64,
     waiting: Vec<u8>,
     /// Bytes ever pushed and ever written.
     pushed: u64,
@@ -37,6 +39,13 @@ struct Inner {
 }
 
 impl Outbox {
+    /// A box whose other side is behind when more than `mark` bytes wait for it.
+    pub(crate) fn with_mark(mark: usize) -> Self {
+        let outbox = Self::default();
+        outbox.lock().mark = mark as u64;
+        outbox
+    }
+
     /// Adds a line.
     pub(crate) fn push(&self, line: &str) {
         self.add(line, None);
@@ -70,10 +79,10 @@ impl Outbox {
         self.shared.changed.notify_one();
     }
 
-    /// Bytes that are not written yet.
-    pub(crate) fn unwritten(&self) -> u64 {
+    /// Whether more waits to be written than the mark allows.
+    pub(crate) fn is_behind(&self) -> bool {
         let inner = self.lock();
-        inner.pushed - inner.written
+        inner.pushed - inner.written > inner.mark
     }
 
     /// Calls of which not one byte was written.
@@ -132,6 +141,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_reader_is_behind_until_it_has_taken_enough() {
+        let outbox = Outbox::with_mark(10);
+        outbox.push("123456789");
+        assert!(!outbox.is_behind(), "exactly the mark, with the line end");
+        outbox.push("x");
+        assert!(outbox.is_behind());
+        let _ = outbox.take(Vec::new()).await;
+        outbox.wrote(2);
+        assert!(!outbox.is_behind());
+    }
+
+    #[tokio::test]
     async fn a_call_is_unsent_until_its_first_byte_is_written() {
         let outbox = Outbox::default();
         outbox.push_call("{\"a\":1}", CallId::new(1));
@@ -149,7 +170,6 @@ mod tests {
         );
         outbox.wrote(1);
         assert!(outbox.unsent_calls().is_empty());
-        assert_eq!(outbox.unwritten(), 7);
         outbox.close();
         assert_eq!(outbox.take(bytes).await, None);
     }

@@ -28,6 +28,7 @@ pub struct Session {
     /// Requests in turn; the first is the one that runs.
     line: VecDeque<CallId>,
     input: Input,
+    pace: Pace,
 }
 
 /// Whether more requests can come.
@@ -36,6 +37,15 @@ pub struct Session {
 pub enum Input {
     Open,
     Ended,
+}
+
+/// Whether a client takes its answers as fast as they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pace {
+    Even,
+    /// Answers pile up: no more of its calls are started.
+    Behind,
 }
 
 /// Why a request is not admitted.
@@ -64,6 +74,7 @@ impl Session {
             free: 0,
             line: VecDeque::new(),
             input: Input::Open,
+            pace: Pace::Even,
         }
     }
 
@@ -130,6 +141,16 @@ impl Session {
             (Some((_, call)), None) => Some(*call),
             _ => None,
         }
+    }
+
+    /// The client takes its answers, or does not. True if that is a change.
+    pub fn set_pace(&mut self, pace: Pace) -> bool {
+        std::mem::replace(&mut self.pace, pace) != pace
+    }
+
+    /// Whether answers pile up.
+    pub fn is_behind(&self) -> bool {
+        self.pace == Pace::Behind
     }
 
     /// No more requests will come.

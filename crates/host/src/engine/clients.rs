@@ -11,13 +11,14 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::call::{NewRequest, Work};
+use mainstay_kernel::session::Pace;
 
 use super::{Engine, Event, Lifetime, Phase};
 use crate::clock::iso_now;
 use crate::log::Level;
 use crate::outbox::Outbox;
 use crate::system_tools;
-use crate::transport::{Client, Gate, read_requests, write_out};
+use crate::transport::{Client, Gate, read_requests, write_answers};
 
 /// A session's way out, and the gate of its way in.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Engine {
             return;
         }
         let session = self.kernel.open_session();
-        let outbox = Outbox::default();
+        let outbox = Outbox::with_mark(self.kernel.limits().outbox_bytes);
         let gate = Gate::default();
         let limits = self.kernel.limits().clone();
         let events = self.events();
@@ -44,11 +45,8 @@ impl Engine {
             gate.clone(),
             events,
         ));
-        let (events, writes) = (self.events(), outbox.clone());
-        tokio::spawn(async move {
-            let delivered = write_out(client.sink, writes).await;
-            let _ = events.send(Event::OutputEnded { session, delivered }).await;
-        });
+        let writes = outbox.clone();
+        tokio::spawn(write_answers(session, client.sink, writes, self.events()));
         self.conversations
             .insert(session, Conversation { outbox, gate });
         self.log
@@ -85,7 +83,7 @@ impl Engine {
             },
         };
         self.kernel.handle_request(now, session, request);
-        self.set_gate(session);
+        self.pace(session);
     }
 
     /// Finds out who answers a request, once that can be said.
@@ -153,15 +151,18 @@ impl Engine {
         });
     }
 
-    /// Reading goes on while the client takes its answers and its line is not too long.
-    pub(super) fn set_gate(&self, session: SessionId) {
-        if let Some(conversation) = self.conversations.get(&session) {
-            let limits = self.kernel.limits();
-            let takes = conversation.outbox.unwritten() <= limits.outbox_bytes as u64;
-            let open = takes && self.kernel.wants_input(session);
-            if conversation.gate.is_closed() == open {
-                conversation.gate.set_open(open);
-            }
+    /// A client that does not take its answers gets no new ones made, and is not read; one whose
+    /// line is too long is not read.
+    pub(super) fn pace(&mut self, session: SessionId) {
+        let Some(conversation) = self.conversations.get(&session) else {
+            return;
+        };
+        let behind = conversation.outbox.is_behind();
+        let pace = if behind { Pace::Behind } else { Pace::Even };
+        self.kernel.handle_pace(self.clock.now(), session, pace);
+        let open = !behind && self.kernel.wants_input(session);
+        if conversation.gate.is_closed() == open {
+            conversation.gate.set_open(open);
         }
     }
 
@@ -175,7 +176,7 @@ impl Engine {
                 .outbox
                 .push(&encode::answer(&end.id, end.form, &end.outcome));
         }
-        self.set_gate(end.session);
+        self.pace(end.session);
     }
 
     pub(super) fn notify(&self, notice: &Notice) {

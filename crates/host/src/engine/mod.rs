@@ -45,6 +45,10 @@ pub(crate) enum Event {
     InputEnded {
         session: SessionId,
     },
+    /// A client that was behind with taking its answers has caught up.
+    OutputTaken {
+        session: SessionId,
+    },
     /// A client's writer ended: everything was written, or nobody reads any more.
     OutputEnded {
         session: SessionId,
@@ -195,6 +199,7 @@ impl Engine {
                 bytes,
             } => self.receive(session, *inbound, bytes),
             Event::InputEnded { session } => self.input_ended(session),
+            Event::OutputTaken { session } => self.pace(session),
             Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
             Event::Worker(event) => self.worker(event),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),

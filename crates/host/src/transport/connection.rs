@@ -13,6 +13,9 @@ use tokio::sync::{Notify, mpsc};
 use crate::engine::Event;
 use crate::io::{Sink, Source};
 
+/// Requests over this many bytes are handed over one by one.
+const LARGE: usize = 16 * 1024;
+
 /// A connection that is not yet a session.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -89,6 +92,11 @@ pub(crate) async fn read_requests(
                 };
                 if events.send(event).await.is_err() {
                     return;
+                }
+                // The engine sees a large request before the next one is read, so that what is
+                // on its way counts against the session's limit.
+                if bytes > LARGE {
+                    tokio::task::yield_now().await;
                 }
                 gate.pass().await;
             }

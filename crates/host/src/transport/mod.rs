@@ -7,7 +7,11 @@ pub(crate) mod socket;
 use std::io;
 use std::os::fd::AsFd;
 
+use mainstay_contract::id::SessionId;
+use tokio::sync::mpsc;
+
 pub(crate) use self::connection::{Client, Gate, read_requests};
+use crate::engine::Event;
 use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
 
@@ -18,20 +22,55 @@ pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
     Ok((Source::shared(stdin)?, Sink::shared(stdout)?))
 }
 
-/// Writes what an outbox holds, until it is closed and empty. False if the other side has gone.
-pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) -> bool {
+/// Writes what an outbox holds to a worker, until it is closed and empty.
+pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) {
     let mut bytes = Vec::new();
     while let Some(taken) = outbox.take(bytes).await {
         bytes = taken;
-        let mut rest: &[u8] = &bytes;
-        while !rest.is_empty() {
-            match sink.write(rest).await {
-                Ok(count) if count > 0 => {
-                    outbox.wrote(count);
-                    rest = rest.get(count..).unwrap_or_default();
-                }
-                _ => return false,
+        if !write_all(&mut sink, &outbox, &bytes).await {
+            return;
+        }
+    }
+}
+
+/// Writes what an outbox holds to a client, and tells the engine what it must know: that the
+/// client caught up, and that it takes no more.
+pub(crate) async fn write_answers(
+    session: SessionId,
+    mut sink: Sink,
+    outbox: Outbox,
+    events: mpsc::Sender<Event>,
+) {
+    let mut bytes = Vec::new();
+    let delivered = loop {
+        let taken = tokio::select! {
+            biased;
+            taken = outbox.take(bytes) => taken,
+            // A client that has gone is noticed at once, not with the next answer.
+            () = sink.closed() => break false,
+        };
+        let Some(taken) = taken else { break true };
+        bytes = taken;
+        let was_behind = outbox.is_behind();
+        if !write_all(&mut sink, &outbox, &bytes).await {
+            break false;
+        }
+        if was_behind && !outbox.is_behind() {
+            let _ = events.send(Event::OutputTaken { session }).await;
+        }
+    };
+    let _ = events.send(Event::OutputEnded { session, delivered }).await;
+}
+
+async fn write_all(sink: &mut Sink, outbox: &Outbox, bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match sink.write(rest).await {
+            Ok(count) if count > 0 => {
+                outbox.wrote(count);
+                rest = rest.get(count..).unwrap_or_default();
             }
+            _ => return false,
         }
     }
     true

@@ -8,9 +8,9 @@ use mainstay_contract::outcome::{Outcome, Problem};
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, End};
-use crate::call::{Call, NewRequest, Send, Stage, Work};
+use crate::call::{Call, NewRequest, Send, SlotId, Stage, Work};
 use crate::progress::Throttle;
-use crate::session::{Refusal, Turn};
+use crate::session::{Pace, Refusal, Turn};
 use crate::slot::Run;
 use crate::time::Time;
 
@@ -108,6 +108,18 @@ impl Kernel {
             ErrorKind::Cancelled
         };
         self.give_up(now, call, kind, delivery);
+    }
+
+    /// A client takes its answers as they come, or lets them pile up.
+    pub fn handle_pace(&mut self, now: Time, from: SessionId, pace: Pace) {
+        let Some(session) = self.sessions.get_mut(&from) else {
+            return;
+        };
+        if session.set_pace(pace) && pace == Pace::Even {
+            for slot in 0..self.slots.len() {
+                self.dispatch(now, SlotId(slot));
+            }
+        }
     }
 
     /// A client will send nothing more; what it asked is still answered.

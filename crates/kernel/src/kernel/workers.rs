@@ -11,6 +11,7 @@ use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Send, SlotId, Stage};
+use crate::session::Session;
 use crate::slot::{Phase, Run, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
@@ -283,17 +284,24 @@ impl Kernel {
                 return self.demand(now, slot);
             };
             let pool = self.limits.pool;
-            let Self { slots, calls, .. } = self;
+            let Self {
+                slots,
+                calls,
+                sessions,
+                ..
+            } = self;
             let Some(Slotted { queue, worker }) = slotted(slots, slot, generation) else {
                 return;
             };
             if worker.running.len() >= pool {
                 return;
             }
+            let is_behind =
+                |call: &Call| sessions.get(&call.session).is_some_and(Session::is_behind);
             let free = |id: CallId| {
-                calls
-                    .get(&id)
-                    .is_some_and(|call| matches!(call.stage, Stage::Queued { held: None, .. }))
+                calls.get(&id).is_some_and(|call| {
+                    matches!(call.stage, Stage::Queued { held: None, .. }) && !is_behind(call)
+                })
             };
             let Some(id) = queue.take_first(free) else {
                 return;
