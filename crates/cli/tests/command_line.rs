@@ -2,6 +2,13 @@
 //!
 //! What people read is under snapshot; `INSTA_UPDATE=always cargo test -p mainstay` writes it anew.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

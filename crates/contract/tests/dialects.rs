@@ -1,5 +1,12 @@
 //! The codecs, dialect by dialect: what a line means, and what an outcome looks like.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use mainstay_contract::dialect::encode::{self, ProgressOf};
 use mainstay_contract::dialect::{
     Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Op, Refused, Shape, decode, decode_oversize,

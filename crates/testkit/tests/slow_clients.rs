@@ -65,7 +65,7 @@ fn a_client_that_takes_no_answers_costs_bounded_memory_and_loses_none() -> anyho
     let other = host.connect()?;
     other.request("1", "ping", &json!({}))?;
     other.finish()?;
-    let mut seen = vec![false; CALLS];
+    let mut seen = [false; CALLS];
     let mut lines = BufReader::new(&stream);
     for _ in 0..CALLS {
         let mut line = String::new();
