@@ -388,3 +388,215 @@ fn the_end_of_a_worker_that_was_told_to_end_is_no_fault() {
     calm.reap(1);
     assert_eq!(calm.kernel.health(calm.now).last_fault, None);
 }
+
+#[test]
+fn a_request_is_routed_before_a_worker_gets_it() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    assert_eq!(desk.did(), ["route 1"]);
+    desk.route(1, Convergent);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok"]);
+}
+
+#[test]
+fn a_request_that_is_cancelled_before_it_is_routed_never_starts() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.ask_unrouted(client, Legacy, "2");
+    assert_eq!(desk.did(), ["route 1", "route 2"]);
+    desk.cancel(client, "1", Answered);
+    desk.cancel(client, "2", Silent);
+    assert_eq!(desk.did(), ["end 1 Cancelled", "end 2 Cancelled withheld"]);
+    let before = desk.kernel.clone();
+    for call in [1, 2] {
+        desk.cancel(client, &call.to_string(), Answered);
+        desk.route(call, Convergent);
+        desk.route_in_vain(call);
+    }
+    assert_eq!(desk.kernel, before, "who answers it no longer matters");
+}
+
+#[test]
+fn only_the_first_word_on_who_answers_a_request_counts() {
+    let mut desk = Desk::new(Limits::default());
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.route(1, NeverReplay);
+    assert_eq!(desk.did(), ["route 1", "spawn 1"]);
+    let queued = desk.kernel.clone();
+    desk.route(1, NeverReplay);
+    desk.route_in_vain(1);
+    assert_eq!(desk.kernel, queued);
+    desk.ready(1);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    let running = desk.kernel.clone();
+    desk.route(1, NeverReplay);
+    desk.route_in_vain(1);
+    assert_eq!(desk.kernel, running);
+    desk.answer(1, 1, tool_answer());
+    desk.ask_unrouted(client, Legacy, "2");
+    desk.route_to_host(2);
+    assert_eq!(desk.did(), ["end 1 ok", "route 2", "serve 2"]);
+    let serving = desk.kernel.clone();
+    desk.route_to_host(2);
+    desk.route_in_vain(2);
+    assert_eq!(desk.kernel, serving);
+}
+
+#[test]
+fn a_line_is_routed_in_turn_and_a_refusal_keeps_its_place() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    for id in ["1", "2", "3"] {
+        desk.ask_unrouted(client, Direct, id);
+    }
+    desk.ask(client, Direct, "4", Convergent);
+    assert_eq!(desk.did(), ["route 1"]);
+    let before = desk.kernel.clone();
+    desk.route_in_vain(2);
+    assert_eq!(desk.kernel, before, "nobody asked yet who answers it");
+    desk.route(1, Convergent);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["send 1 to 1", "end 1 ok", "route 2"]);
+    desk.route_in_vain(2);
+    assert_eq!(desk.did(), ["end 2 InvalidParams", "route 3"]);
+    desk.route_in_vain(3);
+    assert_eq!(desk.did(), ["end 3 InvalidParams", "send 4 to 1"]);
+}
+
+#[test]
+fn a_cancel_of_the_unrouted_first_in_line_lets_the_next_begin() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    for id in ["1", "2", "3"] {
+        desk.ask_unrouted(client, Direct, id);
+    }
+    desk.cancel(client, "2", Answered);
+    assert_eq!(desk.did(), ["route 1"], "the second keeps its place");
+    desk.cancel(client, "1", Silent);
+    assert_eq!(
+        desk.did(),
+        ["end 1 Cancelled withheld", "end 2 Cancelled", "route 3"]
+    );
+}
+
+#[test]
+fn the_time_of_a_call_begins_when_it_is_routed() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.wait(10 * desk::TIMEOUT_MS);
+    assert_eq!(desk.did(), ["route 1"]);
+    desk.route(1, NeverReplay);
+    desk.wait(desk::TIMEOUT_MS - 1);
+    assert_eq!(desk.did(), ["send 1 to 1"]);
+    desk.wait(1);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+}
+
+#[test]
+fn an_unrouted_request_counts_as_in_flight() {
+    let mut desk = Desk::with_worker(Limits {
+        in_flight: 1,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.ask_unrouted(client, Legacy, "2");
+    assert_eq!(
+        desk.did(),
+        ["route 1", "end 2 DuplicateId", "end 3 Overloaded"]
+    );
+    desk.route_in_vain(1);
+    desk.ask_unrouted(client, Legacy, "1");
+    assert_eq!(desk.did(), ["end 1 InvalidParams", "route 4"]);
+}
+
+#[test]
+fn reading_pauses_while_too_many_bytes_are_unanswered() {
+    let mut desk = Desk::with_worker(Limits {
+        backlog_bytes: 1000,
+        ..Limits::default()
+    });
+    let (client, other) = (desk.open(), desk.open());
+    desk.bytes = 400;
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.ask(client, Direct, "2", Convergent);
+    assert!(desk.kernel.wants_input(client));
+    desk.ask_unrouted(client, Direct, "3");
+    assert!(!desk.kernel.wants_input(client), "1200 bytes");
+    assert!(desk.kernel.wants_input(other), "others are not held up");
+    desk.route(1, Convergent);
+    assert!(!desk.kernel.wants_input(client), "routed is not answered");
+    desk.answer(1, 2, tool_answer());
+    assert!(desk.kernel.wants_input(client), "800 bytes");
+    desk.bytes = 200;
+    desk.ask_in_vain(client, Direct, "4");
+    assert!(!desk.kernel.wants_input(client), "a refusal in line counts");
+    desk.cancel(client, "3", Silent);
+    assert!(desk.kernel.wants_input(client), "a cancelled one does not");
+}
+
+#[test]
+fn at_the_end_of_a_drain_what_is_not_routed_is_answered_in_order() {
+    let mut desk = Desk::with_worker(Limits {
+        drain_ms: 100,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    desk.ask_unrouted(client, Direct, "1");
+    desk.ask_unrouted(client, Direct, "2");
+    desk.ask_unrouted(client, Legacy, "3");
+    desk.did();
+    desk.stop();
+    assert_eq!(desk.did(), [""; 0], "they may still be routed");
+    desk.wait(100);
+    assert_eq!(
+        desk.did(),
+        [
+            "end 1 ShuttingDown",
+            "end 2 ShuttingDown",
+            "end 3 ShuttingDown",
+            "stop 1 Dismiss",
+        ]
+    );
+    for call in 1..=3 {
+        desk.route(call, Convergent);
+    }
+    assert_eq!(desk.did(), [""; 0]);
+}
+
+#[test]
+fn what_is_routed_while_the_host_drains_may_still_finish() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask_unrouted(client, Legacy, "1");
+    desk.ask_unrouted(client, Legacy, "2");
+    desk.did();
+    desk.stop();
+    desk.route(1, NeverReplay);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["send 1 to 1", "end 1 ok"]);
+    desk.route_in_vain(2);
+    assert_eq!(desk.did(), ["end 2 InvalidParams", "stop 1 Dismiss"]);
+}
+
+#[test]
+fn a_session_is_not_over_before_its_last_request_is_routed() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let (patient, hasty) = (desk.open(), desk.open());
+    desk.ask_unrouted(patient, Legacy, "1");
+    desk.ask_unrouted(hasty, Legacy, "1");
+    desk.end_input(patient);
+    assert_eq!(desk.did(), ["route 1", "route 2"]);
+    desk.gone(hasty);
+    assert_eq!(desk.did(), ["end 2 ClientGone withheld", "session 2 over"]);
+    desk.route_in_vain(2);
+    desk.route_in_vain(1);
+    assert_eq!(desk.did(), ["end 1 InvalidParams", "session 1 over"]);
+}

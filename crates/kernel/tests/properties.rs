@@ -32,7 +32,37 @@ proptest! {
             prop_assert_eq!(life.ends.len(), 1, "{:?}", life);
             let (_, _, end) = &life.ends[0];
             prop_assert_eq!(end.session, life.asked.session);
-            prop_assert_eq!(end.input_bytes as u64, life.asked.call.get(), "the right request");
+            prop_assert_eq!(end.input_bytes, life.asked.bytes, "the right request");
+        }
+    }
+
+    #[test]
+    fn an_unrouted_request_is_routed_at_most_once_and_does_nothing_before(script in scripts()) {
+        for life in Life::all(&Trace::of(&script)).values() {
+            prop_assert!(life.routes.len() <= usize::from(life.asked.unrouted), "{:?}", life);
+            let known = match life.routed {
+                Some(routed) => {
+                    prop_assert!(life.routes[0] < routed && routed <= life.ends[0].0, "{:?}", life);
+                    routed
+                }
+                None if life.asked.unrouted => usize::MAX,
+                None => 0,
+            };
+            let sends = life.sends.iter().map(|sending| sending.step);
+            prop_assert!(sends.chain(life.serves.clone()).all(|at| at >= known), "{:?}", life);
+            let (_, _, end) = &life.ends[0];
+            prop_assert_eq!(end.tool.is_some(), known != usize::MAX, "{:?}", life);
+            prop_assert!(end.outcome.is_err() || known != usize::MAX, "{:?}", life);
+        }
+    }
+
+    /// The check itself is in [`model::World`]: it compares the whole kernel before and after.
+    #[test]
+    fn to_route_what_was_not_asked_about_changes_nothing(script in scripts()) {
+        for step in Trace::of(&script).steps {
+            if let Input::Routed { stale: true, .. } = step.input {
+                prop_assert_eq!(step.actions, []);
+            }
         }
     }
 
@@ -123,7 +153,7 @@ proptest! {
             mirror.follow(&Step { actions: Vec::new(), ..step.clone() });
             for action in &step.actions {
                 let (call, delivered) = match action {
-                    Action::Serve { call, .. } => (*call, true),
+                    Action::Route { call, .. } | Action::Serve { call, .. } => (*call, true),
                     Action::Send { call, .. } => (call.call, true),
                     Action::End(end) => (end.call, end.delivery == Delivery::Send),
                     _ => continue,
@@ -183,6 +213,9 @@ proptest! {
                 match action {
                     Action::End(end) => { ended.insert(end.call); }
                     Action::Progress(notice) => prop_assert!(!ended.contains(&notice.call)),
+                    Action::Route { call, .. } | Action::Serve { call, .. } => {
+                        prop_assert!(!ended.contains(call));
+                    }
                     Action::Send { call, .. } => prop_assert!(!ended.contains(&call.call)),
                     _ => {}
                 }
@@ -215,6 +248,21 @@ proptest! {
             prop_assert_eq!(step.gauges.calls, mirror.live.len());
         }
         prop_assert!(open.is_empty());
+    }
+
+    #[test]
+    fn a_session_is_read_from_exactly_while_not_too_much_is_unanswered(script in scripts()) {
+        let trace = Trace::of(&script);
+        let mut mirror = Mirror::new(&trace.limits);
+        let mut opened = BTreeSet::new();
+        for step in &trace.steps {
+            mirror.follow(step);
+            if let Input::Opened(session) = step.input {
+                opened.insert(session);
+            }
+            let wanted = opened.iter().filter(|session| mirror.wants_input(**session));
+            prop_assert_eq!(&step.gauges.reading, &wanted.copied().collect::<Vec<_>>());
+        }
     }
 }
 
@@ -281,7 +329,7 @@ impl Case<'_> {
             ErrorKind::ClientGone => self.step.input == Input::Gone(self.end.session),
             ErrorKind::Timeout => self.is_late(),
             ErrorKind::ShuttingDown => self.mirror.stopping && self.may_be_repeated(),
-            ErrorKind::InvalidParams => self.life.asked.work == Wanted::Refusal,
+            ErrorKind::InvalidParams => self.is_to_be_refused(),
             ErrorKind::DuplicateId => self.is_refused_as(kind) || self.waited(),
             ErrorKind::Overloaded => self.is_refused_as(kind) || self.queue_was_full(),
             ErrorKind::NotFound => self.is_answered(|answer| matches!(answer, Answer::Failed(_))),
@@ -319,6 +367,16 @@ impl Case<'_> {
             && matches!(&self.step.input, Input::Asked(asked) if asked.call == self.end.call)
     }
 
+    /// It was known or has just turned out that nobody answers it.
+    fn is_to_be_refused(&self) -> bool {
+        let told = Input::Routed {
+            call: self.end.call,
+            stale: false,
+        };
+        self.life.asked.work == Wanted::Refusal
+            && (!self.life.asked.unrouted || self.step.input == told)
+    }
+
     /// It stood in line with its refusal.
     fn waited(&self) -> bool {
         self.life.asked.order == Order::InTurn && !self.mirror.live[&self.end.call].admitted
@@ -341,7 +399,7 @@ impl Case<'_> {
         // What a lost worker ran is put back within the step, before or after the refusal.
         let limits = &self.trace.limits;
         let back = match self.step.input {
-            Input::Asked(_) => 0,
+            Input::Asked(_) | Input::Routed { .. } => 0,
             _ => limits.pool,
         };
         self.slot_gauge(|depth, _| depth + back >= limits.queue)

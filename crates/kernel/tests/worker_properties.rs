@@ -102,7 +102,7 @@ proptest! {
             for (slot, (depth, _)) in step.gauges.slots.iter().enumerate() {
                 // Only what a worker had comes back to a full queue.
                 let limit = match step.input {
-                    Input::Asked(_) => limits.queue.max(depths[slot]),
+                    Input::Asked(_) | Input::Routed { .. } => limits.queue.max(depths[slot]),
                     _ => limits.queue + limits.pool * hands.0.len().max(1),
                 };
                 prop_assert!(*depth <= limit, "{depth} {:?}", step.input);
@@ -217,6 +217,28 @@ proptest! {
                 // each slot, and the drain.
                 prop_assert!(timers <= 2 * calls + running + slots.len() + 1, "{timers}");
             }
+        }
+    }
+
+    #[test]
+    fn with_its_last_call_a_host_that_is_to_stop_ends_its_workers(script in scripts()) {
+        let trace = Trace::of(&script);
+        let mut mirror = Mirror::new(&trace.limits);
+        let mut going_on = BTreeSet::new();
+        for step in &trace.steps {
+            mirror.follow(step);
+            if let Input::Lost { generation, .. } | Input::Reaped(generation) = &step.input {
+                going_on.remove(generation);
+            }
+            for action in &step.actions {
+                match action {
+                    Action::Spawn { generation, .. } => { going_on.insert(*generation); }
+                    Action::Stop { generation, .. } => { going_on.remove(generation); }
+                    _ => {}
+                }
+            }
+            let idle = mirror.stopping && mirror.live.is_empty();
+            prop_assert!(!idle || going_on.is_empty(), "{:?} after {:?}", going_on, step.input);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A kernel with one slot, for stories: short calls in, short words out.
 
-use mainstay_contract::dialect::{Cancel, CancelKind, Dialect, EchoId, Form, Shape};
+use mainstay_contract::dialect::{Cancel, CancelKind, Dialect, EchoId, Form, Op, Shape};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
@@ -23,6 +23,8 @@ pub const TIMEOUT_MS: u64 = 1000;
 pub struct Desk {
     pub kernel: Kernel,
     pub now: Time,
+    /// Size of the next requests.
+    pub bytes: usize,
 }
 
 impl Desk {
@@ -30,6 +32,7 @@ impl Desk {
         Self {
             kernel: Kernel::new(limits, &["a"]),
             now: Time::from_ms(1),
+            bytes: 0,
         }
     }
 
@@ -47,12 +50,7 @@ impl Desk {
     }
 
     pub fn ask(&mut self, from: SessionId, dialect: Dialect, id: &str, replay: Replay) {
-        let op = rpc::Op::Tool {
-            name: "t".to_owned(),
-            arguments: Json::empty_object(),
-            render: RenderMode::Json,
-        };
-        self.request(from, dialect, id, task(op, replay));
+        self.request(from, dialect, id, tool(replay));
     }
 
     pub fn ask_resource(&mut self, from: SessionId, id: &str, replay: Replay) {
@@ -65,6 +63,36 @@ impl Desk {
         self.request(from, dialect, id, Work::Refused(problem));
     }
 
+    /// Asks for something before it is known who answers it.
+    pub fn ask_unrouted(&mut self, from: SessionId, dialect: Dialect, id: &str) {
+        let op = Op::CallTool {
+            name: "t".to_owned(),
+            arguments: Json::empty_object(),
+        };
+        self.request(from, dialect, id, Work::Unrouted(op));
+    }
+
+    /// It turns out that a worker answers a request.
+    pub fn route(&mut self, call: u64, replay: Replay) {
+        self.routed(call, tool(replay));
+    }
+
+    /// It turns out that the host itself answers a request.
+    pub fn route_to_host(&mut self, call: u64) {
+        self.routed(call, Work::Host(Op::Ping {}));
+    }
+
+    /// It turns out that nobody answers a request.
+    pub fn route_in_vain(&mut self, call: u64) {
+        self.routed(call, Work::Refused(Problem::of(ErrorKind::InvalidParams)));
+    }
+
+    fn routed(&mut self, call: u64, work: Work) {
+        let tool = Some("t".to_owned());
+        self.kernel
+            .handle_routed(self.now, CallId::new(call), tool, work);
+    }
+
     fn request(&mut self, from: SessionId, dialect: Dialect, id: &str, work: Work) {
         let request = NewRequest {
             id: EchoId::Known(RequestId::parse(id).unwrap()),
@@ -75,7 +103,7 @@ impl Desk {
             method: "tools/call".to_owned(),
             tool: Some("t".to_owned()),
             progress_token: None,
-            input_bytes: 0,
+            input_bytes: self.bytes,
             work,
         };
         self.kernel.handle_request(self.now, from, request);
@@ -157,6 +185,15 @@ pub fn tool_answer() -> Answer {
         json: Json::empty_object(),
         text: None,
     })
+}
+
+fn tool(replay: Replay) -> Work {
+    let op = rpc::Op::Tool {
+        name: "t".to_owned(),
+        arguments: Json::empty_object(),
+        render: RenderMode::Json,
+    };
+    task(op, replay)
 }
 
 fn task(op: rpc::Op, replay: Replay) -> Work {

@@ -44,7 +44,7 @@ impl World {
     /// Does what the kernel wants, and checks that it may be wanted.
     pub(super) fn obey(&mut self, action: &Action) {
         match action {
-            Action::Route { .. } => panic!("the model hands in routed requests"),
+            Action::Route { call, dialect, op } => self.note_route(*call, *dialect, op),
             Action::Serve { call, .. } => self.serving.push(*call),
             Action::Spawn { generation, .. } => {
                 let worker = Worker {
@@ -76,7 +76,8 @@ impl World {
                 assert!(!client.over, "a session is over once");
                 client.over = true;
             }
-            Action::End(_) | Action::Progress(_) | Action::Cancel { .. } => {}
+            Action::End(end) => self.forget_route(end.call),
+            Action::Progress(_) | Action::Cancel { .. } => {}
         }
     }
 
@@ -132,6 +133,6 @@ impl World {
     }
 }
 
-fn choose<T>(mut all: Vec<T>, pick: usize) -> Option<T> {
+pub(super) fn choose<T>(mut all: Vec<T>, pick: usize) -> Option<T> {
     (!all.is_empty()).then(|| all.swap_remove(pick % all.len()))
 }

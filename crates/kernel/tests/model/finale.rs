@@ -18,7 +18,7 @@ impl World {
             if self.kernel.in_flight() == 0 {
                 break;
             }
-            self.settle(finale == Finale::Answers);
+            self.settle(finale);
             let soon = self.now.plus_ms(1);
             self.tick(self.kernel.poll_timeout().unwrap_or(soon));
         }
@@ -31,12 +31,19 @@ impl World {
             if self.kernel.is_stopped() {
                 break;
             }
-            self.settle(false);
+            self.settle(Finale::Stop);
         }
     }
 
-    /// The host answers, and what is dead or told to end is reaped; workers answer if they may.
-    fn settle(&mut self, answering: bool) {
+    /// The host answers, and what is dead or told to end is reaped. Workers answer if they may.
+    /// A host that is stopped does not find out any more who answers what.
+    fn settle(&mut self, finale: Finale) {
+        let answering = finale == Finale::Answers;
+        while finale != Finale::Stop
+            && let Some(call) = self.pick_errand(0, false)
+        {
+            self.route(call);
+        }
         while !self.serving.is_empty() {
             self.serve(0);
         }

@@ -14,6 +14,11 @@ use super::{Asked, Input, Trace, Wanted};
 #[derive(Clone, Debug)]
 pub struct Life {
     pub asked: Asked,
+    /// The kernel asked who answers it.
+    pub routes: Vec<usize>,
+    /// The kernel was told who answers it.
+    pub routed: Option<usize>,
+    pub serves: Vec<usize>,
     pub sends: Vec<Sending>,
     pub progress: Vec<(usize, Time, u64)>,
     pub ends: Vec<(usize, Time, End)>,
@@ -55,6 +60,9 @@ impl Life {
     fn new(asked: Asked) -> Self {
         Self {
             asked,
+            routes: Vec::new(),
+            routed: None,
+            serves: Vec::new(),
             sends: Vec::new(),
             progress: Vec::new(),
             ends: Vec::new(),
@@ -77,6 +85,9 @@ impl Life {
 
     fn notice(&mut self, at: usize, input: &Input) {
         let call = self.asked.call;
+        if *input == (Input::Routed { call, stale: false }) {
+            self.routed = Some(at);
+        }
         for sending in &mut self.sends {
             match input {
                 Input::Lost { generation, unsent } if *generation == sending.generation => {
@@ -124,9 +135,15 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
                 answer: None,
             });
         }
-        Action::Route { .. }
-        | Action::Serve { .. }
-        | Action::Spawn { .. }
+        Action::Route { call, .. } => {
+            let life = lives.get_mut(call).expect("only requests are routed");
+            life.routes.push(at);
+        }
+        Action::Serve { call, .. } => {
+            let life = lives.get_mut(call).expect("only requests are served");
+            life.serves.push(at);
+        }
+        Action::Spawn { .. }
         | Action::Cancel { .. }
         | Action::Stop { .. }
         | Action::SessionOver { .. } => {}

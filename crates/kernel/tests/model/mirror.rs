@@ -1,6 +1,6 @@
 //! A second opinion about sessions and deadlines, kept as simply as possible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::Order;
 use mainstay_contract::error::ErrorKind;
@@ -17,6 +17,7 @@ pub struct Mirror {
     limits: Limits,
     pub live: BTreeMap<CallId, Live>,
     pub stopping: bool,
+    done_asking: BTreeSet<SessionId>,
 }
 
 /// A request without an answer.
@@ -25,9 +26,10 @@ pub struct Live {
     pub asked: Asked,
     /// Its id counts: a cancel finds it, another request with that id is a duplicate.
     pub admitted: bool,
-    /// When its turn came and its time began.
+    /// When its turn came.
     pub began: Option<Time>,
-    /// With progress, the deadline moves.
+    /// Its time begins with its turn, or when a worker turns out to answer it; with progress, the
+    /// deadline moves.
     pub deadline: Option<Time>,
     last_deadline: Time,
 }
@@ -38,6 +40,7 @@ impl Mirror {
             limits: limits.clone(),
             live: BTreeMap::new(),
             stopping: false,
+            done_asking: BTreeSet::new(),
         }
     }
 
@@ -45,7 +48,7 @@ impl Mirror {
     pub fn refusal(&self, asked: &Asked) -> Option<ErrorKind> {
         let same_session = || self.of(asked.session).filter(|live| live.admitted);
         let free = same_session().filter(|live| live.asked.order == Order::Free);
-        if asked.work == Wanted::Refusal {
+        if asked.work == Wanted::Refusal && !asked.unrouted {
             Some(ErrorKind::InvalidParams)
         } else if self.stopping {
             Some(ErrorKind::ShuttingDown)
@@ -71,6 +74,17 @@ impl Mirror {
             [only] => Some(only),
             _ => None,
         }
+    }
+
+    /// Whether more can be taken from this session.
+    pub fn wants_input(&self, session: SessionId) -> bool {
+        let line = self
+            .of(session)
+            .filter(|live| live.asked.order == Order::InTurn);
+        let bytes: usize = self.of(session).map(|live| live.asked.bytes).sum();
+        !self.done_asking.contains(&session)
+            && line.count() < self.limits.ordered_backlog
+            && bytes < self.limits.backlog_bytes
     }
 
     /// Requests of one session.
@@ -122,6 +136,10 @@ impl Mirror {
                     live.deadline = Some(moved.max(deadline));
                 }
             }
+            Input::Routed { call, stale: false } => self.start_clock(step.at, *call),
+            Input::DoneAsking(session) | Input::Gone(session) => {
+                self.done_asking.insert(*session);
+            }
             Input::Stopped => self.stopping = true,
             _ => {}
         }
@@ -141,9 +159,16 @@ impl Mirror {
     }
 
     fn begin(&mut self, now: Time, call: CallId) {
-        let longest = self.limits.progress_timeout_ms;
         let live = self.live.get_mut(&call).unwrap();
         live.began = Some(now);
+        if !live.asked.unrouted {
+            self.start_clock(now, call);
+        }
+    }
+
+    fn start_clock(&mut self, now: Time, call: CallId) {
+        let longest = self.limits.progress_timeout_ms;
+        let live = self.live.get_mut(&call).unwrap();
         if let Wanted::Worker { timeout_ms, .. } = live.asked.work {
             live.deadline = Some(now.plus_ms(timeout_ms));
             live.last_deadline = now.plus_ms(timeout_ms.max(longest));

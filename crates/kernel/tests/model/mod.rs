@@ -14,6 +14,7 @@ mod crew;
 mod finale;
 pub mod life;
 pub mod mirror;
+mod router;
 pub mod script;
 mod wire;
 mod world;
@@ -61,6 +62,11 @@ pub enum Input {
     },
     DoneAsking(SessionId),
     Gone(SessionId),
+    Routed {
+        call: CallId,
+        /// The kernel did not ask, or no longer waits.
+        stale: bool,
+    },
     Served(CallId),
     Ready(Generation),
     Unfit(Generation),
@@ -95,10 +101,13 @@ pub struct Asked {
     pub session: SessionId,
     pub id: RequestId,
     pub order: Order,
+    pub bytes: usize,
+    /// It was handed in before anybody knew who answers it.
+    pub unrouted: bool,
     pub work: Wanted,
 }
 
-/// Who is to answer it.
+/// Who is to answer it, as is known or will turn out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Refusal,
@@ -115,6 +124,8 @@ pub enum Wanted {
 pub struct Gauges {
     pub calls: usize,
     pub sessions: usize,
+    /// The sessions that are read from.
+    pub reading: Vec<SessionId>,
     /// Per slot: calls in its queue, and whether its restart budget is spent.
     pub slots: Vec<(usize, bool)>,
 }

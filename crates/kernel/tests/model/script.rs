@@ -20,7 +20,7 @@ pub enum Finale {
     Answers,
     /// Workers say nothing any more; then the host stops.
     Silence,
-    /// The host stops at once, and workers say nothing.
+    /// The host stops at once, workers say nothing, and nothing more is routed.
     Stop,
 }
 
@@ -33,6 +33,7 @@ pub enum Event {
         id: u8,
         direct: bool,
         ask: Ask,
+        routing: Routing,
     },
     Cancel {
         session: u8,
@@ -41,6 +42,12 @@ pub enum Event {
     },
     EndInput(u8),
     Leave(u8),
+    /// The driver says who answers a request: one that the kernel asked about, or one that it did
+    /// not if `stale`.
+    Route {
+        pick: u16,
+        stale: bool,
+    },
     Serve(u8),
     Ready(u8),
     Answer {
@@ -96,6 +103,17 @@ pub enum Ask {
     },
 }
 
+/// When it is known who answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// From the start.
+    Known,
+    /// As soon as the kernel asks.
+    AtOnce,
+    /// When an event says so, if that is in time.
+    Later,
+}
+
 /// What a worker answers.
 #[derive(Clone, Copy, Debug)]
 pub enum Reply {
@@ -112,6 +130,7 @@ pub fn small_limits() -> Limits {
         queue: 3,
         in_flight: 5,
         ordered_backlog: 6,
+        backlog_bytes: 400,
         pool: 2,
         replays: 2,
         progress_timeout_ms: 2500,
@@ -133,6 +152,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     let roomy = Limits {
         queue: 8,
         in_flight: 12,
+        backlog_bytes: 100_000,
         pool: 4,
         replays: 3,
         restarts: 50,
@@ -180,6 +200,7 @@ pub fn patient_scripts() -> impl Strategy<Value = Script> {
         queue: 4096,
         in_flight: 4096,
         ordered_backlog: 4096,
+        backlog_bytes: 100_000,
         replays: 100_000,
         restarts: 100_000,
         ..small_limits()
@@ -252,6 +273,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => speaks().prop_map(Event::Open),
         1 => any::<u8>().prop_map(Event::EndInput),
         1 => any::<u8>().prop_map(Event::Leave),
+        14 => (any::<u16>(), prop::bool::weighted(0.15))
+            .prop_map(|(pick, stale)| Event::Route { pick, stale }),
         6 => any::<u8>().prop_map(Event::Serve),
         14 => any::<u8>().prop_map(Event::Ready),
         24 => answer,
@@ -281,12 +304,20 @@ fn ask() -> impl Strategy<Value = Event> {
         timeout_ms,
     });
     let ask = prop_oneof![1 => Just(Ask::Refused), 2 => Just(Ask::Host), 12 => tool];
-    (any::<u8>(), 0..8_u8, any::<bool>(), ask).prop_map(|(session, id, direct, ask)| Event::Ask {
-        session,
-        id,
-        direct,
-        ask,
-    })
+    let routing = prop_oneof![
+        4 => Just(Routing::Known),
+        2 => Just(Routing::AtOnce),
+        4 => Just(Routing::Later),
+    ];
+    (any::<u8>(), 0..8_u8, any::<bool>(), ask, routing).prop_map(
+        |(session, id, direct, ask, routing)| Event::Ask {
+            session,
+            id,
+            direct,
+            ask,
+            routing,
+        },
+    )
 }
 
 fn reply() -> impl Strategy<Value = Reply> {

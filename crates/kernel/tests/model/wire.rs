@@ -28,8 +28,9 @@ pub fn request_id(pick: u8) -> RequestId {
     RequestId::parse(IDS[usize::from(pick)]).unwrap()
 }
 
-/// A request; `number` comes back in its end.
-pub fn request(id: RequestId, dialect: Dialect, number: u64, work: Work) -> NewRequest {
+/// A request; its size comes back in its end. The tool of an unrouted one is not known.
+pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> NewRequest {
+    let known = !matches!(work, Work::Unrouted(_));
     NewRequest {
         id: EchoId::Known(id),
         form: Form {
@@ -37,14 +38,22 @@ pub fn request(id: RequestId, dialect: Dialect, number: u64, work: Work) -> NewR
             shape: Shape::Tool,
         },
         method: "tools/call".to_owned(),
-        tool: Some("t".to_owned()),
+        tool: known.then(|| "t".to_owned()),
         progress_token: None,
-        input_bytes: usize::try_from(number).unwrap(),
+        input_bytes: bytes,
         work,
     }
 }
 
-/// What is asked for, for the kernel and for the trace.
+/// What every unrouted request asks for.
+pub fn unrouted() -> Op {
+    Op::CallTool {
+        name: "t".to_owned(),
+        arguments: Json::empty_object(),
+    }
+}
+
+/// Who answers what is asked for, for the kernel and for the trace.
 pub fn work(ask: Ask) -> (Work, Wanted) {
     match ask {
         Ask::Refused => (

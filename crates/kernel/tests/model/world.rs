@@ -1,6 +1,6 @@
 //! The driver: it plays events, obeys the kernel, and knows what every worker was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use mainstay_contract::dialect::{Cancel, Dialect};
 use mainstay_contract::error::ErrorKind;
@@ -12,11 +12,12 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::rpc::Progress;
 use mainstay_kernel::Kernel;
-use mainstay_kernel::call::SlotId;
+use mainstay_kernel::call::{SlotId, Work};
 use mainstay_kernel::time::Time;
 
 use super::crew::{State, Worker};
-use super::script::{Ask, Event, Reply, Speaks};
+use super::router::{self, Errand};
+use super::script::{Ask, Event, Reply, Routing, Speaks};
 use super::{Asked, Gauges, Input, SLOTS, Script, Step, Trace, wire};
 
 /// More sessions are not opened at once.
@@ -28,6 +29,9 @@ pub struct World {
     pub now: Time,
     pub trace: Trace,
     pub(super) sessions: Vec<Client>,
+    pub(super) errands: BTreeMap<CallId, Errand>,
+    /// What is routed before anything else happens.
+    pub(super) at_once: VecDeque<CallId>,
     pub(super) serving: Vec<CallId>,
     pub(super) workers: BTreeMap<Generation, Worker>,
     asked: u64,
@@ -69,6 +73,8 @@ impl World {
                 steps: Vec::new(),
             },
             sessions: Vec::new(),
+            errands: BTreeMap::new(),
+            at_once: VecDeque::new(),
             serving: Vec::new(),
             workers: BTreeMap::new(),
             asked: 0,
@@ -87,7 +93,8 @@ impl World {
                 id,
                 direct,
                 ask,
-            } => self.ask(session, id, direct, ask),
+                routing,
+            } => self.ask(session, id, direct, ask, routing),
             Event::Cancel { session, id, kind } => {
                 if let Some(session) = self.pick_session(session, |client| !client.over) {
                     let target = wire::request_id(id);
@@ -113,6 +120,11 @@ impl World {
                     self.client(session).input_ended = true;
                     self.kernel.handle_gone(self.now, session);
                     self.step(Input::Gone(session));
+                }
+            }
+            Event::Route { pick, stale } => {
+                if let Some(call) = self.pick_errand(pick, stale) {
+                    self.route(call);
                 }
             }
             Event::Serve(pick) => self.serve(pick),
@@ -198,7 +210,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, session: u8, id: u8, direct: bool, ask: Ask) {
+    fn ask(&mut self, session: u8, id: u8, direct: bool, ask: Ask, routing: Routing) {
         let Some(session) = self.pick_session(session, |client| !client.input_ended) else {
             return;
         };
@@ -212,15 +224,27 @@ impl World {
         }
         self.asked += 1;
         let id = wire::request_id(id);
-        let (work, wanted) = wire::work(ask);
+        let (mut work, wanted) = wire::work(ask);
         let asked = Asked {
             call: CallId::new(self.asked),
             session,
             id: id.clone(),
             order: dialect.order(),
+            // No two requests are of the same size.
+            bytes: usize::try_from(self.asked).unwrap(),
+            unrouted: routing != Routing::Known,
             work: wanted,
         };
-        let request = wire::request(id, dialect, self.asked, work);
+        if asked.unrouted {
+            let errand = Errand {
+                dialect,
+                work: std::mem::replace(&mut work, Work::Unrouted(wire::unrouted())),
+                routing,
+                state: router::State::Unasked,
+            };
+            self.errands.insert(asked.call, errand);
+        }
+        let request = wire::request(id, dialect, asked.bytes, work);
         self.kernel.handle_request(self.now, session, request);
         self.step(Input::Asked(asked));
     }
@@ -325,7 +349,7 @@ impl World {
     }
 
     /// Takes the actions that follow an event, and obeys them.
-    fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: Input) {
         let mut actions = Vec::new();
         while let Some(action) = self.kernel.poll_action() {
             self.obey(&action);
@@ -333,9 +357,11 @@ impl World {
         }
         let health = self.kernel.health(self.now);
         let slots = health.workers.iter();
+        let reading = self.sessions.iter().map(|client| client.id);
         let gauges = Gauges {
             calls: health.in_flight,
             sessions: health.sessions,
+            reading: reading.filter(|id| self.kernel.wants_input(*id)).collect(),
             slots: slots
                 .map(|worker| (worker.queue_depth, worker.state == Lifecycle::Failed))
                 .collect(),
@@ -346,5 +372,8 @@ impl World {
             actions,
             gauges,
         });
+        while let Some(call) = self.at_once.pop_front() {
+            self.route(call);
+        }
     }
 }
