@@ -19,7 +19,10 @@ pub(crate) struct Context {
 
 impl Context {
     /// Finds the workspace above the current directory.
-    #[expect(clippy::disallowed_methods, reason = "the tasks' own environment, read once here")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the tasks' own environment, read once here"
+    )]
     pub(crate) fn discover() -> anyhow::Result<Self> {
         let here = env::current_dir().context("the current directory cannot be read")?;
         let root = here
