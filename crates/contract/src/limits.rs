@@ -64,6 +64,9 @@ limits! {
     drain_ms: u64 = 30_000, 0 => DAY_MS, "time for calls in flight when the host or a worker stops";
     grace_ms: u64 = 2_000, 0 => 60_000, "time between TERM and KILL";
     progress_per_second: u32 = 4, 1 => 100, "progress notifications per call and second";
+    standby: u32 = 0, 0 => 1, "spare workers that each pack keeps ready";
+    ping_interval_ms: u64 = 5_000, 0 => DAY_MS, "silence of a worker after which it is pinged; 0 is never";
+    ping_timeout_ms: u64 = 5_000, 1 => DAY_MS, "time for a worker to answer a ping";
     restarts: u32 = 10, 0 => 1_000_000, "restarts of a worker within the period";
     restart_period_ms: u64 = 60_000, 1 => DAY_MS, "period over which restarts are counted";
     backoff_min_ms: u64 = 50, 0 => DAY_MS, "first pause before a restart";

@@ -1,6 +1,7 @@
 //! What the driver must do next.
 
 use mainstay_contract::dialect::{Dialect, EchoId, Form, Op};
+use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Outcome;
@@ -40,6 +41,13 @@ pub enum Action {
     Cancel {
         generation: Generation,
         call: CallId,
+    },
+    /// Ask a worker for a sign of life.
+    Ping { generation: Generation },
+    /// A rollout ended: a fresh generation serves, or the fault that kept it from it.
+    RolloutOver {
+        slot: SlotId,
+        result: Result<Generation, Fault>,
     },
     /// End a worker.
     Stop { generation: Generation, how: Manner },

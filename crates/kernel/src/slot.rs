@@ -6,6 +6,7 @@ use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::limits::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::action::Manner;
 use crate::queue::Queue;
 use crate::supervisor::{Policy, Supervisor};
 use crate::time::Time;
@@ -19,6 +20,67 @@ pub struct Slot {
     pub workers: BTreeMap<Generation, Worker>,
     /// The supervisor's entry among the timers.
     pub timer: Option<Time>,
+    /// A worker beside the one that serves.
+    pub spare: Spare,
+    /// Spares in a row that did not become ready.
+    pub spare_failures: u32,
+    /// Whether somebody waits to hear that a fresh generation serves.
+    pub rollout: Rollout,
+}
+
+/// A worker beside the one that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spare {
+    None,
+    /// The last one failed; the next is started then.
+    Waiting {
+        until: Time,
+    },
+    Starting {
+        generation: Generation,
+        purpose: Purpose,
+        until: Time,
+    },
+    /// Takes over at once when the one that serves is lost.
+    Ready {
+        generation: Generation,
+    },
+}
+
+/// What a spare is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    Standby,
+    /// It takes over as soon as it is ready.
+    Rollout,
+}
+
+/// Whether a rollout is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rollout {
+    Stable,
+    Pending,
+}
+
+impl Spare {
+    /// The spare's generation, if there is one.
+    pub const fn generation(self) -> Option<Generation> {
+        match self {
+            Self::Starting { generation, .. } | Self::Ready { generation } => Some(generation),
+            Self::None | Self::Waiting { .. } => None,
+        }
+    }
+
+    /// When something must be done about it.
+    pub const fn until(self) -> Option<Time> {
+        match self {
+            Self::Starting { until, .. } | Self::Waiting { until } => Some(until),
+            Self::None | Self::Ready { .. } => None,
+        }
+    }
 }
 
 /// One incarnation, from its spawn to its reaping.
@@ -27,6 +89,14 @@ pub struct Worker {
     pub phase: Phase,
     /// Calls handed to it that it has not answered.
     pub running: BTreeMap<CallId, Run>,
+    /// How it is ended once it has nothing left to do.
+    pub leave: Manner,
+    /// When it was last heard of.
+    pub heard: Time,
+    /// When it was pinged, if it has not been heard of since.
+    pub pinged: Option<Time>,
+    /// Its entry among the timers.
+    pub watch: Option<Time>,
 }
 
 /// What an incarnation may still do.
@@ -35,6 +105,8 @@ pub struct Worker {
 pub enum Phase {
     /// Spawned, not ready.
     Starting,
+    /// Ready, beside the one that serves.
+    Standby,
     /// Gets calls.
     Serving,
     /// Gets no new calls; what it runs may finish.
@@ -64,6 +136,9 @@ impl Slot {
             queue: Queue::new(limits.queue),
             workers: BTreeMap::new(),
             timer: None,
+            spare: Spare::None,
+            spare_failures: 0,
+            rollout: Rollout::Stable,
         }
     }
 
@@ -82,6 +157,10 @@ impl Worker {
         Self {
             phase: Phase::Starting,
             running: BTreeMap::new(),
+            leave: Manner::Terminate,
+            heard: Time::from_micros(0),
+            pinged: None,
+            watch: None,
         }
     }
 

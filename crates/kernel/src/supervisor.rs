@@ -182,9 +182,30 @@ impl Supervisor {
         };
     }
 
-    /// An operator opens an exhausted slot again.
-    pub fn reopen(&mut self, now: Time) {
-        if matches!(self.state, State::Exhausted { .. }) {
+    /// A worker that was started beside the supervised one takes its place, ready.
+    pub fn promote(&mut self, now: Time, generation: Generation) {
+        if self.state != State::Stopped {
+            self.restart_count += 1;
+            self.state = State::Ready {
+                generation,
+                since: now,
+            };
+        }
+    }
+
+    /// The generation that is supervised.
+    pub const fn generation(&self) -> Option<Generation> {
+        match self.state {
+            State::Starting { generation, .. } | State::Ready { generation, .. } => {
+                Some(generation)
+            }
+            State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => None,
+        }
+    }
+
+    /// An operator wants a worker now: no pause, no rest, a whole budget.
+    pub fn open(&mut self, now: Time) {
+        if matches!(self.state, State::Exhausted { .. } | State::Waiting { .. }) {
             self.losses.clear();
             self.consecutive_failures = 0;
             self.state = State::Waiting { until: now };
@@ -365,7 +386,7 @@ mod tests {
         let mut supervisor = supervisor(0);
         run_once(&mut supervisor, Time::default(), 1);
         assert!(supervisor.is_closed(Time::default()));
-        supervisor.reopen(Time::default());
+        supervisor.open(Time::default());
         assert_eq!(supervisor.handle_timeout(Time::default()), Directive::Start);
     }
 

@@ -8,15 +8,17 @@
 //! lost worker is reaped. A call whose client was answered early (deadline, cancel) stays in its
 //! worker's hands as abandoned until the worker lets go of it or is replaced.
 //!
-//! The files: `requests` (from a request to its end), `workers` (spawn to reap), `timers`,
-//! `report` (health), `state` (save and restore).
+//! The files: `requests` (from a request to its end), `workers` (spawn to reap), `spares` (standby
+//! and rollout), `watch` (pings), `timers`, `report` (health), `state` (save and restore).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
 mod report;
 mod requests;
+mod spares;
 mod state;
 mod timers;
+mod watch;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@ use mainstay_contract::health::{Health, Lifecycle, Rollout, WorkerHealth};
 use mainstay_contract::id::Generation;
 
 use super::Kernel;
-use crate::slot::{Phase, Slot};
+use crate::slot::{self, Phase, Slot};
 use crate::supervisor::State;
 use crate::time::Time;
 
@@ -58,6 +58,11 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
         .workers
         .values()
         .any(|worker| worker.phase == Phase::Retiring);
+    let rollout = match slot.rollout {
+        slot::Rollout::Pending => Rollout::Pending,
+        slot::Rollout::Stable if retiring => Rollout::Draining,
+        slot::Rollout::Stable => Rollout::Stable,
+    };
     WorkerHealth {
         name: slot.name.clone(),
         state: slot.supervisor.lifecycle(),
@@ -67,11 +72,7 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
         uptime_ms,
         consecutive_failures: slot.supervisor.consecutive_failures(),
         restart_count: slot.supervisor.restart_count(),
-        rollout: if retiring {
-            Rollout::Draining
-        } else {
-            Rollout::Stable
-        },
+        rollout,
         last_fault: slot.supervisor.last_fault().cloned(),
         queue_depth: slot.queue.len(),
         in_flight: slot.running(),

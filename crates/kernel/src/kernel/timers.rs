@@ -21,6 +21,9 @@ pub(super) enum Timer {
     /// An abandoned call is still in its worker's hands.
     Grace(Generation, CallId),
     Slot(SlotId),
+    Spare(SlotId),
+    /// A worker has been silent for long, or owes an answer to a ping.
+    Watch(Generation),
     Drain,
 }
 
@@ -61,6 +64,8 @@ impl Kernel {
                 let directive = self.slot_mut(slot).supervisor.handle_timeout(now);
                 self.follow(now, slot, directive);
             }
+            Timer::Spare(slot) => self.spare_due(now, slot),
+            Timer::Watch(generation) => self.watch_due(now, generation),
             Timer::Drain => {
                 if matches!(self.mode, Mode::Draining { .. }) {
                     self.end_drain(now);

@@ -12,7 +12,7 @@ use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Send, SlotId, Stage};
 use crate::session::Session;
-use crate::slot::{Phase, Run, Worker};
+use crate::slot::{Phase, Run, Spare, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
 
@@ -27,12 +27,18 @@ impl Kernel {
         let Some(slot) = self.slot_of(generation) else {
             return;
         };
+        if self.spare_ready(now, slot, generation) {
+            return;
+        }
         if self.slot_mut(slot).supervisor.ready(now, generation) {
             if let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) {
                 worker.phase = Phase::Serving;
             }
+            self.watch(now, generation);
             self.rearm(slot);
+            self.rollout_over(slot, Ok(generation));
             self.dispatch(now, slot);
+            self.keep_spare(now, slot);
         }
     }
 
@@ -104,6 +110,7 @@ impl Kernel {
             }
             Some(Run::Live) => self.conclude(now, slot, id, answer),
         }
+        self.handle_pong(now, from);
         self.end_if_idle(from);
         // A probe of a retiring worker may have put its call back into the queue of a slot that
         // is exhausted by now.
@@ -175,11 +182,14 @@ impl Kernel {
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
         let running = std::mem::take(&mut worker.running);
+        self.unwatch(generation);
+        if self.spare_lost(now, slot, generation, fault) {
+            return self.stats.fault(fault);
+        }
         if !dismissed {
             self.stats.restart(fault);
         }
-        self.slot_mut(slot).supervisor.lost(now, generation, fault);
-        self.rearm(slot);
+        self.supervised_lost(now, slot, generation, fault);
         // Last first: what is put back goes to the front, and the oldest must be first there.
         for (call, run) in running.into_iter().rev() {
             match run {
@@ -193,7 +203,22 @@ impl Kernel {
             }
         }
         self.fail_queue_if_closed(now, slot);
+        self.take_over(now, slot);
         self.dispatch(now, slot);
+    }
+
+    /// The supervisor hears of a loss; with its budget go the spare and the hope of a rollout.
+    fn supervised_lost(&mut self, now: Time, slot: SlotId, lost: Generation, fault: &Fault) {
+        let was_supervised = self.slot(slot).supervisor.generation() == Some(lost);
+        self.slot_mut(slot).supervisor.lost(now, lost, fault);
+        self.rearm(slot);
+        if self.slot(slot).supervisor.is_closed(now) {
+            self.drop_spare(slot);
+        }
+        let successor = self.slot(slot).spare.generation().is_some();
+        if was_supervised && !successor {
+            self.rollout_over(slot, Err(fault.clone()));
+        }
     }
 
     /// Decides about a call whose worker was lost.
@@ -266,12 +291,6 @@ impl Kernel {
             }
         }
         self.dispatch(now, slot);
-    }
-
-    /// An operator opens an exhausted slot.
-    pub fn reopen(&mut self, now: Time, slot: SlotId) {
-        self.slot_mut(slot).supervisor.reopen(now);
-        self.rearm(slot);
     }
 
     /// Sends what can be sent.
@@ -385,15 +404,33 @@ impl Kernel {
         let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
             return;
         };
-        if !matches!(worker.phase, Phase::Starting | Phase::Serving) {
-            return;
+        match worker.phase {
+            // It runs nothing that anybody could wait for.
+            Phase::Starting | Phase::Standby => {
+                worker.phase = Phase::Ending;
+                self.unwatch(generation);
+                self.act(Action::Stop {
+                    generation,
+                    how: Manner::Terminate,
+                });
+            }
+            Phase::Serving => worker.phase = Phase::Retiring,
+            // It was to be let go after a rollout; now it must go.
+            Phase::Retiring => {
+                worker.leave = Manner::Terminate;
+                return;
+            }
+            Phase::Ending | Phase::Lost => return,
         }
-        worker.phase = Phase::Retiring;
-        self.stats.restart(fault);
-        self.slot_mut(slot).supervisor.lost(now, generation, fault);
-        self.rearm(slot);
+        if self.spare_lost(now, slot, generation, fault) {
+            self.stats.fault(fault);
+        } else {
+            self.stats.restart(fault);
+            self.supervised_lost(now, slot, generation, fault);
+        }
         self.end_if_idle(generation);
         self.fail_queue_if_closed(now, slot);
+        self.take_over(now, slot);
         self.dispatch(now, slot);
     }
 
@@ -413,15 +450,19 @@ impl Kernel {
         if worker.phase == Phase::Retiring && !worker.has_live_calls() {
             worker.phase = Phase::Ending;
             let abandoned = std::mem::take(&mut worker.running);
+            // One that would not let go of a call is not asked politely.
+            let how = if abandoned.is_empty() {
+                worker.leave
+            } else {
+                Manner::Terminate
+            };
             for (call, run) in abandoned {
                 if let Run::Abandoned { until } = run {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
             }
-            self.act(Action::Stop {
-                generation,
-                how: Manner::Terminate,
-            });
+            self.unwatch(generation);
+            self.act(Action::Stop { generation, how });
         }
     }
 
@@ -436,6 +477,9 @@ impl Kernel {
             let slot = SlotId(index);
             self.slot_mut(slot).supervisor.stop();
             self.slot_mut(slot).timer = None;
+            self.slot_mut(slot).spare = Spare::None;
+            let fault = Fault::new(ErrorKind::ShuttingDown, "the host is stopping");
+            self.rollout_over(slot, Err(fault));
             let mut ending = Vec::new();
             for (generation, worker) in &mut self.slot_mut(slot).workers {
                 if !matches!(worker.phase, Phase::Ending | Phase::Lost) {

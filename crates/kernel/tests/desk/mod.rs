@@ -28,7 +28,13 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(limits: Limits) -> Self {
+    /// A desk without pings, which would only be in the way of other stories.
+    pub fn new(mut limits: Limits) -> Self {
+        limits.ping_interval_ms = 0;
+        Self::with_pings(limits)
+    }
+
+    pub fn with_pings(limits: Limits) -> Self {
         Self {
             kernel: Kernel::new(limits, &["a"]),
             now: Time::from_ms(1),
@@ -220,6 +226,11 @@ fn words(action: &Action) -> Option<String> {
         Action::Cancel { generation, call } => format!("cancel {call} at {generation}"),
         Action::Stop { generation, how } => format!("stop {generation} {how:?}"),
         Action::SessionOver { session } => format!("session {session} over"),
+        Action::Ping { generation } => format!("ping {generation}"),
+        Action::RolloutOver { result, .. } => match result {
+            Ok(generation) => format!("rolled out {generation}"),
+            Err(fault) => format!("rollout failed: {}", fault.detail),
+        },
     })
 }
 

@@ -77,7 +77,10 @@ impl World {
                 client.over = true;
             }
             Action::End(end) => self.forget_route(end.call),
-            Action::Progress(_) | Action::Cancel { .. } => {}
+            Action::Progress(_)
+            | Action::Cancel { .. }
+            | Action::Ping { .. }
+            | Action::RolloutOver { .. } => {}
         }
     }
 

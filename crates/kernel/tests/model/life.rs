@@ -146,6 +146,8 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         Action::Spawn { .. }
         | Action::Cancel { .. }
         | Action::Stop { .. }
-        | Action::SessionOver { .. } => {}
+        | Action::SessionOver { .. }
+        | Action::Ping { .. }
+        | Action::RolloutOver { .. } => {}
     }
 }

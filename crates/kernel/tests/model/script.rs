@@ -143,6 +143,8 @@ pub fn small_limits() -> Limits {
         backoff_min_ms: 10,
         backoff_max_ms: 80,
         rest_ms: 500,
+        // The model's workers say nothing by themselves; pings have stories of their own.
+        ping_interval_ms: 0,
         ..Limits::default()
     }
 }
@@ -168,7 +170,11 @@ fn limits() -> impl Strategy<Value = Limits> {
         backoff_min_ms: 0,
         ..small_limits()
     };
-    prop_oneof![3 => Just(small), 3 => Just(roomy), 1 => Just(strict)]
+    let spared = Limits {
+        standby: 1,
+        ..small_limits()
+    };
+    prop_oneof![3 => Just(small), 2 => Just(roomy), 2 => Just(spared), 1 => Just(strict)]
 }
 
 /// Any script.

@@ -184,7 +184,7 @@ impl World {
             }
             Event::Reopen(pick) => {
                 let slot = usize::from(pick) % SLOTS.len();
-                self.kernel.reopen(self.now, SlotId(slot));
+                self.kernel.handle_rollout(self.now, SlotId(slot));
                 self.step(Input::Reopened(slot));
             }
             Event::Stop => self.stop(),
