@@ -29,6 +29,12 @@ pub(crate) enum Command {
     Call(Call),
     /// List the tools
     Tools(Tools),
+    /// Show the hosts of this user that are running
+    Status(Status),
+    /// Stop a running host: it finishes what is in flight, then ends
+    Stop(Stop),
+    /// Replace the workers of a running host: fresh ones take over, the old ones finish
+    Rollout(RolloutArgs),
     /// Print the error table
     Errors(Errors),
     /// Run a built-in pack as a worker (used by the host itself)
@@ -47,7 +53,7 @@ pub(crate) struct Packs {
     pub(crate) config: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) packs: Packs,
@@ -60,6 +66,9 @@ pub(crate) struct Serve {
     /// How much is said on standard error
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log: Option<LogLevel>,
+    /// What mainstay status, stop and rollout call this host
+    #[arg(long, value_name = "NAME", default_value = "mainstay")]
+    pub(crate) name: String,
 }
 
 /// Where a one-off command finds its tools.
@@ -94,6 +103,41 @@ pub(crate) struct Tools {
     /// Print the whole definitions as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which of several running hosts is meant.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Chosen {
+    /// The host with this process id
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// The host that was started with this --name
+    #[arg(long, value_name = "NAME", conflicts_with = "pid")]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArgs {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+    /// Only this pack
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pack: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

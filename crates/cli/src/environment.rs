@@ -24,6 +24,8 @@ pub(crate) struct Environment {
     pub(crate) ready_file: PathBuf,
     pub(crate) socket_path: PathBuf,
     pub(crate) socket_mode: u32,
+    /// Where hosts have their control sockets.
+    pub(crate) runtime_dir: PathBuf,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
 }
@@ -96,6 +98,11 @@ impl Environment {
             ready_file: path("MCP_READY_FILE", READY_FILE),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
+            runtime_dir: mainstay_host::runtime_dir(
+                value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from),
+                value("XDG_RUNTIME_DIR").map(PathBuf::from),
+                &path("TMPDIR", "/tmp"),
+            ),
             schemas_dir,
             examples_dir,
         })

@@ -35,6 +35,8 @@ pub(crate) fn config(
         server_name: "mainstay".to_owned(),
         server_version: VERSION.to_owned(),
         instructions: Some(INSTRUCTIONS.to_owned()),
+        host_name: "mainstay".to_owned(),
+        control_dir: None,
         limits: file.limits,
         render: RenderMode::default(),
         packs,

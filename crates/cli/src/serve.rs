@@ -28,6 +28,8 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
     let mut config = local::config(&serve.packs, &environment, transport)?;
     config.ready_file = Some(environment.ready_file);
+    config.control_dir = Some(environment.runtime_dir);
+    config.host_name.clone_from(&serve.name);
     if let Some(render) = serve.render {
         config.render = render.into();
     }

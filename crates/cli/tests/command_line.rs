@@ -76,7 +76,9 @@ fn ledger(folder: &Path) -> String {
 
 #[test]
 fn help_is_what_it_was() {
-    for command in ["", "serve", "call", "tools", "errors", "worker"] {
+    for command in [
+        "", "serve", "call", "tools", "status", "stop", "rollout", "errors", "worker",
+    ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
         let output = run(&arguments);

@@ -5,6 +5,7 @@
 //! table, replay contracts, faults, payloads, tool specs, render and normalisation primitives,
 //! and every limit. It must never know a clock, a file, the environment or a runtime.
 
+pub mod control;
 pub mod dialect;
 pub mod error;
 pub mod failure;

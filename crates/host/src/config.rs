@@ -18,6 +18,10 @@ pub struct Config {
     pub server_name: String,
     pub server_version: String,
     pub instructions: Option<String>,
+    /// What operators call this host.
+    pub host_name: String,
+    /// Folder of the control socket; none for a host that serves one command.
+    pub control_dir: Option<PathBuf>,
     pub limits: Limits,
     /// Text form of answers when a client does not choose.
     pub render: RenderMode,

@@ -14,6 +14,7 @@
 
 mod clock;
 pub mod config;
+mod control;
 mod directory;
 mod drivers;
 mod engine;
@@ -27,5 +28,6 @@ mod system_tools;
 mod transport;
 
 pub use self::clock::iso_now;
+pub use self::control::runtime_dir;
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, serve};

@@ -7,6 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Transport};
+use crate::control;
 use crate::directory::DirectoryError;
 use crate::engine::{Engine, Event, Lifetime};
 use crate::io::{Sink, Source};
@@ -65,7 +66,8 @@ async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
         Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
         Transport::Socket { .. } => Lifetime::Service,
     };
-    let engine = Engine::new(config, lifetime, log.clone())?;
+    let control_dir = config.control_dir.take();
+    let engine = Engine::new(config, mode, lifetime, log.clone())?;
     let events = engine.events();
     watch_signals(&events)?;
     let mut place = String::new();
@@ -92,6 +94,15 @@ async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
             let bound = Bound::bind(&path, mode)?;
             place = format!(" path={}", path.display());
             tokio::spawn(accept(bound, events.clone(), log.clone()));
+        }
+    }
+    if let Some(folder) = control_dir {
+        match control::open(&folder) {
+            Ok(bound) => {
+                tokio::spawn(control::listen(bound, events.clone()));
+            }
+            // The host serves its clients all the same.
+            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
         }
     }
     let announces = !matches!(mode, "memory");

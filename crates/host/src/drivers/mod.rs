@@ -29,6 +29,8 @@ pub(crate) enum What {
         call: CallId,
         answer: Box<Answer>,
     },
+    /// It answered a ping.
+    Pong,
     /// It can do no more: it ended, closed its pipe or broke the protocol.
     Lost(Fault),
     /// It and its tree are gone.

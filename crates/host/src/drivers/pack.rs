@@ -53,6 +53,11 @@ impl WorkerHandle {
         self.outbox.push(&line(&ToWorker::Cancel { call }));
     }
 
+    /// Asks for a sign of life.
+    pub(crate) fn ping(&self) {
+        self.outbox.push(&line(&ToWorker::Ping { nonce: 0 }));
+    }
+
     /// Ends the worker.
     pub(crate) fn stop(&self, how: Manner) {
         if how == Manner::Dismiss {
@@ -259,7 +264,8 @@ fn translate(message: FromWorker) -> Option<What> {
             let detail = format!("cannot start: {detail}");
             Some(What::Lost(Fault::new(ErrorKind::WorkerUnavailable, detail)))
         }
-        FromWorker::Pong { .. } | FromWorker::Drained {} => None,
+        FromWorker::Pong { .. } => Some(What::Pong),
+        FromWorker::Drained {} => None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! nothing is shared but outboxes. Reading and writing go on in tasks of their own.
 
 mod clients;
+mod control;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -18,9 +19,11 @@ use mainstay_kernel::call::SlotId;
 use tokio::sync::mpsc;
 
 use self::clients::Conversation;
+use self::control::Waiter;
 use self::workers::Incarnation;
-use crate::clock::Clock;
+use crate::clock::{Clock, iso_now};
 use crate::config::{Config, Pack};
+use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
@@ -55,6 +58,8 @@ pub(crate) enum Event {
         delivered: bool,
     },
     Worker(WorkerEvent),
+    /// An operator asks for something.
+    Control(Control),
     /// The host is to stop.
     Stop,
     /// It has waited long enough for clients to take their last answers.
@@ -91,6 +96,8 @@ pub(crate) struct Engine {
     phase: Phase,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
+    /// Operators who wait for a rollout.
+    waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
     unrouted: BTreeMap<CallId, (Dialect, Op)>,
     events: mpsc::Sender<Event>,
@@ -102,12 +109,17 @@ struct Identity {
     name: String,
     version: String,
     instructions: Option<String>,
+    /// What operators call this host.
+    host_name: String,
+    mode: &'static str,
+    started: String,
 }
 
 impl Engine {
     /// An engine for a configuration; its transport is not opened here.
     pub(crate) fn new(
         config: Config,
+        mode: &'static str,
         lifetime: Lifetime,
         log: Log,
     ) -> Result<Self, DirectoryError> {
@@ -124,6 +136,9 @@ impl Engine {
                 name: config.server_name,
                 version: config.server_version,
                 instructions: config.instructions,
+                host_name: config.host_name,
+                mode,
+                started: iso_now(),
             },
             clock: Clock::start(),
             log,
@@ -131,6 +146,7 @@ impl Engine {
             phase: Phase::Open,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
+            waiters: Vec::new(),
             unrouted: BTreeMap::new(),
             events,
             incoming,
@@ -202,6 +218,7 @@ impl Engine {
             Event::OutputTaken { session } => self.pace(session),
             Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
             Event::Worker(event) => self.worker(event),
+            Event::Control(control) => self.control(control),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),
             Event::LeaveClients => self.conversations.clear(),
         }
@@ -219,6 +236,8 @@ impl Engine {
                 Action::Spawn { slot, generation } => self.spawn(slot, generation),
                 Action::Send { generation, call } => self.send(generation, call),
                 Action::Cancel { generation, call } => self.cancel(generation, call),
+                Action::Ping { generation } => self.ping(generation),
+                Action::RolloutOver { slot, result } => self.rollout_over(slot, &result),
                 Action::Stop { generation, how } => self.stop_worker(generation, how),
                 Action::SessionOver { session } => self.session_over(session),
             }

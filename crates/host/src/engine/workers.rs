@@ -69,6 +69,7 @@ impl Engine {
                 self.workers.remove(&generation);
                 self.kernel.handle_reaped(now, generation);
             }
+            What::Pong => self.kernel.handle_pong(now, generation),
             What::Stuck => {
                 let said = format!("mcp:warning reason=kill_failed generation={generation}");
                 self.log.line(&said);
@@ -159,6 +160,12 @@ impl Engine {
     pub(super) fn cancel(&self, generation: Generation, call: CallId) {
         if let Some(worker) = self.workers.get(&generation) {
             worker.handle.cancel(call);
+        }
+    }
+
+    pub(super) fn ping(&self, generation: Generation) {
+        if let Some(worker) = self.workers.get(&generation) {
+            worker.handle.ping();
         }
     }
 

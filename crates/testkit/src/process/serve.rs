@@ -149,10 +149,11 @@ impl Serve {
         if self.transport == Transport::Socket {
             command.arg("--socket").arg(self.socket_path());
         }
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
             .env(MARKER, &self.marker)
+            .env("MAINSTAY_RUNTIME_DIR", self.folder.path().join("run"))
             .current_dir(self.folder.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
 

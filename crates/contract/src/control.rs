@@ -1,0 +1,71 @@
+//! What an operator's commands and a running host say to each other over the control socket: one
+//! line with a request, one line with its reply.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::health::Health;
+use crate::id::Generation;
+use crate::telemetry::Counts;
+
+/// What an operator asks of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ControlRequest {
+    Status {},
+    /// Finish what is in flight, then end.
+    Stop {},
+    /// Replace the workers of one pack, or of all.
+    Rollout {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pack: Option<String>,
+    },
+}
+
+/// What the host replies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlReply {
+    Status(Box<HostStatus>),
+    /// It is stopping.
+    Stopping {},
+    RolledOut(Vec<RolledOut>),
+    /// The request cannot be carried out.
+    Refused {
+        reason: String,
+    },
+}
+
+/// A host, as `mainstay status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    pub pid: u32,
+    pub name: String,
+    pub version: String,
+    /// `stdio` or `socket`.
+    pub mode: String,
+    /// ISO-8601 UTC.
+    pub started: String,
+    pub health: Health,
+    pub totals: Counts,
+}
+
+/// How the rollout of one pack ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolledOut {
+    pub pack: String,
+    pub result: Result<Generation, Fault>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_tagged_by_their_only_key_and_unknown_ones_are_refused() {
+        let line = serde_json::to_string(&ControlRequest::Rollout { pack: None }).unwrap();
+        assert_eq!(line, r#"{"rollout":{}}"#);
+        assert!(serde_json::from_str::<ControlRequest>(r#"{"reboot":{}}"#).is_err());
+        assert!(serde_json::from_str::<ControlRequest>(r#"{"stop":{"now":true}}"#).is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! Operators and running hosts: status, stop, rollout; standby and watchdog with real workers.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::process::{Running, Serve, TempDir, binary};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+fn operate(runtime: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
+    Command::new(binary("mainstay")?)
+        .args(arguments)
+        .env("MAINSTAY_RUNTIME_DIR", runtime)
+        .output()
+        .context("running mainstay")
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn health(host: &Running) -> anyhow::Result<Value> {
+    let answer = host
+        .client()?
+        .call("\"health\"", "system_health", &json!({}))?;
+    Ok(answer.at("/result/structuredContent").clone())
+}
+
+fn worker_pid(host: &Running) -> anyhow::Result<Pid> {
+    let pid = health(host)?["workers"][0]["pid"]
+        .as_i64()
+        .context("a pid")?;
+    i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("a pid in range")
+}
+
+fn limits(folder: &TempDir, content: &str) -> anyhow::Result<String> {
+    let path = folder.path().join("mainstay.toml");
+    std::fs::write(&path, format!("[limits]\n{content}"))?;
+    Ok(path.display().to_string())
+}
+
+/// Waits until the health of the only worker is as wanted.
+fn until(host: &Running, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let now = health(host)?;
+        if wanted(&now) {
+            return Ok(now);
+        }
+        ensure!(Instant::now() < deadline, "still {now:#}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Stops a process and waits until every thread of it stands still.
+fn freeze(pid: Pid) -> anyhow::Result<()> {
+    kill_process(pid, Signal::STOP)?;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut still = true;
+        for task in std::fs::read_dir(format!("/proc/{}/task", Pid::as_raw(Some(pid))))? {
+            let stat = std::fs::read_to_string(task?.path().join("stat"))?;
+            still &= stat
+                .rsplit(") ")
+                .next()
+                .is_some_and(|rest| rest.starts_with('T'));
+        }
+        if still {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "it does not freeze");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn operators_see_choose_and_stop_their_hosts() -> anyhow::Result<()> {
+    let runtime = TempDir::new()?;
+    let host = |name: &str| -> anyhow::Result<Running> {
+        Serve::socket()?
+            .env("MAINSTAY_RUNTIME_DIR", runtime.path())
+            .argument("--name")
+            .argument(name)
+            .spawn()
+    };
+    let none = operate(runtime.path(), &["status"])?;
+    ensure!(none.status.code() == Some(1), "{}", text(&none));
+    let (mut first, mut second) = (host("first")?, host("second")?);
+    let both = text(&operate(runtime.path(), &["status"])?);
+    ensure!(
+        both.starts_with("2 hosts") && both.contains("first") && both.contains("second"),
+        "{both}"
+    );
+    let unclear = operate(runtime.path(), &["stop"])?;
+    ensure!(unclear.status.code() == Some(2), "{}", text(&unclear));
+    ensure!(
+        text(&unclear).contains("choose one with --pid or --name"),
+        "{}",
+        text(&unclear)
+    );
+    let wrong = operate(runtime.path(), &["stop", "--name", "third"])?;
+    ensure!(wrong.status.code() == Some(2), "{}", text(&wrong));
+    let stopped = operate(runtime.path(), &["stop", "--name", "first"])?;
+    ensure!(stopped.status.success(), "{}", text(&stopped));
+    ensure!(first.wait()?.success());
+    let pid = second.pid().to_string();
+    let stopped = operate(runtime.path(), &["stop", "--pid", &pid])?;
+    ensure!(stopped.status.success(), "{}", text(&stopped));
+    ensure!(second.wait()?.success());
+    let left = std::fs::read_dir(runtime.path())?.count();
+    ensure!(left == 0, "{left} files are left");
+    Ok(())
+}
+
+#[test]
+fn a_killed_host_is_forgotten() -> anyhow::Result<()> {
+    let runtime = TempDir::new()?;
+    let mut host = Serve::socket()?
+        .env("MAINSTAY_RUNTIME_DIR", runtime.path())
+        .spawn()?;
+    host.signal(Signal::KILL)?;
+    let _ = host.wait()?;
+    let status = operate(runtime.path(), &["status"])?;
+    ensure!(text(&status).starts_with("0 hosts"), "{}", text(&status));
+    ensure!(
+        std::fs::read_dir(runtime.path())?.count() == 0,
+        "its socket is removed"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_rollout_under_load_loses_no_call_and_repeats_no_effect() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    client.call("0", "get", &json!({}))?;
+    let runtime = host.folder().join("run");
+    let mut asked = 0_u32;
+    for round in 0..3 {
+        for _ in 0..8 {
+            asked += 1;
+            let params = json!({"name": "append", "arguments": {"text": format!("n{asked}"), "pause_ms": 20}});
+            client.send(
+                &json!({"jsonrpc": "2.0", "id": asked, "method": "tools/call", "params": params})
+                    .to_string(),
+            )?;
+        }
+        let rolled = operate(&runtime, &["rollout"])?;
+        ensure!(rolled.status.success(), "{}", text(&rolled));
+        ensure!(
+            text(&rolled).contains(&format!("generation {} serves", round + 2)),
+            "{}",
+            text(&rolled)
+        );
+    }
+    for id in 1..=asked {
+        let answer = client.answer(&id.to_string())?;
+        ensure!(answer.at("/result/isError").is_null(), "{answer:?}");
+    }
+    let log = std::fs::read_to_string(host.folder().join("ledger.jsonl"))?;
+    ensure!(
+        log.lines().count() == asked as usize,
+        "{} effects of {asked}",
+        log.lines().count()
+    );
+    until(&host, |health| health["rollout"] == "stable")?;
+    host.stop()
+}
+
+#[test]
+fn a_rollout_leads_out_of_exhaustion() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let config = limits(&folder, "restarts = 0\nrest_ms = 3600000\n")?;
+    let host = Serve::stdio()?
+        .ledger()?
+        .argument("--config")
+        .argument(config)
+        .spawn()?;
+    host.client()?.call("0", "get", &json!({}))?;
+    kill_process(worker_pid(&host)?, Signal::KILL)?;
+    until(&host, |health| health["state"] == "failed")?;
+    let refused = host.client()?.call("1", "get", &json!({}))?;
+    ensure!(refused.at("/result/isError") == true, "{refused:?}");
+    let rolled = operate(&host.folder().join("run"), &["rollout", "--pack", "ledger"])?;
+    ensure!(rolled.status.success(), "{}", text(&rolled));
+    let answer = host.client()?.call("2", "get", &json!({}))?;
+    ensure!(answer.at("/result/isError").is_null(), "{answer:?}");
+    host.stop()
+}
+
+#[test]
+fn a_standby_takes_over_without_a_start() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    // With this pause a cold start would be far away.
+    let config = limits(
+        &folder,
+        "standby = 1\nbackoff_min_ms = 60000\nbackoff_max_ms = 60000\n",
+    )?;
+    let host = Serve::stdio()?
+        .ledger()?
+        .argument("--config")
+        .argument(config)
+        .spawn()?;
+    host.client()?.call("0", "get", &json!({}))?;
+    until(&host, |health| health["generation"] == 2)?;
+    host.wait_for_line("generation=2 pid")?;
+    kill_process(worker_pid(&host)?, Signal::KILL)?;
+    let answer = host
+        .client()?
+        .call("1", "put", &json!({"key": "k", "value": "v"}))?;
+    ensure!(answer.at("/result/isError").is_null(), "{answer:?}");
+    let health = health(&host)?;
+    ensure!(health["workers"][0]["generation"] == 2, "{health:#}");
+    host.stop()
+}
+
+#[test]
+fn a_frozen_worker_is_replaced_and_its_convergent_call_answered() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let config = limits(
+        &folder,
+        "ping_interval_ms = 100\nping_timeout_ms = 200\ngrace_ms = 100\n",
+    )?;
+    let host = Serve::stdio()?
+        .ledger()?
+        .argument("--config")
+        .argument(config)
+        .spawn()?;
+    host.client()?.call("0", "get", &json!({}))?;
+    let frozen = worker_pid(&host)?;
+    freeze(frozen)?;
+    let answer = host
+        .client()?
+        .call("1", "put", &json!({"key": "k", "value": "v"}))?;
+    ensure!(answer.at("/result/isError").is_null(), "{answer:?}");
+    ensure!(worker_pid(&host)? != frozen, "a successor serves");
+    let fault = health(&host)?["last_fault"]["detail"].to_string();
+    ensure!(fault.contains("does not answer pings"), "{fault}");
+    host.stop()
+}
