@@ -29,12 +29,14 @@ fn health(host: &Running) -> anyhow::Result<Value> {
     let answer = host
         .client()?
         .call("\"health\"", "system_health", &json!({}))?;
-    Ok(answer.at("/result/structuredContent").clone())
+    Ok(answer.at("/result/structuredContent"))
 }
 
 fn worker_pid(host: &Running) -> anyhow::Result<Pid> {
-    let pid = health(host)?["workers"][0]["pid"]
-        .as_i64()
+    let health = health(host)?;
+    let pid = health
+        .pointer("/workers/0/pid")
+        .and_then(Value::as_i64)
         .context("a pid")?;
     i32::try_from(pid)
         .ok()

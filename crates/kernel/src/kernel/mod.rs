@@ -8,11 +8,13 @@
 //! lost worker is reaped. A call whose client was answered early (deadline, cancel) stays in its
 //! worker's hands as abandoned until the worker lets go of it or is replaced.
 //!
-//! The files: `requests` (from a request to its end), `workers` (spawn to reap), `spares` (standby
+//! The files: `requests` (from a request to its end), `workers` (spawn to end), `losses`
+//! (verdicts and reaping), `spares` (standby
 //! and rollout), `watch` (pings), `timers`, `report` (health), `state` (save and restore).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
+mod losses;
 mod report;
 mod requests;
 mod spares;
