@@ -85,6 +85,9 @@ pub struct Fault {
     /// What the operator or the client can do.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
+    /// The last words of the process that it happened to, bounded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stderr: Option<String>,
 }
 
 impl Fault {
@@ -97,7 +100,15 @@ impl Fault {
             generation: None,
             detail: detail.into(),
             hint: row.hint.map(str::to_owned),
+            stderr: None,
         }
+    }
+
+    /// The same fault with the last words of its process.
+    #[must_use]
+    pub fn with_stderr(mut self, words: &str) -> Self {
+        self.stderr = Some(crate::failure::tail(words)).filter(|words| !words.is_empty());
+        self
     }
 
     /// The same fault, of a known worker incarnation.

@@ -83,6 +83,7 @@ impl Problem {
     pub fn from_fault(kind: ErrorKind, fault: &Fault) -> Self {
         let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.detail));
         problem.generation = fault.generation;
+        problem.stderr.clone_from(&fault.stderr);
         problem
     }
 
@@ -191,12 +192,14 @@ mod tests {
 
     #[test]
     fn a_lost_call_says_what_is_unknown_and_names_the_cause() {
-        let fault =
-            Fault::new(ErrorKind::WorkerUnavailable, "killed by signal 9").of(Generation::new(3));
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "killed by signal 9")
+            .of(Generation::new(3))
+            .with_stderr("out of cheese\n");
         let problem = Problem::from_fault(ErrorKind::OutcomeUnknown, &fault);
         assert!(problem.message.contains("outcome is unknown"));
         assert!(problem.message.ends_with("(killed by signal 9)"));
         assert_eq!(problem.fault_class(), Some(FaultClass::Process));
         assert_eq!(problem.generation, Some(Generation::new(3)));
+        assert_eq!(problem.stderr.as_deref(), Some("out of cheese"));
     }
 }
