@@ -24,6 +24,7 @@ pub(crate) struct Environment {
     pub(crate) ready_file: PathBuf,
     pub(crate) socket_path: PathBuf,
     pub(crate) socket_mode: u32,
+    pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
 }
@@ -96,6 +97,7 @@ impl Environment {
             ready_file: path("MCP_READY_FILE", READY_FILE),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
+            telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,
         })

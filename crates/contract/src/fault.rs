@@ -4,6 +4,7 @@
 //! made from a fault where a call was hit by one. The class says what kind of thing broke, the
 //! kind says which row of the error table a call that suffers from it gets.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -80,8 +81,11 @@ pub struct Fault {
     /// The worker incarnation it happened to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generation: Option<Generation>,
-    /// One sentence for the operator.
+    /// One sentence for the operator, in our words.
     pub detail: String,
+    /// What the worker said itself. Events of telemetry leave it out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub said: Option<String>,
     /// What the operator or the client can do.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
@@ -96,6 +100,7 @@ impl Fault {
             kind,
             generation: None,
             detail: detail.into(),
+            said: None,
             hint: row.hint.map(str::to_owned),
         }
     }
@@ -105,6 +110,21 @@ impl Fault {
     pub fn of(mut self, generation: Generation) -> Self {
         self.generation = Some(generation);
         self
+    }
+
+    /// The same fault, with the worker's own words.
+    #[must_use]
+    pub fn saying(mut self, words: Option<impl Into<String>>) -> Self {
+        self.said = words.map(Into::into);
+        self
+    }
+
+    /// The detail, and the worker's own words where there are any.
+    pub fn cause(&self) -> Cow<'_, str> {
+        match &self.said {
+            None => Cow::Borrowed(&self.detail),
+            Some(words) => Cow::Owned(format!("{}: {words}", self.detail)),
+        }
     }
 
     /// The public code of the fault's row.
@@ -119,6 +139,6 @@ impl fmt::Display for Fault {
         if let Some(generation) = self.generation {
             write!(f, " in generation {generation}")?;
         }
-        write!(f, ": {}", self.detail)
+        write!(f, ": {}", self.cause())
     }
 }

@@ -176,7 +176,7 @@ impl Kernel {
         worker.phase = Phase::Lost;
         let running = std::mem::take(&mut worker.running);
         if !dismissed {
-            self.stats.restart(fault);
+            self.stats.restart(slot, generation, fault);
         }
         self.slot_mut(slot).supervisor.lost(now, generation, fault);
         self.rearm(slot);
@@ -389,7 +389,7 @@ impl Kernel {
             return;
         }
         worker.phase = Phase::Retiring;
-        self.stats.restart(fault);
+        self.stats.restart(slot, generation, fault);
         self.slot_mut(slot).supervisor.lost(now, generation, fault);
         self.rearm(slot);
         self.end_if_idle(generation);
