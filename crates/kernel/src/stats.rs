@@ -184,10 +184,7 @@ impl Method {
 /// Whether a request failed because a worker or its client was lost.
 const fn is_loss(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ClientGone)
-        || matches!(
-            kind.row().class,
-            FaultClass::Process | FaultClass::Replay
-        )
+        || matches!(kind.row().class, FaultClass::Process | FaultClass::Replay)
 }
 
 /// Four buckets to each power of two.

@@ -9,7 +9,7 @@
 //! short by a full disk is taken back under the same lock. Only a process that is killed in the
 //! middle of a write leaves half a line; the next one ends it with a line break.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,9 +32,16 @@ pub(super) struct EventFile {
 impl EventFile {
     /// Opens the file, which is made if it is not there.
     pub(super) fn open(path: &Path, max_bytes: u64, files: usize) -> io::Result<Self> {
+        let file = open(path)?;
+        // Somebody else may hold it now; but where there are no locks, say so at the start.
+        match file.try_lock() {
+            Ok(()) => file.unlock()?,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
         Ok(Self {
             path: path.to_owned(),
-            file: open(path)?,
+            file,
             max_bytes,
             files,
         })
@@ -99,7 +106,7 @@ impl EventFile {
         for age in (1..self.files).rev() {
             let from = self.aged(age - 1);
             match fs::rename(&from, self.aged(age)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && age > 1 => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => moved?,
             }
         }
