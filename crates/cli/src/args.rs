@@ -60,6 +60,9 @@ pub(crate) struct Serve {
     /// Serve many clients on a Unix socket instead of one on standard input and output
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Append one JSON line per ended request and worker event to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) telemetry: Option<PathBuf>,
     /// Text form of answers for clients that do not choose
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) render: Option<Render>,

@@ -19,6 +19,8 @@ pub(crate) struct ConfigFile {
     pub(crate) limits: Limits,
     pub(crate) packs: BTreeMap<String, PackSection>,
     pub(crate) roots: Roots,
+    /// Where events are written.
+    pub(crate) telemetry: Option<PathBuf>,
 }
 
 /// One pack.

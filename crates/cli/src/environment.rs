@@ -26,6 +26,7 @@ pub(crate) struct Environment {
     pub(crate) socket_mode: u32,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
+    pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
 }
@@ -103,6 +104,7 @@ impl Environment {
                 value("XDG_RUNTIME_DIR").map(PathBuf::from),
                 &path("TMPDIR", "/tmp"),
             ),
+            telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,
         })

@@ -42,6 +42,7 @@ pub(crate) fn config(
         packs,
         transport,
         ready_file: None,
+        telemetry: environment.telemetry.clone().or(file.telemetry),
         ready_details: roots.describe(),
         tooling_version: VERSION.to_owned(),
     })

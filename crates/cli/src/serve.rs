@@ -30,6 +30,9 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     config.ready_file = Some(environment.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.host_name.clone_from(&serve.name);
+    if let Some(telemetry) = &serve.telemetry {
+        config.telemetry = Some(telemetry.clone());
+    }
     if let Some(render) = serve.render {
         config.render = render.into();
     }
@@ -50,6 +53,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
     let hint = match &error {
         ServeError::Socket(_) => Some("choose another path with --socket or MCP_SOCKET_PATH"),
         ServeError::ReadyFile { .. } => Some("set MCP_READY_FILE to a path that can be written"),
+        ServeError::Telemetry { .. } => Some(
+            "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
+        ),
         ServeError::Packs(_) => Some("serve fewer packs with --pack"),
         ServeError::Io { .. } => None,
     };

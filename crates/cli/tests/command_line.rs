@@ -21,6 +21,7 @@ fn mainstay() -> Command {
         "MCP_READY_FILE",
         "MCP_SOCKET_PATH",
         "MCP_SOCKET_MODE",
+        "MAINSTAY_TELEMETRY",
         "SYN_SCHEMAS_DIR",
         "SYN_EXAMPLES_DIR",
     ];

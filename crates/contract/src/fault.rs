@@ -4,6 +4,7 @@
 //! made from a fault where a call was hit by one. The class says what kind of thing broke, the
 //! kind says which row of the error table a call that suffers from it gets.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -80,8 +81,11 @@ pub struct Fault {
     /// The worker incarnation it happened to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generation: Option<Generation>,
-    /// One sentence for the operator.
+    /// One sentence for the operator, in our words.
     pub detail: String,
+    /// What the worker said itself. Events of telemetry leave it out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub said: Option<String>,
     /// What the operator or the client can do.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
@@ -99,6 +103,7 @@ impl Fault {
             kind,
             generation: None,
             detail: detail.into(),
+            said: None,
             hint: row.hint.map(str::to_owned),
             stderr: None,
         }
@@ -118,6 +123,21 @@ impl Fault {
         self
     }
 
+    /// The same fault, with the worker's own words.
+    #[must_use]
+    pub fn saying(mut self, words: Option<impl Into<String>>) -> Self {
+        self.said = words.map(Into::into);
+        self
+    }
+
+    /// The detail, and the worker's own words where there are any.
+    pub fn cause(&self) -> Cow<'_, str> {
+        match &self.said {
+            None => Cow::Borrowed(&self.detail),
+            Some(words) => Cow::Owned(format!("{}: {words}", self.detail)),
+        }
+    }
+
     /// The public code of the fault's row.
     pub const fn code(&self) -> crate::error::Code {
         self.kind.row().code
@@ -130,6 +150,6 @@ impl fmt::Display for Fault {
         if let Some(generation) = self.generation {
             write!(f, " in generation {generation}")?;
         }
-        write!(f, ": {}", self.detail)
+        write!(f, ": {}", self.cause())
     }
 }

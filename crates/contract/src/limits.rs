@@ -75,6 +75,9 @@ limits! {
     porcelain_lines: usize = 200, 5 => 100_000, "lines of porcelain";
     porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of porcelain";
     stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
+    telemetry_file_bytes: usize = 64 * MIB, 4 * KIB => 4096 * MIB,
+        "size at which the telemetry file is rotated";
+    telemetry_files: usize = 4, 2 => 100, "telemetry files that are kept, the current one included";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
 }

@@ -81,7 +81,7 @@ impl Problem {
     /// What a call that was hit by `fault` is told. The fault's detail is for operators; the
     /// client gets the row's sentence and the cause in brackets.
     pub fn from_fault(kind: ErrorKind, fault: &Fault) -> Self {
-        let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.detail));
+        let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.cause()));
         problem.generation = fault.generation;
         problem.stderr.clone_from(&fault.stderr);
         problem

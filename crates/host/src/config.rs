@@ -29,6 +29,8 @@ pub struct Config {
     pub transport: Transport,
     /// Written when the host is ready, removed when it ends.
     pub ready_file: Option<PathBuf>,
+    /// Where events are written, if they are.
+    pub telemetry: Option<PathBuf>,
     /// What the ready line says beside the transport, e.g. `schemas_dir=...`.
     pub ready_details: String,
     /// Version in the definitions of the host's own tools.

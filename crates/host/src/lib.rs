@@ -8,6 +8,7 @@
 //! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap;
 //! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
 //!   before dispatch and after an answer;
+//! * `telemetry`: event lines in a file that several hosts may share;
 //! * `engine`: the one loop that puts all events in order around the kernel.
 //!
 //! It must never know a tool by name, except its own two.
@@ -25,6 +26,7 @@ mod process;
 mod ready;
 mod serve;
 mod system_tools;
+mod telemetry;
 mod transport;
 
 pub use self::clock::iso_now;

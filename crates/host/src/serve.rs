@@ -13,6 +13,7 @@ use crate::engine::{Engine, Event, Lifetime};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
+use crate::telemetry::Recorder;
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
 
@@ -25,6 +26,8 @@ pub enum ServeError {
     Socket(#[from] BindError),
     #[error("cannot write the ready file {path}")]
     ReadyFile { path: String, source: io::Error },
+    #[error("cannot write telemetry to {path}")]
+    Telemetry { path: String, source: io::Error },
     #[error("cannot {what}")]
     Io {
         what: &'static str,
@@ -33,7 +36,14 @@ pub enum ServeError {
 }
 
 /// Serves until the client leaves (stdio) or a signal comes.
-pub fn serve(config: Config, log: &Log) -> Result<(), ServeError> {
+pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
+    let recorder = match config.telemetry.take() {
+        Some(path) => Recorder::start(&path, &config.limits, log).map_err(|source| {
+            let path = path.display().to_string();
+            ServeError::Telemetry { path, source }
+        })?,
+        None => Recorder::off(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -43,7 +53,7 @@ pub fn serve(config: Config, log: &Log) -> Result<(), ServeError> {
         })?;
     // As a task: a future that is blocked on is polled only after the runtime has looked for I/O,
     // which would cost every call two more system calls.
-    let host = runtime.spawn(run(config, log.clone()));
+    let host = runtime.spawn(run(config, log.clone(), recorder.clone()));
     let served = match runtime.block_on(host) {
         Ok(served) => served,
         Err(error) => Err(ServeError::Io {
@@ -53,11 +63,12 @@ pub fn serve(config: Config, log: &Log) -> Result<(), ServeError> {
     };
     // Threads that read a terminal cannot be interrupted; they end with the process.
     runtime.shutdown_background();
+    recorder.finish();
     log.flush();
     served
 }
 
-async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
+async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), ServeError> {
     let mode = config.transport.mode();
     let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
     let ready_file = config.ready_file.take();
@@ -67,7 +78,7 @@ async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
         Transport::Socket { .. } => Lifetime::Service,
     };
     let control_dir = config.control_dir.take();
-    let engine = Engine::new(config, mode, lifetime, log.clone())?;
+    let engine = Engine::new(config, mode, lifetime, log.clone(), recorder)?;
     let events = engine.events();
     watch_signals(&events)?;
     let mut place = String::new();

@@ -1,5 +1,7 @@
 //! The host's own two tools, answered even when every worker is down.
 
+mod schemas;
+
 use mainstay_contract::health::Health;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::ToolReply;
@@ -34,58 +36,14 @@ pub(crate) fn specs(tooling_version: &str) -> Vec<ToolSpec> {
         spec(
             HEALTH,
             "Health of the host and of each worker: state, generation, restarts, last fault.",
-            health_schema(),
+            schemas::health(),
         ),
         spec(
             TELEMETRY,
             "Counts, latencies and last errors of every method and tool since the host started.",
-            telemetry_schema(),
+            schemas::telemetry(),
         ),
     ]
-}
-
-fn health_schema() -> Value {
-    let state = json!({ "enum": ["ready", "cold", "starting", "recovering", "failed"] });
-    let rollout = json!({ "enum": ["stable", "pending", "draining"] });
-    let count = json!({ "type": "integer", "minimum": 0 });
-    let fault = json!({ "type": ["object", "null"] });
-    json!({
-        "type": "object",
-        "required": ["state", "generation", "uptime_ms", "consecutive_failures", "restart_count",
-            "rollout", "last_fault", "queue_depth", "in_flight", "sessions", "workers"],
-        "properties": {
-            "state": state, "generation": count, "uptime_ms": count,
-            "consecutive_failures": count, "restart_count": count, "rollout": rollout,
-            "last_fault": fault, "queue_depth": count, "in_flight": count, "sessions": count,
-            "workers": { "type": "array", "items": {
-                "type": "object",
-                "required": ["name", "state", "generation", "rollout"],
-                "properties": { "name": { "type": "string" }, "state": state,
-                    "generation": count, "rollout": rollout, "last_fault": fault },
-            } },
-        },
-    })
-}
-
-fn telemetry_schema() -> Value {
-    let count = json!({ "type": "integer", "minimum": 0 });
-    let counts = json!({
-        "request_count": count, "success_count": count, "response_error_count": count,
-        "transport_fault_count": count, "retry_count": count,
-    });
-    json!({
-        "type": "object",
-        "required": ["totals", "methods", "last_fault", "last_restart_fault", "schema_mismatches"],
-        "properties": {
-            "totals": { "type": "object", "properties": counts },
-            "methods": { "type": "array", "items": {
-                "type": "object", "required": ["method", "request_count", "p50", "p99"],
-            } },
-            "last_fault": { "type": ["object", "null"] },
-            "last_restart_fault": { "type": ["object", "null"] },
-            "schema_mismatches": { "type": "array", "items": { "type": "object" } },
-        },
-    })
 }
 
 /// The answer of `system_health`.
@@ -187,4 +145,40 @@ fn word(value: &impl serde::Serialize) -> String {
         .as_str()
         .trim_matches('"')
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_schema::SchemaRegistry;
+
+    use super::*;
+
+    /// The JSON example below a heading of the reference page.
+    fn example(heading: &str) -> Value {
+        let page = include_str!("../../../docs/telemetry.md");
+        let section = page.split_once(heading).unwrap().1;
+        let example = section.split_once("```json\n").unwrap().1;
+        serde_json::from_str(example.split_once("```").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn the_examples_of_the_reference_page_fit_the_output_schemas() {
+        for (name, schema) in [
+            (HEALTH, schemas::health()),
+            (TELEMETRY, schemas::telemetry()),
+        ] {
+            let validator = SchemaRegistry::new().compile(&schema).unwrap();
+            let mut value = example(&format!("## `{name}`"));
+            assert_eq!(validator.check(&value), [], "{name}");
+            // It is closed, inside as well.
+            value["surprise"] = true.into();
+            assert!(!validator.is_valid(&value), "{name}");
+        }
+        let validator = SchemaRegistry::new()
+            .compile(&schemas::telemetry())
+            .unwrap();
+        let mut value = example("## `system_telemetry`");
+        value["methods"][0]["surprise"] = true.into();
+        assert!(!validator.is_valid(&value));
+    }
 }

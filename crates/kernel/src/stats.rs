@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
+use mainstay_contract::id::Generation;
 use mainstay_contract::telemetry::{Counts, MethodError, MethodStats, SchemaMismatch, Telemetry};
 use serde::{Deserialize, Serialize};
 
 use crate::action::End;
+use crate::call::SlotId;
 
 /// Most method labels that are kept apart; the rest are counted together.
 const METHODS: usize = 512;
 /// Most schema mismatches that are kept.
 const MISMATCHES: usize = 200;
+/// Most losses that wait to be reported.
+const LOSSES: usize = 64;
 /// Buckets of a latency histogram: four to each doubling, from 1 us to about 18 hours.
 const BUCKETS: usize = 144;
 
@@ -24,6 +28,16 @@ pub struct Stats {
     last_fault: Option<Fault>,
     last_restart_fault: Option<Fault>,
     mismatches: VecDeque<SchemaMismatch>,
+    /// For the driver to report.
+    losses: VecDeque<Loss>,
+}
+
+/// A worker that was lost, or is to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    pub slot: SlotId,
+    pub generation: Generation,
+    pub fault: Fault,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,7 +63,7 @@ impl Stats {
             None => counts.success_count = 1,
             Some(problem) => {
                 counts.response_error_count = 1;
-                counts.transport_fault_count = u64::from(problem.kind == ErrorKind::ClientGone);
+                counts.transport_fault_count = u64::from(is_loss(problem.kind));
             }
         }
         add(&mut self.totals, counts);
@@ -59,23 +73,33 @@ impl Stats {
         if let Some(problem) = error {
             method.last_error = Some(MethodError {
                 code: problem.kind.row().code,
-                message: problem.message.chars().take(200).collect(),
+                message: problem.kind.row().message.to_owned(),
             });
         }
     }
 
     /// Our machinery broke.
     pub fn fault(&mut self, fault: &Fault) {
-        if fault.class == FaultClass::Transport {
-            self.totals.transport_fault_count += 1;
-        }
         self.last_fault = Some(fault.clone());
     }
 
-    /// A fault led to a restart.
-    pub fn restart(&mut self, fault: &Fault) {
+    /// A fault of a worker led to its replacement.
+    pub fn restart(&mut self, slot: SlotId, generation: Generation, fault: &Fault) {
         self.fault(fault);
         self.last_restart_fault = Some(fault.clone());
+        if self.losses.len() >= LOSSES {
+            self.losses.pop_front();
+        }
+        self.losses.push_back(Loss {
+            slot,
+            generation,
+            fault: fault.clone(),
+        });
+    }
+
+    /// The next loss that was not asked for yet.
+    pub fn poll_loss(&mut self) -> Option<Loss> {
+        self.losses.pop_front()
     }
 
     /// A tool's input or output did not fit its schema.
@@ -155,6 +179,12 @@ impl Method {
         }
         self.max_us
     }
+}
+
+/// Whether a request failed because a worker or its client was lost.
+const fn is_loss(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ClientGone)
+        || matches!(kind.row().class, FaultClass::Process | FaultClass::Replay)
 }
 
 /// Four buckets to each power of two.

@@ -132,6 +132,11 @@ impl Directory {
         self.packs.get(slot.0).map_or("", |pack| &pack.name)
     }
 
+    /// Whether a tool is called so.
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
+    }
+
     fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {
         self.packs
             .iter()

@@ -153,19 +153,19 @@ impl Task {
                 biased;
                 read = stdout.read(frames.spare()), if reading => {
                     let broken = match read {
-                        Ok(0) => Some("closed its output".to_owned()),
-                        Err(error) => Some(format!("its output cannot be read: {error}")),
+                        Ok(0) => Some(Broken::new("closed its output")),
+                        Err(error) => Some(Broken::new(format!("its output cannot be read: {error}"))),
                         Ok(count) => {
                             frames.filled(count);
                             self.tell_frames(&mut frames).await
                         }
                     };
-                    if let Some(detail) = broken {
+                    if let Some(broken) = broken {
                         reading = false;
                         // At the end of its life the exit status says more than the closed pipe.
                         let ended = tokio::time::timeout(LAST_WORDS, self.process.ended()).await;
                         if ended.is_err() {
-                            self.lose(ErrorKind::WorkerProtocol, &detail).await;
+                            self.lose(ErrorKind::WorkerProtocol, broken).await;
                             ladder.get_or_insert_with(|| Ladder::terminate(Instant::now(), self.grace));
                         }
                     }
@@ -200,18 +200,23 @@ impl Task {
             Ok(status) => describe(status),
             Err(error) => format!("its exit status cannot be read: {error}"),
         };
-        self.lose(ErrorKind::WorkerUnavailable, &detail).await;
+        self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail))
+            .await;
         self.tell(What::Reaped).await;
     }
 
     /// Passes frames on. A frame that cannot be used is the worker's end; says why.
-    async fn tell_frames(&mut self, frames: &mut FrameReader) -> Option<String> {
+    async fn tell_frames(&mut self, frames: &mut FrameReader) -> Option<Broken> {
         loop {
             let what = match frames.next_frame()? {
                 Frame::Line(line) => match serde_json::from_slice::<FromWorker>(line) {
+                    Ok(FromWorker::Unable { detail }) => {
+                        return Some(Broken::new("cannot start").saying(detail));
+                    }
                     Ok(message) => translate(message),
                     Err(error) => {
-                        return Some(format!("sent a frame that is none of ours: {error}"));
+                        let broken = Broken::new("sent a frame that is none of ours");
+                        return Some(broken.saying(error.to_string()));
                     }
                 },
                 Frame::Oversize(oversize) => match call_of(&oversize.head) {
@@ -219,26 +224,23 @@ impl Task {
                         call,
                         answer: Box::new(Answer::Failed(Problem::of(ErrorKind::AnswerTooLarge))),
                     }),
-                    None => return Some("sent a frame over the limit".to_owned()),
+                    None => return Some(Broken::new("sent a frame over the limit")),
                 },
             };
-            match what {
-                Some(What::Lost(fault)) => return Some(fault.detail),
-                Some(what) => self.tell(what).await,
-                None => {}
+            if let Some(what) = what {
+                self.tell(what).await;
             }
         }
     }
 
-    async fn lose(&mut self, kind: ErrorKind, detail: &str) {
+    async fn lose(&mut self, kind: ErrorKind, broken: Broken) {
         if std::mem::replace(&mut self.lost, true) {
             return;
         }
-        let detail = match self.last_words.last() {
-            Some(words) => format!("the worker {detail}; its last line: {words}"),
-            None => format!("the worker {detail}"),
-        };
-        let fault = Fault::new(kind, detail).of(self.generation);
+        let words = broken.said.or_else(|| self.last_words.last());
+        let fault = Fault::new(kind, format!("the worker {}", broken.detail))
+            .of(self.generation)
+            .saying(words);
         self.tell(What::Lost(fault)).await;
     }
 
@@ -252,6 +254,26 @@ impl Task {
     }
 }
 
+/// Why a worker can do no more: in our words, and what it said itself.
+struct Broken {
+    detail: String,
+    said: Option<String>,
+}
+
+impl Broken {
+    fn new(detail: impl Into<String>) -> Self {
+        Self {
+            detail: detail.into(),
+            said: None,
+        }
+    }
+
+    fn saying(mut self, words: String) -> Self {
+        self.said = Some(words);
+        self
+    }
+}
+
 fn translate(message: FromWorker) -> Option<What> {
     match message {
         FromWorker::Ready(ready) => Some(What::Ready(Box::new(ready))),
@@ -260,12 +282,8 @@ fn translate(message: FromWorker) -> Option<What> {
             call,
             answer: Box::new(answer),
         }),
-        FromWorker::Unable { detail } => {
-            let detail = format!("cannot start: {detail}");
-            Some(What::Lost(Fault::new(ErrorKind::WorkerUnavailable, detail)))
-        }
         FromWorker::Pong { .. } => Some(What::Pong),
-        FromWorker::Drained {} => None,
+        FromWorker::Unable { .. } | FromWorker::Drained {} => None,
     }
 }
 

@@ -169,12 +169,16 @@ impl Engine {
     pub(super) fn answer(&mut self, end: &End) {
         // Cancelled before anybody knew who would have answered it.
         self.unrouted.remove(&end.call);
+        let mut output_bytes = 0;
         if end.delivery == Delivery::Send
             && let Some(conversation) = self.conversations.get(&end.session)
         {
-            conversation
-                .outbox
-                .push(&encode::answer(&end.id, end.form, &end.outcome));
+            let line = encode::answer(&end.id, end.form, &end.outcome);
+            output_bytes = line.len();
+            conversation.outbox.push(&line);
+        }
+        if self.recorder.ended(end, output_bytes) {
+            self.record_hot_tools();
         }
         self.pace(end.session);
     }

@@ -28,6 +28,7 @@ use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
 use crate::system_tools;
+use crate::telemetry::Recorder;
 use crate::transport::Client;
 
 /// Events that may wait for the loop.
@@ -92,6 +93,7 @@ pub(crate) struct Engine {
     identity: Identity,
     clock: Clock,
     log: Log,
+    recorder: Recorder,
     lifetime: Lifetime,
     phase: Phase,
     conversations: BTreeMap<SessionId, Conversation>,
@@ -122,6 +124,7 @@ impl Engine {
         mode: &'static str,
         lifetime: Lifetime,
         log: Log,
+        recorder: Recorder,
     ) -> Result<Self, DirectoryError> {
         let own = system_tools::specs(&config.tooling_version);
         let directory = Directory::new(&config.packs, own, config.render, &config.limits)?;
@@ -142,6 +145,7 @@ impl Engine {
             },
             clock: Clock::start(),
             log,
+            recorder,
             lifetime,
             phase: Phase::Open,
             conversations: BTreeMap::new(),
@@ -160,6 +164,11 @@ impl Engine {
 
     /// Runs until everything has ended.
     pub(crate) async fn run(mut self) {
+        self.go_on().await;
+        self.record_hot_tools();
+    }
+
+    async fn go_on(&mut self) {
         let now = self.clock.now();
         for slot in 0..self.packs.len() {
             self.kernel.warm(now, SlotId(slot));
@@ -241,6 +250,20 @@ impl Engine {
                 Action::Stop { generation, how } => self.stop_worker(generation, how),
                 Action::SessionOver { session } => self.session_over(session),
             }
+        }
+        while let Some(loss) = self.kernel.poll_loss() {
+            let pack = self.directory.pack_name(loss.slot);
+            self.recorder
+                .worker_lost(pack, loss.generation, &loss.fault);
+        }
+    }
+
+    /// The tools most called and the slowest ones, for the event log.
+    fn record_hot_tools(&self) {
+        if self.recorder.wants_hot_tools() {
+            let telemetry = self.kernel.telemetry();
+            let is_tool = |name: &str| self.directory.has_tool(name);
+            self.recorder.hot_tools(&telemetry, is_tool);
         }
     }
 }

@@ -6,6 +6,7 @@ use mainstay_contract::health::Health;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
 use mainstay_contract::rpc::{self, Answer, Ready};
+use mainstay_contract::telemetry::Event;
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
 
@@ -33,6 +34,8 @@ impl Engine {
                 let (name, pid) = (&pack.name, handle.pid);
                 let said = format!("worker started pack={name} generation={generation} pid={pid}");
                 self.log.say(Level::Debug, said);
+                self.recorder
+                    .worker(Event::WorkerStarted, name, generation, pid);
                 let worker = Incarnation {
                     slot,
                     handle,
@@ -66,7 +69,11 @@ impl Engine {
                 }
             }
             What::Reaped => {
-                self.workers.remove(&generation);
+                if let Some(worker) = self.workers.remove(&generation) {
+                    let (name, pid) = (self.directory.pack_name(worker.slot), worker.handle.pid);
+                    self.recorder
+                        .worker(Event::WorkerReaped, name, generation, pid);
+                }
                 self.kernel.handle_reaped(now, generation);
             }
             What::Pong => self.kernel.handle_pong(now, generation),
@@ -91,6 +98,9 @@ impl Engine {
                     worker.handle.pid, ready.build
                 );
                 self.log.say(Level::Info, said);
+                let pid = worker.handle.pid;
+                self.recorder
+                    .worker(Event::WorkerReady, name, generation, pid);
                 worker.build = Some(ready.build);
                 worker.facts = Some(ready.facts);
                 self.kernel.handle_ready(self.clock.now(), generation);

@@ -42,7 +42,7 @@ impl Kernel {
             return self.stats.fault(fault);
         }
         if !dismissed {
-            self.stats.restart(fault);
+            self.stats.restart(slot, generation, fault);
         }
         self.supervised_lost(now, slot, generation, fault);
         // Last first: what is put back goes to the front, and the oldest must be first there.

@@ -37,7 +37,7 @@ use crate::action::Action;
 use crate::call::{Call, SlotId, Stage};
 use crate::session::Session;
 use crate::slot::{Phase, Run, Slot};
-use crate::stats::Stats;
+use crate::stats::{Loss, Stats};
 use crate::time::Time;
 
 /// The whole.
@@ -104,6 +104,11 @@ impl Kernel {
     /// What the driver must do next.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// The next worker that was lost or is to be replaced, for the driver to report.
+    pub fn poll_loss(&mut self) -> Option<Loss> {
+        self.stats.poll_loss()
     }
 
     /// Whether the driver should go on reading from this client.

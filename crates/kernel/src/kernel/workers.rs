@@ -291,7 +291,7 @@ impl Kernel {
         if self.spare_lost(now, slot, generation, fault) {
             self.stats.fault(fault);
         } else {
-            self.stats.restart(fault);
+            self.stats.restart(slot, generation, fault);
             self.supervised_lost(now, slot, generation, fault);
         }
         self.end_if_idle(generation);

@@ -1,6 +1,7 @@
 //! How to start a host.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,6 +32,7 @@ pub struct Serve {
     variables: Vec<(OsString, OsString)>,
     socket: Option<PathBuf>,
     umask: Option<u32>,
+    file_blocks: Option<u32>,
     folder: TempDir,
     marker: String,
 }
@@ -46,6 +48,7 @@ impl Serve {
             variables: Vec::new(),
             socket: None,
             umask: None,
+            file_blocks: None,
             marker: unique("run"),
             folder,
         };
@@ -118,6 +121,13 @@ impl Serve {
         self
     }
 
+    /// Lets no file of the host or its workers grow past so many blocks, as if the disk were full.
+    #[must_use]
+    pub const fn file_blocks(mut self, blocks: u32) -> Self {
+        self.file_blocks = Some(blocks);
+        self
+    }
+
     /// The folder for the host's files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -136,14 +146,21 @@ impl Serve {
     /// The command, without its pipes.
     pub fn command(&self) -> anyhow::Result<Command> {
         let program = binary("mainstay")?;
-        let mut command = match self.umask {
-            None => Command::new(program),
-            Some(mask) => {
-                let script = format!("umask {mask:03o}; exec \"$0\" \"$@\"");
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(script).arg(program);
-                shell
-            }
+        let mut before = String::new();
+        if let Some(mask) = self.umask {
+            let _ = write!(before, "umask {mask:03o}; ");
+        }
+        if let Some(blocks) = self.file_blocks {
+            // Without the signal that would end the process, a write past the limit just fails.
+            let _ = write!(before, "trap '' XFSZ; ulimit -f {blocks}; ");
+        }
+        let mut command = if before.is_empty() {
+            Command::new(program)
+        } else {
+            let mut shell = Command::new("sh");
+            let script = format!("{before}exec \"$0\" \"$@\"");
+            shell.arg("-c").arg(script).arg(program);
+            shell
         };
         command.arg("serve").args(&self.arguments);
         if self.transport == Transport::Socket {

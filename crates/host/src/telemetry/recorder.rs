@@ -1,0 +1,187 @@
+//! The engine's side of the event log.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mainstay_contract::dialect::EchoId;
+use mainstay_contract::error::{Code, ErrorKind};
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::Generation;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::telemetry::{
+    Event, EventOutcome, HotTools, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
+};
+use mainstay_kernel::action::End;
+
+use super::file::EventFile;
+use super::queue::Queue;
+use super::writer;
+use crate::clock::iso_now;
+use crate::log::Log;
+
+/// Ended requests between two snapshots of the hot tools.
+const SNAPSHOT_EVERY: u64 = 1000;
+/// How long the end waits for the last events to be written.
+const FLUSH: Duration = Duration::from_millis(1000);
+
+/// A handle to the event log, which may be off.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder(Option<Arc<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    queue: Arc<Queue>,
+    host: String,
+    log: Log,
+    /// Requests that ended since the last snapshot of the hot tools.
+    since_snapshot: AtomicU64,
+}
+
+impl Recorder {
+    /// Nothing is recorded.
+    pub(crate) const fn off() -> Self {
+        Self(None)
+    }
+
+    /// Opens the file, and starts the thread that writes to it.
+    pub(crate) fn start(path: &Path, limits: &Limits, log: &Log) -> io::Result<Self> {
+        let max_bytes = limits.telemetry_file_bytes as u64;
+        let file = EventFile::open(path, max_bytes, limits.telemetry_files)?;
+        let queue = Arc::new(Queue::default());
+        let host = host_id();
+        let (shown, named) = (path.display().to_string(), host.clone());
+        let (events, warnings) = (Arc::clone(&queue), log.clone());
+        std::thread::Builder::new()
+            .name("telemetry".into())
+            .spawn(move || writer::run(&events, file, &shown, &named, &warnings))?;
+        Ok(Self(Some(Arc::new(Open {
+            queue,
+            host,
+            log: log.clone(),
+            since_snapshot: AtomicU64::new(0),
+        }))))
+    }
+
+    /// A request ended. Whether it is time for a snapshot of the hot tools.
+    pub(crate) fn ended(&self, end: &End, output_bytes: usize) -> bool {
+        let Some(open) = &self.0 else { return false };
+        open.queue.push(Event::Request(RequestEvent {
+            output_bytes,
+            ..request_event(end, &open.host)
+        }));
+        let ended = open.since_snapshot.fetch_add(1, Ordering::Relaxed) + 1;
+        ended >= SNAPSHOT_EVERY
+    }
+
+    /// A step in a worker's life: one of the kinds that have a [`WorkerRun`].
+    pub(crate) fn worker(
+        &self,
+        kind: fn(WorkerRun) -> Event,
+        pack: &str,
+        generation: Generation,
+        pid: u32,
+    ) {
+        if let Some(open) = &self.0 {
+            open.queue.push(kind(WorkerRun {
+                ts: iso_now(),
+                host: open.host.clone(),
+                pack: pack.to_owned(),
+                generation,
+                pid,
+            }));
+        }
+    }
+
+    /// A worker was lost, or is to be replaced.
+    pub(crate) fn worker_lost(&self, pack: &str, generation: Generation, fault: &Fault) {
+        if let Some(open) = &self.0 {
+            open.queue.push(Event::WorkerLost(WorkerLoss {
+                ts: iso_now(),
+                host: open.host.clone(),
+                pack: pack.to_owned(),
+                generation,
+                fault: fault.class,
+                code: fault.code(),
+                detail: fault.detail.clone(),
+            }));
+        }
+    }
+
+    /// Whether any request has ended since the last snapshot.
+    pub(crate) fn wants_hot_tools(&self) -> bool {
+        let open = self.0.as_ref();
+        open.is_some_and(|open| open.since_snapshot.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Records a snapshot of the hot tools.
+    pub(crate) fn hot_tools(&self, telemetry: &Telemetry, is_tool: impl Fn(&str) -> bool) {
+        if let Some(open) = &self.0 {
+            open.since_snapshot.store(0, Ordering::Relaxed);
+            let tools = telemetry.methods.iter();
+            open.queue.push(Event::HotTools(HotTools::of(
+                iso_now(),
+                open.host.clone(),
+                telemetry.totals.request_count,
+                tools.filter(|stats| is_tool(&stats.method)),
+            )));
+        }
+    }
+
+    /// Writes what is left, and waits for that, not for long.
+    pub(crate) fn finish(&self) {
+        if let Some(open) = &self.0
+            && !open.queue.close(FLUSH)
+        {
+            open.log.line("mcp:warning reason=telemetry_unfinished");
+        }
+    }
+}
+
+fn request_event(end: &End, host: &str) -> RequestEvent {
+    let problem = end.outcome.as_ref().err();
+    let code = problem.map(|problem| problem.kind.row().code);
+    RequestEvent {
+        ts: iso_now(),
+        session: format!("{host}.{}", end.session),
+        request_id: match &end.id {
+            EchoId::Known(id) => Some(id.clone()),
+            EchoId::Null | EchoId::Absent => None,
+        },
+        method: end.method.clone(),
+        tool: end.tool.clone(),
+        generation: end.generation,
+        attempt: end.attempt,
+        replayed: end.attempt > 1,
+        latency_ms: millis(end.latency_us),
+        outcome: match code {
+            None => EventOutcome::Ok,
+            Some(Code::Cancelled) => EventOutcome::Cancelled,
+            Some(_) => EventOutcome::Error,
+        },
+        code,
+        // A client that changes its mind is no fault of anything.
+        fault: problem
+            .filter(|problem| problem.kind != ErrorKind::Cancelled)
+            .and_then(|problem| problem.fault_class()),
+        input_bytes: end.input_bytes,
+        output_bytes: 0,
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "latencies are far below 2^52 us"
+)]
+fn millis(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+/// Tells hosts apart that share a file: process ids come again, and are the same in containers.
+fn host_id() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = since.unwrap_or_default().as_secs();
+    format!("{}-{seconds:x}", std::process::id())
+}
