@@ -1,14 +1,15 @@
 //! Any pack worker, killed at a chosen point of its conversation with the host.
 //!
-//! The program `crash-relay POINT [--generations N] -- COMMAND...` starts the worker COMMAND and
-//! stands between it and the host. In its first N generations (one, unless told otherwise) it
-//! waits for the [`Point`], kills the worker and then itself with KILL; in later ones it copies
+//! The program `crash-relay POINT [--generations FIRST-LAST] -- COMMAND...` starts the worker COMMAND
+//! and stands between it and the host. In those generations (only the first, unless told otherwise)
+//! it waits for the [`Point`], kills the worker and then itself with KILL; in the others it copies
 //! lines. Since it sees every line before the other side does, the points are exact for a worker of
 //! which it knows nothing: an answer that the relay holds back is an effect that happened and an
 //! answer that did not. Use it as `--pack name="path/to/crash-relay after-effect -- COMMAND"`.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +66,7 @@ impl Point {
 #[derive(Debug)]
 pub struct Relay {
     point: Point,
-    generations: u64,
+    generations: RangeInclusive<u64>,
     command: Vec<String>,
 }
 
@@ -76,9 +77,10 @@ impl Relay {
         let point = Point::parse(point)?;
         let (generations, command) = match rest {
             [flag, count, dashes, command @ ..] if flag == "--generations" && dashes == "--" => {
-                (count.parse().ok()?, command)
+                let (first, last) = count.split_once('-')?;
+                (first.parse().ok()?..=last.parse().ok()?, command)
             }
-            [dashes, command @ ..] if dashes == "--" => (1, command),
+            [dashes, command @ ..] if dashes == "--" => (1..=1, command),
             _ => return None,
         };
         (!command.is_empty()).then(|| Self {
@@ -94,7 +96,7 @@ impl Relay {
         let start = host.line()?;
         let message: ToWorker = serde_json::from_slice(&start).map_err(io::Error::other)?;
         let point = match message {
-            ToWorker::Start(start) if start.generation.get() <= self.generations => {
+            ToWorker::Start(start) if self.generations.contains(&start.generation.get()) => {
                 Some(self.point)
             }
             _ => None,
@@ -290,10 +292,13 @@ mod tests {
 
     #[test]
     fn arguments_say_point_generations_and_command() {
-        let relay = parsed("after-bytes=40 --generations 2 -- ledger --file f").unwrap();
-        assert_eq!((relay.point, relay.generations), (Point::AfterBytes(40), 2));
+        let relay = parsed("after-bytes=40 --generations 2-3 -- ledger --file f").unwrap();
+        assert_eq!(
+            (relay.point, relay.generations),
+            (Point::AfterBytes(40), 2..=3)
+        );
         assert_eq!(relay.command, ["ledger", "--file", "f"]);
-        assert_eq!(parsed("drain -- ledger").unwrap().generations, 1);
+        assert_eq!(parsed("drain -- ledger").unwrap().generations, 1..=1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use mainstay_testkit::oracle::{
     Answer, Attempts, Breach, Dialect, Effect, Event, Failure, History, Ledger, Recorder, check,
     read_effects, verify,
 };
-use mainstay_testkit::process::{Running, Serve};
+use mainstay_testkit::process::{Running, Serve, kill};
 use serde_json::json;
 
 /// How a call ends, and how many effects it leaves.
@@ -26,8 +26,18 @@ use Expect::{Success, Unknown};
 /// A point, and what becomes of a call that is never replayed, probed, convergent.
 const TABLE: &[(&str, End, End, End)] = &[
     // Never handed over, so it is simply sent to the next worker.
-    ("handshake", (Success, 1), (Success, 1), (Success, 1)),
-    ("half-ready", (Success, 1), (Success, 1), (Success, 1)),
+    (
+        "handshake --generations 2-2",
+        (Success, 1),
+        (Success, 1),
+        (Success, 1),
+    ),
+    (
+        "half-ready --generations 2-3",
+        (Success, 1),
+        (Success, 1),
+        (Success, 1),
+    ),
     ("before-write", (Success, 1), (Success, 1), (Success, 1)),
     // From its first byte on it may have run.
     ("after-bytes=4", (Unknown, 0), (Success, 1), (Success, 1)),
@@ -38,13 +48,13 @@ const TABLE: &[(&str, End, End, End)] = &[
     ("half-answer", (Unknown, 1), (Success, 1), (Success, 2)),
     // The successor dies of the repetition or of the probe, too.
     (
-        "before-effect --generations 3",
+        "before-effect --generations 1-3",
         (Unknown, 0),
         (Success, 1),
         (Success, 1),
     ),
     (
-        "after-effect --generations 3",
+        "after-effect --generations 1-3",
         (Unknown, 1),
         (Success, 1),
         (Success, 4),
@@ -76,7 +86,18 @@ fn run(point: &str, dialect: Dialect, call: Ledger) -> anyhow::Result<(History, 
     let mut host = serve.spawn()?;
     let client = host.take_client()?;
     let mut recorder = Recorder::new(client, 0, dialect, Instant::now());
-    recorder.ask(call)?;
+    if !point.contains("--generations 2") {
+        recorder.ask(call)?;
+    } else {
+        // A first worker serves and is killed; the relay is at its successors.
+        recorder.ask(Ledger::get())?;
+        recorder.settle()?;
+        for pid in host.workers("crash-relay") {
+            kill(pid);
+        }
+        host.wait_for_line("worker_lost")?;
+        recorder.ask(call)?;
+    }
     recorder.settle()?;
     let (history, client) = recorder.finish(Duration::from_millis(50))?;
     let health = client.call("\"alive\"", "system_health", &json!({}))?;
@@ -86,12 +107,12 @@ fn run(point: &str, dialect: Dialect, call: Ledger) -> anyhow::Result<(History, 
     );
     let rest = client.finish()?;
     ensure!(rest.is_empty(), "said without being asked: {rest:?}");
-    stopped(host)?;
+    ended_well(&mut host)?;
     Ok((history, read_effects(&file)?))
 }
 
 /// Exit code 0 and no process left.
-fn stopped(mut host: Running) -> anyhow::Result<()> {
+fn ended_well(host: &mut Running) -> anyhow::Result<()> {
     let status = host.wait()?;
     ensure!(status.success(), "{status}: {:#?}", host.stderr());
     Ok(())
@@ -133,6 +154,30 @@ fn a_worker_that_dies_at_any_point_gives_the_answer_and_the_effects_of_the_contr
         }
     }
     ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_first_worker_that_dies_in_its_handshake_leaves_a_session_that_can_be_served()
+-> anyhow::Result<()> {
+    for point in ["handshake", "half-ready"] {
+        let host = Serve::stdio()?
+            .crashing_ledger(point)?
+            .limits("backoff_min_ms = 0, backoff_max_ms = 0")?
+            .spawn()?;
+        let client = host.client()?;
+        // Nobody knows its tools yet, so this may be refused, but it is answered.
+        client.call("1", "get", &json!({}))?;
+        let until = Instant::now() + Duration::from_secs(10);
+        for id in 2.. {
+            let answer = client.call(&id.to_string(), "get", &json!({}))?;
+            if answer.at("/result/structuredContent/ok") == true {
+                break;
+            }
+            ensure!(Instant::now() < until, "{point}: never served: {answer:?}");
+        }
+        host.stop().context(point)?;
+    }
     Ok(())
 }
 
