@@ -94,9 +94,13 @@ fn a_history_that_keeps_every_promise_has_no_breach() {
         .note("8", Event::Cancelled(CancelKind::Silent))
         .succeeds("8")
         .asks("9", Ledger::append("c"))
-        .hears("9", Failure::Refused("overload".to_owned()));
+        .hears("9", Failure::Refused("overload".to_owned()))
+        // Repeated until there was no worker left to repeat it.
+        .asks("10", Ledger::put("other", "3"))
+        .happens(&Ledger::put("other", "3"))
+        .hears("10", Failure::Unavailable("no worker".to_owned()));
     let summary = verify(&story.history, &story.effects, Attempts::Last).unwrap();
-    assert_eq!((summary.calls, summary.silent, summary.refused), (9, 1, 1));
+    assert_eq!((summary.calls, summary.silent, summary.refused), (10, 1, 1));
     assert_eq!((summary.successes, summary.unknown), (4, 2));
 }
 
@@ -221,12 +225,17 @@ fn overlapping_calls_on_one_subject_may_end_in_any_order() {
 #[test]
 fn every_other_broken_promise_has_its_breach() {
     let asked = || Story::default().asks("1", append());
-    let refused = Failure::Refused("no worker".to_owned());
+    let refused = Failure::Refused("overload".to_owned());
+    let unavailable = Failure::Unavailable("no worker".to_owned());
     let other = Ledger::append("b").asked.effect;
     for (story, expected) in [
         (asked(), "no answer"),
         (asked().succeeds("1"), "no effect"),
         (asked().happens(&append()).hears("1", refused), "refused"),
+        (
+            asked().happens(&append()).hears("1", unavailable),
+            "refused",
+        ),
         (
             asked().hears("1", Failure::Cancelled),
             "cancelled by nobody",

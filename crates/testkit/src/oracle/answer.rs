@@ -16,8 +16,11 @@ pub enum Answer {
 /// A typed failure, as far as it says something about effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Refused before dispatch: overload, no worker, bad arguments, shutting down.
+    /// Refused before dispatch: overload, bad arguments, shutting down.
     Refused(String),
+    /// No worker: refused before dispatch or, if its contract lets it be repeated, after attempts
+    /// that were lost.
+    Unavailable(String),
     /// The worker was lost, the outcome is unknown and the call was not repeated.
     OutcomeUnknown,
     /// Every attempt was lost with its worker.
@@ -59,7 +62,8 @@ impl Failure {
             ("TOOL_TIMEOUT", _, _) => Self::Timeout,
             ("QUEUE_OVERLOADED", _, _) => Self::Refused(code),
             ("INTERNAL", "process", false) => Self::OutcomeUnknown,
-            ("INTERNAL", "process" | "rollout", true) => Self::Refused(text(payload, "message")),
+            ("INTERNAL", "process", true) => Self::Unavailable(text(payload, "message")),
+            ("INTERNAL", "rollout", true) => Self::Refused(text(payload, "message")),
             ("INTERNAL", "replay", _) => Self::Exhausted,
             ("INVALID_REQUEST", "", _) if payload.get("details").is_some() => {
                 Self::Refused(text(payload, "message"))
@@ -92,6 +96,10 @@ mod tests {
             (
                 r#""code":"INTERNAL","retryable":true,"fault":"replay""#,
                 Failure::Exhausted,
+            ),
+            (
+                r#""code":"INTERNAL","retryable":true,"fault":"process","message":"m""#,
+                Failure::Unavailable("m".to_owned()),
             ),
             (
                 r#""code":"QUEUE_OVERLOADED","retryable":true,"fault":"resource""#,

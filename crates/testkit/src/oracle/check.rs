@@ -85,6 +85,7 @@ pub struct Summary {
     pub unknown: usize,
     pub exhausted: usize,
     pub refused: usize,
+    pub unavailable: usize,
     pub cancelled: usize,
     pub timeouts: usize,
     pub tool_failures: usize,
@@ -262,7 +263,12 @@ fn judge(
         }
         Some(Answer::Failed(failure)) => {
             count(failure, summary);
-            if let Failure::Refused(why) = failure
+            let refusal = match failure {
+                Failure::Refused(why) => Some(why),
+                Failure::Unavailable(why) if asked.replay != Replay::Convergent => Some(why),
+                _ => None,
+            };
+            if let Some(why) = refusal
                 && done > 0
             {
                 let why = why.clone();
@@ -296,6 +302,7 @@ fn is_loss(replay: Replay, failure: &Failure, attempts: Attempts) -> bool {
 const fn count(failure: &Failure, summary: &mut Summary) {
     *match failure {
         Failure::Refused(_) => &mut summary.refused,
+        Failure::Unavailable(_) => &mut summary.unavailable,
         Failure::OutcomeUnknown => &mut summary.unknown,
         Failure::Exhausted => &mut summary.exhausted,
         Failure::Timeout => &mut summary.timeouts,

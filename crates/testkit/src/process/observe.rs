@@ -34,6 +34,13 @@ pub fn usage(pid: u32) -> anyhow::Result<Usage> {
     })
 }
 
+/// How many descriptors a process has open.
+pub fn descriptors(pid: u32) -> anyhow::Result<usize> {
+    let path = format!("/proc/{pid}/fd");
+    let entries = fs::read_dir(&path).with_context(|| format!("reading {path}"))?;
+    Ok(entries.count())
+}
+
 /// Processor time that the living threads of a process have used, to the nanosecond.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let tasks = format!("/proc/{pid}/task");
@@ -143,6 +150,7 @@ mod tests {
         }
         assert!(leftovers(name, &value, Duration::ZERO).is_err());
         assert!(usage(child.id()).unwrap().peak > 0);
+        assert!(descriptors(child.id()).unwrap() >= 2);
         drop(child.stdin.take());
         child.wait().unwrap();
         leftovers(name, &value, Duration::from_secs(10)).unwrap();
