@@ -119,14 +119,14 @@ fn ended_well(host: &mut Running) -> anyhow::Result<()> {
 }
 
 fn answer_of(history: &History) -> Option<Answer> {
-    let answers = history
+    let mut answers = history
         .entries()
         .iter()
         .filter_map(|entry| match &entry.event {
             Event::Answered(answer) => Some(answer.clone()),
             _ => None,
         });
-    answers.last()
+    answers.next_back()
 }
 
 #[test]

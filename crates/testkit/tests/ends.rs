@@ -43,13 +43,12 @@ fn heard(client: &Client) -> anyhow::Result<Vec<Message>> {
 
 fn telemetry_of(client: &Client, method: &str) -> anyhow::Result<Value> {
     let answer = client.call("\"telemetry\"", "system_telemetry", &json!({}))?;
-    let telemetry = answer.at("/result/structuredContent");
-    let methods = telemetry["methods"].as_array().into_iter().flatten();
-    let found = methods.filter(|entry| entry["method"] == method || entry["tool"] == method);
+    let methods = answer.at("/result/structuredContent/methods");
+    let mut entries = methods.as_array().into_iter().flatten();
+    let found = entries.find(|entry| entry.get("method").is_some_and(|name| name == method));
     found
-        .last()
         .cloned()
-        .with_context(|| format!("no {method} in {telemetry}"))
+        .with_context(|| format!("no {method} in {methods}"))
 }
 
 #[test]

@@ -6,7 +6,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests are told how long to run by their own environment"
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test that is told by its environment how long to run, and says what came of it"
 )]
 
 use std::fmt;

@@ -135,9 +135,9 @@ fn serving(host: &Running, client: &Client) -> anyhow::Result<u32> {
     let until = Instant::now() + PATIENCE;
     loop {
         let health = client.call("\"health\"", "system_health", &json!({}))?;
-        let worker = health.at("/result/structuredContent/workers/0");
-        if worker["in_flight"] == 2 * EACH {
-            let named = worker["pid"].as_u64().context("health names no process")?;
+        let worker = |key| health.at(&format!("/result/structuredContent/workers/0/{key}"));
+        if worker("in_flight") == 2 * EACH {
+            let named = worker("pid").as_u64().context("health names no process")?;
             let named = u32::try_from(named)?;
             let found = host
                 .workers("ledger")
@@ -145,7 +145,7 @@ fn serving(host: &Running, client: &Client) -> anyhow::Result<u32> {
                 .find(|pid| is_below(*pid, named));
             return found.context("the worker that health names does not run");
         }
-        ensure!(Instant::now() < until, "never all in flight: {worker}");
+        ensure!(Instant::now() < until, "never all in flight: {health:?}");
     }
 }
 
