@@ -6,6 +6,8 @@
 //! | [`peer`] | a client over any pair of streams, and a host for packs without a host |
 //! | [`process`] | the real `mainstay` in a process of its own, watched from outside |
 //! | [`misbehave`] | workers that break the rules, each in one way |
+//! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
+//! | [`oracle`] | what clients were told, against what really happened |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
 //! | [`hostile`] | frames nobody should send, with the answer that each deserves |
 //! | [`fuzz`] | one function for each parser of foreign bytes |
@@ -17,10 +19,12 @@
 
 pub mod bench;
 pub mod clock;
+pub mod crash;
 pub mod fuzz;
 pub mod hostile;
 mod mailbox;
 pub mod misbehave;
+pub mod oracle;
 pub mod peer;
 pub mod process;
 pub mod transcript;

@@ -74,6 +74,14 @@ impl WorkerHandle {
     }
 }
 
+impl Drop for WorkerHandle {
+    fn drop(&mut self) {
+        // The task that writes waits for more, and keeps the worker's pipe open, until it is told
+        // that there will be no more.
+        self.outbox.close();
+    }
+}
+
 fn line(message: &ToWorker) -> String {
     // Our own types always serialise.
     serde_json::to_string(message).unwrap_or_default()

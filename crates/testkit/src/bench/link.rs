@@ -84,7 +84,7 @@ impl Link {
 }
 
 /// The number after the first `"id":`, which is where both requests and answers have it.
-fn id_of(line: &[u8]) -> Option<usize> {
+pub(super) fn id_of(line: &[u8]) -> Option<usize> {
     const KEY: &[u8] = b"\"id\":";
     let at = line.windows(KEY.len()).position(|window| window == KEY)?;
     let digits = line.get(at + KEY.len()..)?;

@@ -15,6 +15,10 @@ pub enum Part {
     RoundTrip,
     Load,
     Start,
+    /// A thousand calls at once.
+    Flood,
+    /// A worker killed with calls in flight.
+    Recovery,
 }
 
 /// How thoroughly.
@@ -48,6 +52,8 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::RoundTrip => round_trip(options, &mut report).context("roundtrip")?,
             Part::Load => load(options, &mut report).context("load")?,
             Part::Start => start(options, &mut report).context("start")?,
+            Part::Flood => super::flood::run(options, &mut report).context("flood")?,
+            Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
         }
     }
     Ok(report)

@@ -8,9 +8,11 @@
 //! changes with the load of the machine, and the floor is the cheaper one of the run. Compare ratios and differences within one run;
 //! absolute figures move with the machine. Nothing is pinned.
 
+mod flood;
 mod floor;
 mod link;
 mod measure;
+mod recovery;
 mod report;
 mod stats;
 

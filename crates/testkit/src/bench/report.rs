@@ -18,9 +18,16 @@ pub struct Row {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     rows: Vec<Row>,
+    /// What was not measured, and why.
+    skipped: Vec<(String, String)>,
 }
 
 impl Report {
+    /// Says that something was not measured.
+    pub(super) fn skip(&mut self, key: &str, why: &str) {
+        self.skipped.push((key.to_owned(), why.to_owned()));
+    }
+
     pub(super) fn add(&mut self, key: &str, what: &str, value: f64, unit: &'static str) {
         self.rows.push(Row {
             key: key.to_owned(),
@@ -49,15 +56,22 @@ impl Report {
                 row.what, row.value, row.unit
             );
         }
+        for (key, why) in &self.skipped {
+            let _ = writeln!(out, "{key}: SKIPPED, {why}");
+        }
         out
     }
 
-    /// For programs: key to `{value, unit}`.
+    /// For programs: key to `{value, unit, what}`, or to `{skipped}`.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             let figure = json!({ "value": row.value, "unit": row.unit, "what": row.what });
             (row.key.clone(), figure)
         });
-        Value::Object(rows.collect::<Map<_, _>>())
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|(key, why)| (key.clone(), json!({ "skipped": why })));
+        Value::Object(rows.chain(skipped).collect::<Map<_, _>>())
     }
 }

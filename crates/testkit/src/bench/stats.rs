@@ -20,6 +20,16 @@ impl Samples {
         self.nanos.extend_from_slice(&other.nanos);
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.nanos.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.nanos.is_empty()
+    }
+
     /// The value below which `share` of all samples lie, in microseconds.
     pub fn percentile(&self, share: f64) -> f64 {
         let mut sorted = self.nanos.clone();

@@ -1,4 +1,5 @@
-//! `bench [roundtrip] [load] [start] [--quick] [--json] [--bare-worker]`: see `testkit::bench`.
+//! `bench [roundtrip] [load] [start] [flood] [recovery] [--quick] [--json] [--bare-worker]`: see
+//! `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -63,6 +64,8 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "roundtrip" => options.parts.push(Part::RoundTrip),
             "load" => options.parts.push(Part::Load),
             "start" => options.parts.push(Part::Start),
+            "flood" => options.parts.push(Part::Flood),
+            "recovery" => options.parts.push(Part::Recovery),
             "--json" => json = true,
             "--quick" => {
                 options.rounds = 5;
@@ -75,12 +78,19 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
                 options.pack = bare.into();
             }
             _ => bail!(
-                "no option {argument}; usage: bench [roundtrip] [load] [start] [--quick] [--json] [--bare-worker]"
+                "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
+                 [--quick] [--json] [--bare-worker]"
             ),
         }
     }
     if options.parts.is_empty() {
-        options.parts = vec![Part::RoundTrip, Part::Load, Part::Start];
+        options.parts = vec![
+            Part::RoundTrip,
+            Part::Load,
+            Part::Start,
+            Part::Flood,
+            Part::Recovery,
+        ];
     }
     Ok((options, json))
 }

@@ -85,6 +85,15 @@ impl Client {
         self.take("a message", |_| true)
     }
 
+    /// The next message, whatever it is; `None` when none came until then.
+    pub fn next_until(&self, until: Instant) -> anyhow::Result<Option<Message>> {
+        match self.inbox.take(|_| true, Some(until)) {
+            Ok(item) => item.map(Some),
+            Err(Missed::Late) => Ok(None),
+            Err(Missed::Closed) => bail!("the peer closed its output"),
+        }
+    }
+
     /// The next message with this id, which is compared as text.
     pub fn answer(&self, id: &str) -> anyhow::Result<Message> {
         self.take(&format!("the answer to {id}"), |message| {

@@ -15,7 +15,7 @@ mod serve;
 mod temp;
 
 pub use locate::{binary, tool, workspace};
-pub use observe::{Usage, cpu_time, leftovers, marked, usage};
-pub use running::{Running, wait_for};
+pub use observe::{Usage, cpu_time, descriptors, leftovers, marked, marked_running, usage};
+pub use running::{Running, kill, wait_for};
 pub use serve::{MARKER, Serve, Transport};
 pub use temp::TempDir;

@@ -34,6 +34,13 @@ pub fn usage(pid: u32) -> anyhow::Result<Usage> {
     })
 }
 
+/// How many descriptors a process has open.
+pub fn descriptors(pid: u32) -> anyhow::Result<usize> {
+    let path = format!("/proc/{pid}/fd");
+    let entries = fs::read_dir(&path).with_context(|| format!("reading {path}"))?;
+    Ok(entries.count())
+}
+
 /// Processor time that the living threads of a process have used, to the nanosecond.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let tasks = format!("/proc/{pid}/task");
@@ -54,6 +61,19 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
 
 /// The processes that carry `name=value` in their environment, as they were started.
 pub fn marked(name: &str, value: &str) -> Vec<u32> {
+    marked_among(name, value, |_| true)
+}
+
+/// Of the processes that carry `name=value` in their environment, those that run `program`.
+pub fn marked_running(name: &str, value: &str, program: &str) -> Vec<u32> {
+    // The kernel keeps 15 bytes of a program's name.
+    let short = program.get(..15).unwrap_or(program);
+    marked_among(name, value, |pid| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == short)
+    })
+}
+
+fn marked_among(name: &str, value: &str, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
     let needle = format!("{name}={value}");
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -61,6 +81,7 @@ pub fn marked(name: &str, value: &str) -> Vec<u32> {
     let mut pids: Vec<u32> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| wanted(*pid))
         .filter(|pid| {
             // Of a process that has just gone, or of another user, there is nothing to read; a
             // zombie has no environment either.
@@ -129,6 +150,7 @@ mod tests {
         }
         assert!(leftovers(name, &value, Duration::ZERO).is_err());
         assert!(usage(child.id()).unwrap().peak > 0);
+        assert!(descriptors(child.id()).unwrap() >= 2);
         drop(child.stdin.take());
         child.wait().unwrap();
         leftovers(name, &value, Duration::from_secs(10)).unwrap();

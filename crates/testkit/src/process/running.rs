@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::observe::pause;
 use super::serve::MARKER;
-use super::{TempDir, Usage, leftovers, marked, usage};
+use super::{TempDir, Usage, leftovers, marked, marked_running, usage};
 use crate::peer::{Client, Message, PATIENCE};
 
 /// How long the kernel may take to make a killed process disappear.
@@ -113,6 +113,29 @@ impl Running {
         marked(MARKER, &self.marker)
     }
 
+    /// The living processes of the host that run this program: the workers of a pack.
+    pub fn workers(&self, program: &str) -> Vec<u32> {
+        marked_running(MARKER, &self.marker, program)
+    }
+
+    /// Waits until as many processes of the host run this program.
+    pub fn wait_for_workers(&self, program: &str, count: usize) -> anyhow::Result<Vec<u32>> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let pids = self.workers(program);
+            if pids.len() == count {
+                return Ok(pids);
+            }
+            if Instant::now() >= until {
+                bail!(
+                    "{} workers instead of {count} after {PATIENCE:?}",
+                    pids.len()
+                );
+            }
+            pause();
+        }
+    }
+
     /// Standard error so far.
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.lock().0.clone()
@@ -192,9 +215,7 @@ impl Drop for Running {
         }
         // Nothing after a test that succeeded.
         for pid in marked(MARKER, &self.marker) {
-            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+            kill(pid);
         }
     }
 }
@@ -228,6 +249,14 @@ impl Lines {
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+/// Sends KILL to a process. False if it is gone already.
+pub fn kill(pid: u32) -> bool {
+    i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
 }
 
 /// Waits for a child's exit, bounded.

@@ -15,6 +15,9 @@ use crate::peer::PATIENCE;
 /// The variable by which everything that a host starts is recognised.
 pub const MARKER: &str = "TESTKIT_RUN";
 
+/// The example pack's file in the host's folder.
+const LEDGER: &str = "ledger.jsonl";
+
 /// How clients reach the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -84,8 +87,33 @@ impl Serve {
 
     /// Adds the example pack, with its file `ledger.jsonl` in the host's folder.
     pub fn ledger(self) -> anyhow::Result<Self> {
-        let file = self.folder.join("ledger.jsonl");
+        let file = self.ledger_file();
         self.program("ledger", "ledger", &format!("--file {}", file.display()))
+    }
+
+    /// Where the example pack keeps its effects.
+    pub fn ledger_file(&self) -> PathBuf {
+        self.folder.join(LEDGER)
+    }
+
+    /// Adds the example pack behind a relay that kills it (see [`crate::crash`]).
+    pub fn crashing_ledger(self, point: &str) -> anyhow::Result<Self> {
+        let (ledger, file) = (binary("ledger")?, self.ledger_file());
+        let arguments = format!("{point} -- {} --file {}", ledger.display(), file.display());
+        self.program("ledger", "crash-relay", &arguments)
+    }
+
+    /// Adds a configuration file with these `[limits]`, one `key = value` each.
+    pub fn limits(self, limits: &str) -> anyhow::Result<Self> {
+        let file = self.folder.join("limits.toml");
+        let lines = limits
+            .split(',')
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join("\n");
+        std::fs::write(&file, format!("[limits]\n{lines}\n"))
+            .with_context(|| format!("writing {}", file.display()))?;
+        Ok(self.argument("--config").argument(file))
     }
 
     /// Adds a worker that misbehaves.
