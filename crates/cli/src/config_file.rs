@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
+use mainstay_host::config::TreeKill;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,6 +20,8 @@ pub(crate) struct ConfigFile {
     pub(crate) limits: Limits,
     pub(crate) packs: BTreeMap<String, PackSection>,
     pub(crate) roots: Roots,
+    /// By what means the trees of workers are killed.
+    pub(crate) tree_kill: TreeKill,
 }
 
 /// One pack.

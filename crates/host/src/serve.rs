@@ -65,6 +65,7 @@ async fn run(mut config: Config, log: Log) -> Result<(), ServeError> {
         Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
         Transport::Socket { .. } => Lifetime::Service,
     };
+    crate::process::adopt();
     let engine = Engine::new(config, lifetime, log.clone())?;
     let events = engine.events();
     watch_signals(&events)?;

@@ -182,6 +182,11 @@ impl Supervisor {
         };
     }
 
+    /// Something about a worker went wrong that does not change where the slot stands.
+    pub fn note(&mut self, fault: Fault) {
+        self.last_fault = Some(fault);
+    }
+
     /// An operator opens an exhausted slot again.
     pub fn reopen(&mut self, now: Time) {
         if matches!(self.state, State::Exhausted { .. }) {

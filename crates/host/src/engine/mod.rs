@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use self::clients::Conversation;
 use self::workers::Incarnation;
 use crate::clock::Clock;
-use crate::config::{Config, Pack};
+use crate::config::{Config, Pack, Shim};
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
@@ -84,6 +84,7 @@ pub(crate) struct Engine {
     kernel: Kernel,
     directory: Directory,
     packs: Vec<Pack>,
+    shim: Shim,
     identity: Identity,
     clock: Clock,
     log: Log,
@@ -120,6 +121,7 @@ impl Engine {
             kernel,
             directory,
             packs: config.packs,
+            shim: config.shim,
             identity: Identity {
                 name: config.server_name,
                 version: config.server_version,

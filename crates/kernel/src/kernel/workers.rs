@@ -268,6 +268,14 @@ impl Kernel {
         self.dispatch(now, slot);
     }
 
+    /// A worker's tree was killed and is still there. Its generation is not dead, so nothing else
+    /// changes; but whoever looks at the health of its slot shall see it.
+    pub fn handle_kill_failed(&mut self, generation: Generation, fault: Fault) {
+        if let Some(slot) = self.slot_of(generation) {
+            self.slot_mut(slot).supervisor.note(fault);
+        }
+    }
+
     /// An operator opens an exhausted slot.
     pub fn reopen(&mut self, now: Time, slot: SlotId) {
         self.slot_mut(slot).supervisor.reopen(now);
