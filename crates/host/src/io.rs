@@ -131,8 +131,9 @@ impl Source {
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let read = match self {
             Self::Pipe(fd) => rustix::io::read(fd.get_ref(), buffer),
-            Self::Socket(fd) => rustix::net::recv(fd.get_ref(), buffer, RecvFlags::DONTWAIT)
-                .map(|(count, _)| count),
+            Self::Socket(fd) => {
+                rustix::net::recv(fd.get_ref(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
+            }
             Self::Thread { .. } => return None,
         };
         match read {

@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
-        let stat = b"7 (a) R 1 (b) S 42 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 0 1 0 123456 99 1 18446";
+        let stat =
+            b"7 (a) R 1 (b) S 42 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 0 1 0 123456 99 1 18446";
         let seen = parse(7, stat).unwrap();
         assert_eq!((seen.parent, seen.zombie, seen.born), (42, false, 123_456));
         assert_eq!(parse(7, b"7 (cut) Z 1"), None);

@@ -222,7 +222,16 @@ mod tests {
 
     #[test]
     fn what_no_shim_says_is_no_report() {
-        for line in ["", "up", "up 3", "up magic 3", "ended", "ended well 1", "gone away", "K"] {
+        for line in [
+            "",
+            "up",
+            "up 3",
+            "up magic 3",
+            "ended",
+            "ended well 1",
+            "gone away",
+            "K",
+        ] {
             assert_eq!(Report::parse(line), None, "{line:?}");
         }
         let torn = Report::NotStarted("two\nlines".to_owned()).to_string();

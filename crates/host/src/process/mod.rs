@@ -75,16 +75,24 @@ pub(crate) struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The shim lives.
-    Watched { hears: bool, clean: bool },
+    Watched {
+        hears: bool,
+        clean: bool,
+    },
     /// The shim was killed; we look for what it kept.
-    Orphaned { pause: Duration },
+    Orphaned {
+        pause: Duration,
+    },
     Gone,
 }
 
 /// What happens to a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    Up { rung: Rung, pid: u32 },
+    Up {
+        rung: Rung,
+        pid: u32,
+    },
     NotStarted(String),
     Ended(End),
     /// The shim was killed; what it kept is being killed by us.

@@ -78,11 +78,15 @@ mod tests {
 
     #[test]
     fn a_process_that_has_gone_is_no_failure() {
-        let success = "SUCCESS: The process with PID 4711 (child process of PID 1) has been terminated.";
+        let success =
+            "SUCCESS: The process with PID 4711 (child process of PID 1) has been terminated.";
         assert_eq!(result(Some(0), success), Ok(Killed::Done));
         let absent = "ERROR: The process \"4711\" not found.\r\n";
         assert_eq!(result(Some(128), absent), Ok(Killed::WasGone));
-        assert_eq!(result(Some(128), "FEHLER: Prozess nicht gefunden."), Ok(Killed::WasGone));
+        assert_eq!(
+            result(Some(128), "FEHLER: Prozess nicht gefunden."),
+            Ok(Killed::WasGone)
+        );
         let raced = "ERROR: The process with PID 4711 could not be terminated.\r\n\
                      Reason: There is no running instance of the task.";
         assert_eq!(result(Some(255), raced), Ok(Killed::WasGone));
@@ -90,17 +94,25 @@ mod tests {
 
     #[test]
     fn missing_rights_are_a_controlled_error() {
-        let denied = "ERROR: The process with PID 4 could not be terminated.\r\nReason: Access is denied.";
+        let denied =
+            "ERROR: The process with PID 4 could not be terminated.\r\nReason: Access is denied.";
         let error = result(Some(1), denied).unwrap_err();
         assert!(matches!(error, KillError::Denied(_)));
-        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            io::Error::from(error).kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]
     fn anything_else_is_told_with_its_code() {
-        let error = result(Some(1), "ERROR: The operation attempted is not supported.").unwrap_err();
+        let error =
+            result(Some(1), "ERROR: The operation attempted is not supported.").unwrap_err();
         let text = io::Error::from(error).to_string();
-        assert!(text.contains("ended with 1") && text.contains("not supported"), "{text}");
+        assert!(
+            text.contains("ended with 1") && text.contains("not supported"),
+            "{text}"
+        );
         assert!(result(None, "").is_err());
     }
 }

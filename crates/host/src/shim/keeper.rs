@@ -110,9 +110,7 @@ fn obey(rung: Rung, lifeline: &OwnedFd) {
         strike(rung, Order::Kill.signal());
         std::thread::sleep(pause);
         pause = BLOW.1.min(pause * 2);
-        if has_gone(lifeline)
-            && alone_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE
-        {
+        if has_gone(lifeline) && alone_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             std::process::exit(1);
         }
     }

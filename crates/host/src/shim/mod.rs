@@ -142,6 +142,10 @@ mod tests {
         assert_eq!(worker.called, "");
         assert_eq!(worker.program, "prog");
         assert_eq!(worker.arguments, command.arguments);
-        assert!(worker.words().eq(words.iter().skip(2).map(OsString::as_os_str)));
+        assert!(
+            worker
+                .words()
+                .eq(words.iter().skip(2).map(OsString::as_os_str))
+        );
     }
 }
