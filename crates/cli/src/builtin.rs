@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use mainstay_contract::json::Json;
 use mainstay_contract::tool::Catalog;
-use mainstay_host::config::{Command, Expected, Pack};
+use mainstay_host::config::{Command, Expected, Pack, Shim, TreeKill};
 use mainstay_pack_asset as asset;
 
 use crate::VERSION;
@@ -69,17 +69,26 @@ impl Executable {
         })
     }
 
+    /// The shims that run from it.
+    pub(crate) fn shim(&self, tree_kill: TreeKill) -> Shim {
+        Shim {
+            program: PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
+            holds: Arc::clone(&self.file),
+            tree_kill,
+        }
+    }
+
     /// A built-in pack that runs from it.
     pub(crate) fn pack(&self, name: &str, settings: Json) -> Result<Pack, Failure> {
         let catalog = catalog(name).ok_or_else(|| unknown(name))?;
         Ok(Pack {
             name: name.to_owned(),
             command: Command {
-                program: PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
+                // Its shim runs from our descriptor, so this is the same file.
+                program: PathBuf::from("/proc/self/exe"),
                 called: Some("mainstay-worker".to_owned()),
                 arguments: ["worker", "--pack", name].map(OsString::from).to_vec(),
                 without_env: SECRETS.map(str::to_owned).to_vec(),
-                holds: Some(Arc::clone(&self.file)),
             },
             settings,
             expected: Some(Expected {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
+use mainstay_host::config::TreeKill;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +22,8 @@ pub(crate) struct ConfigFile {
     pub(crate) roots: Roots,
     /// Where events are written.
     pub(crate) telemetry: Option<PathBuf>,
+    /// By what means the trees of workers are killed.
+    pub(crate) tree_kill: TreeKill,
 }
 
 /// One pack.

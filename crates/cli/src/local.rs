@@ -30,7 +30,8 @@ pub(crate) fn config(
         None => ConfigFile::default(),
     };
     let roots = Roots::of(environment, &file);
-    let packs = select(packs, &file, &roots)?;
+    let executable = Executable::open()?;
+    let packs = select(packs, &file, &roots, &executable)?;
     Ok(Config {
         server_name: "mainstay".to_owned(),
         server_version: VERSION.to_owned(),
@@ -40,6 +41,7 @@ pub(crate) fn config(
         limits: file.limits,
         render: RenderMode::default(),
         packs,
+        shim: executable.shim(file.tree_kill),
         transport,
         ready_file: None,
         telemetry: environment.telemetry.clone().or(file.telemetry),
@@ -82,8 +84,12 @@ impl Roots {
 }
 
 /// The packs to serve: those named on the command line, else those of the file and all built-in.
-fn select(packs: &Packs, file: &ConfigFile, roots: &Roots) -> Result<Vec<Pack>, Failure> {
-    let executable = Executable::open()?;
+fn select(
+    packs: &Packs,
+    file: &ConfigFile,
+    roots: &Roots,
+    executable: &Executable,
+) -> Result<Vec<Pack>, Failure> {
     let wanted: Vec<String> = if packs.packs.is_empty() {
         let of_file = file
             .packs
@@ -167,7 +173,6 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             called: None,
             arguments: words.map(Into::into).collect(),
             without_env: SECRETS.map(str::to_owned).to_vec(),
-            holds: None,
         },
         settings,
         expected: None,

@@ -28,6 +28,10 @@ use crate::exit::{Failure, report};
 const VERSION: &str = env!("MAINSTAY_VERSION");
 
 fn main() -> ExitCode {
+    // The process between a host and its worker; the command line proper does not know it.
+    if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

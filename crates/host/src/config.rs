@@ -10,6 +10,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use serde::Deserialize;
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub struct Config {
     /// Text form of answers when a client does not choose.
     pub render: RenderMode,
     pub packs: Vec<Pack>,
+    pub shim: Shim,
     pub transport: Transport,
     /// Written when the host is ready, removed when it ends.
     pub ready_file: Option<PathBuf>,
@@ -55,7 +57,7 @@ pub struct Expected {
     pub build: String,
 }
 
-/// A program and its arguments.
+/// A program and its arguments, as its shim starts it.
 #[derive(Clone, Debug)]
 pub struct Command {
     pub program: PathBuf,
@@ -64,8 +66,40 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// Variables that are not passed on.
     pub without_env: Vec<String>,
-    /// The descriptor that `program` names, where it names one: open as long as this is.
-    pub holds: Option<Arc<OwnedFd>>,
+}
+
+/// How shims are started, which start and keep the workers (`docs/processes.md`).
+#[derive(Clone, Debug)]
+pub struct Shim {
+    /// An executable that calls [`crate::run_shim`].
+    pub program: PathBuf,
+    /// The descriptor that `program` names: open as long as this is.
+    pub holds: Arc<OwnedFd>,
+    pub tree_kill: TreeKill,
+}
+
+/// By what means the tree of a worker is killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TreeKill {
+    /// The strongest that works here.
+    #[default]
+    Auto,
+    /// A PID namespace, or nothing is started.
+    Namespace,
+    /// A subreaper that sweeps `/proc`.
+    Subreaper,
+}
+
+impl TreeKill {
+    /// The word in configurations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Namespace => "namespace",
+            Self::Subreaper => "subreaper",
+        }
+    }
 }
 
 /// How clients reach the host.

@@ -129,8 +129,14 @@ impl Source {
 
     /// Reads what is there without waiting; `None` when there is nothing now.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        let Self::Pipe(fd) = self else { return None };
-        match rustix::io::read(fd.get_ref(), buffer) {
+        let read = match self {
+            Self::Pipe(fd) => rustix::io::read(fd.get_ref(), buffer),
+            Self::Socket(fd) => {
+                rustix::net::recv(fd.get_ref(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
+            }
+            Self::Thread { .. } => return None,
+        };
+        match read {
             Err(rustix::io::Errno::AGAIN) => None,
             read => Some(read.map_err(Into::into)),
         }

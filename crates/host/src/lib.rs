@@ -5,7 +5,8 @@
 //!
 //! * [`config`]: everything a host is told at its start;
 //! * `transport`: clients on stdio, on a Unix socket, or in memory;
-//! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap;
+//! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap; `shim`: the
+//!   process that does so even when the host is killed;
 //! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
 //!   before dispatch and after an answer;
 //! * `telemetry`: event lines in a file that several hosts may share;
@@ -25,6 +26,7 @@ mod outbox;
 mod process;
 mod ready;
 mod serve;
+mod shim;
 mod system_tools;
 mod telemetry;
 mod transport;
@@ -33,3 +35,4 @@ pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, serve};
+pub use self::shim::run_shim;

@@ -77,6 +77,7 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), Ser
         Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
         Transport::Socket { .. } => Lifetime::Service,
     };
+    crate::process::adopt();
     let control_dir = config.control_dir.take();
     let engine = Engine::new(config, mode, lifetime, log.clone(), recorder)?;
     let events = engine.events();

@@ -182,6 +182,11 @@ impl Supervisor {
         };
     }
 
+    /// Something about a worker went wrong that does not change where the slot stands.
+    pub fn note(&mut self, fault: Fault) {
+        self.last_fault = Some(fault);
+    }
+
     /// A worker that was started beside the supervised one takes its place, ready.
     pub fn promote(&mut self, now: Time, generation: Generation) {
         if self.state != State::Stopped {

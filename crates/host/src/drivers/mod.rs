@@ -19,6 +19,11 @@ pub(crate) struct WorkerEvent {
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum What {
+    /// Its process runs; how its tree is killed.
+    Up {
+        pid: u32,
+        tree_kill: &'static str,
+    },
     /// It says that it is ready.
     Ready(Box<Ready>),
     Progress {
@@ -36,5 +41,7 @@ pub(crate) enum What {
     /// It and its tree are gone.
     Reaped,
     /// It was killed and is still there.
-    Stuck,
+    Stuck(Fault),
+    /// It cannot be killed at all; a host that stops need not wait for it.
+    Unkillable,
 }

@@ -1,7 +1,8 @@
-//! The pack driver: a child process of ours, private RPC over its pipes.
+//! The pack driver: a process behind a shim of ours, private RPC over its pipes.
 //!
-//! One task per worker owns the process: it reads frames, watches the exit, and climbs the
-//! ladder when told to end it. A second task writes, a third reads the worker's stderr.
+//! One task per worker owns the process: it reads frames, watches the tree, and climbs the
+//! ladder when told to end it, or when the worker ended and left something behind. A second task
+//! writes, a third reads the worker's stderr.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,23 +20,22 @@ use mainstay_kernel::action::Manner;
 use tokio::sync::mpsc;
 
 use super::{What, WorkerEvent};
-use crate::config::Pack;
+use crate::config::{Pack, Shim};
 use crate::engine::Event;
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
-use crate::process::{Climb, Ladder, Pipes, Process, describe};
+use crate::process::{Climb, Happened, Ladder, Pipes, Process};
 use crate::transport::write_out;
 
 /// Longest line of a worker's stderr; the rest of it is cut.
 const STDERR_LINE: usize = 4096;
-/// After its end, the time for a worker's last stderr lines to arrive.
+/// After a worker closed its output, the time for its exit to be told: it says more.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// The engine's grip on a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
-    pub(crate) pid: u32,
     outbox: Outbox,
     orders: mpsc::Sender<Manner>,
 }
@@ -89,6 +89,7 @@ fn line(message: &ToWorker) -> String {
 
 /// Starts a worker.
 pub(crate) fn start(
+    shim: &Shim,
     pack: &Pack,
     generation: Generation,
     limits: &Limits,
@@ -102,7 +103,7 @@ pub(crate) fn start(
             stdout,
             stderr,
         },
-    ) = Process::spawn(&pack.command)?;
+    ) = Process::spawn(shim, &pack.command)?;
     let outbox = Outbox::default();
     let start = rpc::Start {
         protocol: rpc::PROTOCOL,
@@ -115,7 +116,6 @@ pub(crate) fn start(
     outbox.push(&line(&ToWorker::Start(start)));
     let (orders, incoming) = mpsc::channel(2);
     let handle = WorkerHandle {
-        pid: process.id(),
         outbox: outbox.clone(),
         orders,
     };
@@ -126,11 +126,13 @@ pub(crate) fn start(
     tokio::spawn(write_out(Sink::pipe(stdin)?, outbox));
     let task = Task {
         process,
+        program: pack.command.program.display().to_string(),
         generation,
         grace: Duration::from_millis(limits.grace_ms),
         events,
         last_words,
         lost: false,
+        reported: false,
     };
     let frames = FrameReader::new(limits.worker_frame_bytes);
     tokio::spawn(task.run(Source::pipe(stdout)?, frames, incoming));
@@ -139,11 +141,28 @@ pub(crate) fn start(
 
 struct Task {
     process: Process,
+    program: String,
     generation: Generation,
     grace: Duration,
     events: mpsc::Sender<Event>,
     last_words: LastWords,
     lost: bool,
+    /// That it cannot be killed was said.
+    reported: bool,
+}
+
+/// What the worker's output is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Output {
+    /// Nothing is read before the process is known.
+    NotYet,
+    Open,
+    /// It cannot be used any more; when the exit is not told by then, that is the fault.
+    Broken {
+        broken: Broken,
+        until: Instant,
+    },
+    Done,
 }
 
 impl Task {
@@ -154,12 +173,16 @@ impl Task {
         mut orders: mpsc::Receiver<Manner>,
     ) {
         let mut ladder: Option<Ladder> = None;
-        let mut reading = true;
+        let mut output = Output::NotYet;
         loop {
             let climb_at = ladder.map(|ladder| ladder.until());
+            let give_up_at = match &output {
+                Output::Broken { until, .. } => Some(*until),
+                _ => None,
+            };
             tokio::select! {
                 biased;
-                read = stdout.read(frames.spare()), if reading => {
+                read = stdout.read(frames.spare()), if output == Output::Open => {
                     let broken = match read {
                         Ok(0) => Some(Broken::new("closed its output")),
                         Err(error) => Some(Broken::new(format!("its output cannot be read: {error}"))),
@@ -169,48 +192,95 @@ impl Task {
                         }
                     };
                     if let Some(broken) = broken {
-                        reading = false;
-                        // At the end of its life the exit status says more than the closed pipe.
-                        let ended = tokio::time::timeout(LAST_WORDS, self.process.ended()).await;
-                        if ended.is_err() {
-                            self.lose(ErrorKind::WorkerProtocol, broken).await;
-                            ladder.get_or_insert_with(|| Ladder::terminate(Instant::now(), self.grace));
-                        }
+                        let until = Instant::now() + LAST_WORDS;
+                        output = Output::Broken { broken, until };
                     }
                 }
-                () = self.process.ended() => break,
-                order = orders.recv() => match order {
-                    Some(Manner::Dismiss) => ladder = Some(Ladder::dismiss(Instant::now(), self.grace)),
-                    // Without an engine nobody needs the worker.
-                    Some(Manner::Terminate) | None => {
-                        ladder = Some(Ladder::terminate(Instant::now(), self.grace));
+                happened = self.process.next() => match happened {
+                    Happened::Up { rung, pid } => {
+                        output = Output::Open;
+                        self.tell(What::Up { pid, tree_kill: rung.as_str() }).await;
                     }
+                    Happened::NotStarted(why) => {
+                        output = Output::Done;
+                        let detail = format!("cannot be started as {}: {why}", self.program);
+                        self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail)).await;
+                    }
+                    Happened::Ended(end) => {
+                        self.read_rest(&mut output, &mut stdout, &mut frames).await;
+                        self.lose(ErrorKind::WorkerUnavailable, Broken::new(end.to_string())).await;
+                        // What it leaves behind has the grace of a stop, or none at all.
+                        let now = Instant::now();
+                        ladder.get_or_insert_with(|| Ladder::kill(now)).hurry(now);
+                    }
+                    Happened::Orphaned => {
+                        self.read_rest(&mut output, &mut stdout, &mut frames).await;
+                        self.lose(ErrorKind::WorkerUnavailable, Broken::new("lost its shim")).await;
+                        ladder = Some(Ladder::kill(Instant::now()));
+                    }
+                    Happened::Gone => break,
                 },
+                // Without an engine this task ends, and the tree with our end of the lifeline.
+                Some(order) = orders.recv() => {
+                    let now = Instant::now();
+                    let ladder = ladder.get_or_insert_with(|| Ladder::dismiss(now, self.grace));
+                    if order == Manner::Terminate {
+                        ladder.hurry(now);
+                    }
+                }
+                () = sleep_until(give_up_at) => {
+                    if let Output::Broken { broken, .. } = std::mem::replace(&mut output, Output::Done) {
+                        self.lose(ErrorKind::WorkerProtocol, broken).await;
+                        ladder.get_or_insert_with(|| Ladder::terminate(Instant::now(), self.grace));
+                    }
+                }
                 () = sleep_until(climb_at) => if let Some(ladder) = &mut ladder {
                     match ladder.climb(Instant::now()) {
-                        Climb::Signal(signal) => self.process.signal(signal),
-                        Climb::Stuck => self.tell(What::Stuck).await,
+                        Climb::Send(order) => self.process.order(order),
+                        Climb::Stuck => self.stuck().await,
                     }
                 },
             }
         }
-        // What it said before its end counts.
-        while reading {
+        self.read_rest(&mut output, &mut stdout, &mut frames).await;
+        self.lose(
+            ErrorKind::WorkerUnavailable,
+            Broken::new("was killed with its shim"),
+        )
+        .await;
+        self.tell(What::Reaped).await;
+    }
+
+    /// What it said before its end counts.
+    async fn read_rest(
+        &mut self,
+        output: &mut Output,
+        stdout: &mut Source,
+        frames: &mut FrameReader,
+    ) {
+        while *output == Output::Open {
             match stdout.read_now(frames.spare()) {
                 Some(Ok(count)) if count > 0 => {
                     frames.filled(count);
-                    reading = self.tell_frames(&mut frames).await.is_none();
+                    if self.tell_frames(frames).await.is_some() {
+                        *output = Output::Done;
+                    }
                 }
-                _ => reading = false,
+                _ => *output = Output::Done,
             }
         }
-        let detail = match self.process.reap() {
-            Ok(status) => describe(status),
-            Err(error) => format!("its exit status cannot be read: {error}"),
-        };
-        self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail))
-            .await;
-        self.tell(What::Reaped).await;
+        *output = Output::Done;
+    }
+
+    /// It was killed and is still there: say so once, and try without the shim.
+    async fn stuck(&mut self) {
+        if std::mem::replace(&mut self.reported, true) {
+            return self.tell(What::Unkillable).await;
+        }
+        let detail = "the worker's tree was killed and is still there";
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(self.generation);
+        self.tell(What::Stuck(fault)).await;
+        self.process.take_over();
     }
 
     /// Passes frames on. A frame that cannot be used is the worker's end; says why.
@@ -248,7 +318,8 @@ impl Task {
         let words = broken.said.or_else(|| self.last_words.last());
         let fault = Fault::new(kind, format!("the worker {}", broken.detail))
             .of(self.generation)
-            .saying(words);
+            .saying(words)
+            .with_stderr(&self.last_words.all());
         self.tell(What::Lost(fault)).await;
     }
 
@@ -263,6 +334,7 @@ impl Task {
 }
 
 /// Why a worker can do no more: in our words, and what it said itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Broken {
     detail: String,
     said: Option<String>,
@@ -331,6 +403,15 @@ impl LastWords {
         while lines.len() > self.keep {
             lines.pop_front();
         }
+    }
+
+    fn all(&self) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn last(&self) -> Option<String> {

@@ -22,7 +22,7 @@ use self::clients::Conversation;
 use self::control::Waiter;
 use self::workers::Incarnation;
 use crate::clock::{Clock, iso_now};
-use crate::config::{Config, Pack};
+use crate::config::{Config, Pack, Shim};
 use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
@@ -90,6 +90,7 @@ pub(crate) struct Engine {
     kernel: Kernel,
     directory: Directory,
     packs: Vec<Pack>,
+    shim: Shim,
     identity: Identity,
     clock: Clock,
     log: Log,
@@ -135,6 +136,7 @@ impl Engine {
             kernel,
             directory,
             packs: config.packs,
+            shim: config.shim,
             identity: Identity {
                 name: config.server_name,
                 version: config.server_version,

@@ -19,8 +19,17 @@ use crate::log::Level;
 pub(super) struct Incarnation {
     slot: SlotId,
     handle: WorkerHandle,
+    /// Number of its process, and how its tree is killed.
+    process: Option<(u32, &'static str)>,
     build: Option<String>,
     facts: Option<Json>,
+}
+
+impl Incarnation {
+    /// The worker's process, once it is known.
+    fn pid(&self) -> u32 {
+        self.process.map_or(0, |(pid, _)| pid)
+    }
 }
 
 impl Engine {
@@ -29,24 +38,20 @@ impl Engine {
             return;
         };
         let limits = self.kernel.limits();
-        match drivers::start(pack, generation, limits, self.events.clone(), &self.log) {
+        let events = self.events.clone();
+        match drivers::start(&self.shim, pack, generation, limits, events, &self.log) {
             Ok(handle) => {
-                let (name, pid) = (&pack.name, handle.pid);
-                let said = format!("worker started pack={name} generation={generation} pid={pid}");
-                self.log.say(Level::Debug, said);
-                self.recorder
-                    .worker(Event::WorkerStarted, name, generation, pid);
                 let worker = Incarnation {
                     slot,
                     handle,
+                    process: None,
                     build: None,
                     facts: None,
                 };
                 self.workers.insert(generation, worker);
             }
             Err(error) => {
-                let program = pack.command.program.display();
-                let detail = format!("cannot start {program}: {error}");
+                let detail = format!("cannot start the worker's shim: {error}");
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 self.lose(slot, generation, &fault, &[]);
                 self.kernel.handle_reaped(self.clock.now(), generation);
@@ -57,6 +62,7 @@ impl Engine {
     pub(super) fn worker(&mut self, WorkerEvent { generation, what }: WorkerEvent) {
         let now = self.clock.now();
         match what {
+            What::Up { pid, tree_kill } => self.up(generation, pid, tree_kill),
             What::Ready(ready) => self.ready(generation, *ready),
             What::Progress { call, progress } => {
                 self.kernel.handle_progress(now, generation, call, progress);
@@ -70,18 +76,38 @@ impl Engine {
             }
             What::Reaped => {
                 if let Some(worker) = self.workers.remove(&generation) {
-                    let (name, pid) = (self.directory.pack_name(worker.slot), worker.handle.pid);
+                    let name = self.directory.pack_name(worker.slot);
                     self.recorder
-                        .worker(Event::WorkerReaped, name, generation, pid);
+                        .worker(Event::WorkerReaped, name, generation, worker.pid());
                 }
                 self.kernel.handle_reaped(now, generation);
             }
             What::Pong => self.kernel.handle_pong(now, generation),
-            What::Stuck => {
-                let said = format!("mcp:warning reason=kill_failed generation={generation}");
-                self.log.line(&said);
+            What::Stuck(fault) => {
+                self.log
+                    .line(&format!("mcp:warning reason=kill_failed {fault}"));
+                self.kernel.handle_kill_failed(generation, fault);
             }
+            What::Unkillable if self.kernel.is_stopping() => {
+                self.workers.remove(&generation);
+                self.kernel.handle_reaped(now, generation);
+            }
+            What::Unkillable => {}
         }
+    }
+
+    fn up(&mut self, generation: Generation, pid: u32, tree_kill: &'static str) {
+        let Some(worker) = self.workers.get_mut(&generation) else {
+            return;
+        };
+        worker.process = Some((pid, tree_kill));
+        let name = self.directory.pack_name(worker.slot);
+        let said = format!(
+            "worker started pack={name} generation={generation} pid={pid} tree_kill={tree_kill}"
+        );
+        self.log.say(Level::Debug, said);
+        self.recorder
+            .worker(Event::WorkerStarted, name, generation, pid);
     }
 
     fn ready(&mut self, generation: Generation, ready: Ready) {
@@ -93,12 +119,12 @@ impl Engine {
         match self.directory.announce(slot, &ready) {
             Ok(()) => {
                 let name = self.directory.pack_name(slot);
+                let pid = worker.pid();
+                let build = &ready.build;
                 let said = format!(
-                    "worker ready pack={name} generation={generation} pid={} build={}",
-                    worker.handle.pid, ready.build
+                    "worker ready pack={name} generation={generation} pid={pid} build={build}"
                 );
                 self.log.say(Level::Info, said);
-                let pid = worker.handle.pid;
                 self.recorder
                     .worker(Event::WorkerReady, name, generation, pid);
                 worker.build = Some(ready.build);
@@ -190,10 +216,10 @@ impl Engine {
         let mut health = self.kernel.health(self.clock.now());
         for worker in &mut health.workers {
             if let Some(known) = self.workers.get(&worker.generation) {
-                worker.pid = Some(known.handle.pid);
+                worker.pid = known.process.map(|(pid, _)| pid);
+                worker.tree_kill = known.process.map(|(_, rung)| rung.to_owned());
                 worker.build.clone_from(&known.build);
                 worker.facts.clone_from(&known.facts);
-                worker.tree_kill = Some("process_group".to_owned());
             }
         }
         health

@@ -154,6 +154,15 @@ impl Kernel {
         self.dispatch(now, slot);
     }
 
+    /// A worker's tree was killed and is still there. Its generation is not dead, so nothing else
+    /// changes; but whoever looks at the health of its slot shall see it.
+    pub fn handle_kill_failed(&mut self, generation: Generation, fault: Fault) {
+        self.stats.fault(&fault);
+        if let Some(slot) = self.slot_of(generation) {
+            self.slot_mut(slot).supervisor.note(fault);
+        }
+    }
+
     /// Fails everything that waits for a slot whose restart budget is spent.
     pub(super) fn fail_queue_if_closed(&mut self, now: Time, slot: SlotId) {
         if !self.slot(slot).supervisor.is_closed(now) {

@@ -1,0 +1,61 @@
+//! What becomes of a tree whose shim was killed.
+//!
+//! The host is a subreaper itself. A process that loses its shim becomes the host's child, however
+//! often it has forked and whatever session it leads; and a child of the host that is not a shim
+//! can be nothing else. So the host can find, kill and reap such orphans without knowing more about
+//! them.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::descendants::{below, strangers};
+
+/// The shims that have not been reaped. Children belong to a process, not to a host in it, so
+/// there is one set per process.
+static SHIMS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// From now on orphans of our shims become our children.
+pub(crate) fn adopt() {
+    // Every Linux since 3.4 can; without it an orphan would go to the init process.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// A shim was started.
+pub(super) fn know(shim: Pid) {
+    shims(|set| {
+        set.insert(shim.as_raw_nonzero().get());
+    });
+}
+
+/// A shim was reaped.
+pub(super) fn forget(shim: Pid) {
+    shims(|set| {
+        set.remove(&shim.as_raw_nonzero().get());
+    });
+}
+
+/// Kills and reaps the orphans there are; says how many are still there afterwards.
+pub(super) fn sweep() -> usize {
+    let known = shims(|set| set.clone());
+    let mut left = 0;
+    for orphan in strangers(rustix::process::getpid(), &known) {
+        // What cannot be killed stays in the count, and is reported by whoever waits for it.
+        let tree = below(orphan.pid);
+        for process in tree.iter().chain([&orphan]).filter(|seen| !seen.zombie) {
+            let _ = process.signal(Signal::KILL);
+        }
+        // Its children come to us when it goes, and are counted at the next look.
+        left += tree.len();
+        match rustix::process::waitpid(Some(orphan.pid), WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => left += 1,
+        }
+    }
+    left
+}
+
+fn shims<T>(change: impl FnOnce(&mut BTreeSet<i32>) -> T) -> T {
+    change(&mut SHIMS.lock().unwrap_or_else(PoisonError::into_inner))
+}

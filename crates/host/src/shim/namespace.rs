@@ -1,0 +1,116 @@
+//! The rung of PID namespaces.
+//!
+//! The first stage leaves its own namespaces for its children, starts the second stage and waits for
+//! it. The second stage is the first process of the new PID namespace and keeps the tree. The
+//! kernel does the rest: when the second stage ends, everything in the namespace is killed, and only
+//! when that is done does the wait of the first stage return.
+//!
+//! A worker in a namespace must not misbehave for it:
+//!
+//! * `/proc` is mounted afresh, in a mount namespace that only receives from outside, so that
+//!   numbers in `/proc` are those that the worker can use;
+//! * without more, every worker would be process 2, and two workers that name a file by their
+//!   number would share it. So the namespace counts on from the number that its first process has
+//!   outside, which nobody else on the machine has.
+//!
+//! Where any of this fails (it needs the rights of an administrator, which containers often lack),
+//! the first stage goes back to where it was, and the next rung is taken.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use super::{INIT, NAME, WORD, Worker, keeper};
+use crate::process::{Report, Rung};
+
+/// The second stage's exit code when it cannot make itself at home; nothing was started then.
+const UNFIT: u8 = 77;
+
+/// Runs the second stage to its end. An error means that nothing was started and that the caller
+/// may go on in its own namespace.
+pub(super) fn first_stage(worker: &Worker) -> io::Result<ExitCode> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let home = rustix::fs::open("/proc/self/ns/pid", flags, Mode::empty())?;
+    leave(UnshareFlags::NEWPID | UnshareFlags::NEWNS)?;
+    let ended = start_second_stage(worker).and_then(|mut child| child.wait());
+    let unfit = match ended {
+        Ok(status) if status.code() != Some(i32::from(UNFIT)) => {
+            if !status.success() {
+                // It was killed, so everything is gone, and it could not say so.
+                Report::Gone.send(std::os::fd::AsFd::as_fd(&io::stdin()));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Ok(_) => io::Error::other("/proc cannot be mounted"),
+        Err(error) => error,
+    };
+    let kind = LinkNameSpaceType::ProcessID;
+    rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&home), Some(kind))?;
+    Err(unfit)
+}
+
+fn start_second_stage(worker: &Worker) -> io::Result<std::process::Child> {
+    // What we mount must not be seen outside; what is mounted outside shall be seen here.
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", propagation)?;
+    Command::new("/proc/self/exe")
+        .arg0(NAME)
+        .args([WORD, INIT])
+        .args(worker.words())
+        .spawn()
+}
+
+/// Leaves namespaces.
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe, because a thread may leave the table of descriptors that \
+              others hold on to; these flags do not touch it, and there is no other thread"
+)]
+fn leave(flags: UnshareFlags) -> io::Result<()> {
+    Ok(rustix::thread::unshare(flags)?)
+}
+
+/// The first process of the namespace.
+pub(super) fn second_stage(worker: &Worker) -> ExitCode {
+    match settle() {
+        Ok(outside) => keeper::keep(Rung::Namespace, worker, |pid| {
+            number_outside(&outside, pid).unwrap_or_else(|_| keeper::number_of(pid))
+        }),
+        Err(_) => ExitCode::from(UNFIT),
+    }
+}
+
+/// Mounts `/proc`, and gives the one from outside.
+fn settle() -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let outside = rustix::fs::openat(CWD, "/proc", flags, Mode::empty())?;
+    let own = rustix::fs::readlinkat(&outside, "self", Vec::new())?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
+    if let Some(own) = own.to_str().ok().and_then(|own| own.parse::<u32>().ok()) {
+        // A kernel without this gives small numbers, with which most programs work as well.
+        let last = own.saturating_sub(1).to_string();
+        let _ = fs::write("/proc/sys/kernel/ns_last_pid", last);
+    }
+    Ok(outside)
+}
+
+/// The number that a process of ours has outside: a descriptor of it, looked at from there.
+fn number_outside(outside: &OwnedFd, pid: Pid) -> io::Result<u32> {
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let path = format!("self/fdinfo/{}", process.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(outside, path, flags, Mode::empty())?;
+    let about = io::read_to_string(fs::File::from(file))?;
+    about
+        .lines()
+        .find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
+        .ok_or_else(|| io::Error::other("the number is not told"))
+}
