@@ -326,6 +326,17 @@ mod tests {
         Fault::new(ErrorKind::WorkerUnavailable, "gone")
     }
 
+    #[test]
+    fn a_noted_fault_is_seen_and_changes_nothing_else() {
+        let mut supervisor = Supervisor::new(Policy::from(&Limits::default()), 1);
+        supervisor.started(Time::default(), Generation::new(1));
+        let before = supervisor.clone();
+        supervisor.note(fault());
+        assert_eq!(supervisor.last_fault(), Some(&fault()));
+        supervisor.last_fault = None;
+        assert_eq!(supervisor, before);
+    }
+
     fn supervisor(restarts: u32) -> Supervisor {
         let limits = Limits {
             restarts,

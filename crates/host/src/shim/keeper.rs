@@ -45,8 +45,8 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
             .spawn(move || obey(rung, &lifeline))
     });
     if listener.is_err() {
-        // Nobody could tell us to kill it, so it must not live.
-        strike(rung, Signal::KILL);
+        // Nobody could tell us to kill it. Without its shim the host does that.
+        return ExitCode::FAILURE;
     }
     reap_all(pid, lifeline);
     Report::Gone.send(lifeline);

@@ -18,7 +18,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -38,22 +38,32 @@ const UNFIT: u8 = 77;
 pub(super) fn first_stage(worker: &Worker) -> io::Result<ExitCode> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let home = rustix::fs::open("/proc/self/ns/pid", flags, Mode::empty())?;
+    // Who has left and finds no place has nowhere to go: in a container without the rights over
+    // its own namespace there is no way back, which shows by going where we are.
+    go_to(&home)?;
     leave(UnshareFlags::NEWPID | UnshareFlags::NEWNS)?;
     let ended = start_second_stage(worker).and_then(|mut child| child.wait());
     let unfit = match ended {
         Ok(status) if status.code() != Some(i32::from(UNFIT)) => {
             if !status.success() {
                 // It was killed, so everything is gone, and it could not say so.
-                Report::Gone.send(std::os::fd::AsFd::as_fd(&io::stdin()));
+                Report::Gone.send(io::stdin().as_fd());
             }
             return Ok(ExitCode::SUCCESS);
         }
         Ok(_) => io::Error::other("/proc cannot be mounted"),
         Err(error) => error,
     };
-    let kind = LinkNameSpaceType::ProcessID;
-    rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&home), Some(kind))?;
+    go_to(&home)?;
     Err(unfit)
+}
+
+fn go_to(namespace: &OwnedFd) -> io::Result<()> {
+    let kind = LinkNameSpaceType::ProcessID;
+    Ok(rustix::thread::move_into_link_name_space(
+        namespace.as_fd(),
+        Some(kind),
+    )?)
 }
 
 fn start_second_stage(worker: &Worker) -> io::Result<std::process::Child> {
