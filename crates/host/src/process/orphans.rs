@@ -13,7 +13,8 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::descendants::{below, strangers};
 
 /// The shims that have not been reaped. Children belong to a process, not to a host in it, so
-/// there is one set per process.
+/// there is one set per process. Whoever replaces the host in place must hand it over: a shim that
+/// is not in it would be taken for an orphan.
 static SHIMS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// From now on orphans of our shims become our children.
