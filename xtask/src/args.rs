@@ -1,6 +1,6 @@
 //! The command line of the tasks, parsed by hand.
 //!
-//! `Task` is the whole of what can be asked for. Four words and one flag need
+//! `Task` is the whole of what can be asked for. Five words and one flag need
 //! no parser library.
 
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ usage: cargo xtask TASK
   ci [--install]      tidy, format, clippy and dependency checks, then test
   tidy                check crate directions, file sizes, words, links and argument tests
   bench [ARGS...]     build for release and run the benchmarks
+  storm [SECONDS]     kill workers at random under load for so long (60)
   help                print this
 
   --install           let the tests install system packages they miss (CI=true implies it)";
@@ -22,6 +23,7 @@ pub(crate) enum Task {
     Tidy,
     Test(TestOptions),
     Bench(Vec<OsString>),
+    Storm { seconds: u64 },
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("test") => test_options(arguments, false).map(Task::Test),
         Some("ci") => test_options(arguments, true).map(Task::Test),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
+        Some("storm") => storm_options(arguments),
         _ => Err(format!("no task is called {}", name.display())),
     }
 }
@@ -70,6 +73,17 @@ fn test_options(rest: impl Iterator<Item = OsString>, checks: bool) -> Result<Te
     Ok(options)
 }
 
+fn storm_options(mut rest: impl Iterator<Item = OsString>) -> Result<Task, String> {
+    let seconds = match rest.next() {
+        None => 60,
+        Some(text) => text
+            .to_str()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| format!("{} is no number of seconds", text.display()))?,
+    };
+    nothing_more(rest, Task::Storm { seconds })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Task, TestOptions, parse};
@@ -92,6 +106,8 @@ mod tests {
         assert_eq!(parsed("bench frames --quick"), {
             Ok(Task::Bench(vec!["frames".into(), "--quick".into()]))
         });
+        assert_eq!(parsed("storm"), Ok(Task::Storm { seconds: 60 }));
+        assert_eq!(parsed("storm 5"), Ok(Task::Storm { seconds: 5 }));
     }
 
     #[test]
@@ -102,6 +118,11 @@ mod tests {
             Err("unexpected argument --fix".to_owned())
         );
         assert_eq!(parsed("test -v"), Err("unexpected argument -v".to_owned()));
+        assert_eq!(
+            parsed("storm soon"),
+            Err("soon is no number of seconds".to_owned())
+        );
+        assert!(parsed("storm 5 6").is_err());
         assert!(parsed("").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy` and `bench`.
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `bench` and `storm`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -16,6 +16,7 @@ mod args;
 mod bench;
 mod context;
 mod step;
+mod storm;
 mod test;
 mod tidy;
 mod tools;
@@ -52,5 +53,6 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tidy => tidy::run(&context),
         Task::Test(options) => test::run(&context, &options),
         Task::Bench(arguments) => bench::run(&context, &arguments),
+        Task::Storm { seconds } => storm::run(&context, seconds),
     }
 }

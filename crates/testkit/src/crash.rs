@@ -43,11 +43,14 @@ pub enum Point {
     HalfAnswer,
     /// When it is asked to finish and to go.
     Drain,
+    /// Not dead at all: from its first call on the host hears nothing more, its output is closed,
+    /// and the worker goes on with the call. What it still does is what the fence is for.
+    Mute,
 }
 
 impl Point {
     /// The point of this name: `handshake`, `half-ready`, `before-write`, `after-bytes=K`,
-    /// `before-effect`, `after-effect`, `half-answer`, `drain`.
+    /// `before-effect`, `after-effect`, `half-answer`, `drain`, `mute`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "handshake" => Self::Handshake,
@@ -57,6 +60,7 @@ impl Point {
             "after-effect" => Self::AfterEffect,
             "half-answer" => Self::HalfAnswer,
             "drain" => Self::Drain,
+            "mute" => Self::Mute,
             _ => Self::AfterBytes(name.strip_prefix("after-bytes=")?.parse().ok()?),
         })
     }
@@ -182,6 +186,13 @@ fn relay_forth(
         if to.write_all(&line).is_err() {
             // The worker has gone; its end is told by the other direction.
             return Ok(());
+        }
+        if point == Some(Point::Mute) && is_call(&line) {
+            rustix::stdio::dup2_stdout(File::create("/dev/null")?)?;
+            loop {
+                // Its input stays open, so that nothing but a signal stops the call.
+                thread::park();
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use mainstay_testkit::oracle::{
     Answer, Attempts, Breach, Dialect, Effect, Event, Failure, History, Ledger, Recorder, check,
     read_effects, verify,
 };
-use mainstay_testkit::process::{Running, Serve, kill};
+use mainstay_testkit::process::{Running, Serve, binary, kill};
 use serde_json::json;
 
 /// How a call ends, and how many effects it leaves.
@@ -193,6 +193,44 @@ fn a_long_call_cut_in_the_middle_counts_as_sent() -> anyhow::Result<()> {
         verify(&history, &happened, Attempts::Last)?;
         let is_success = matches!(answer_of(&history), Some(Answer::Success(_)));
         assert_eq!((is_success, happened.len()), (expected == Success, effects));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_worker_that_is_given_up_but_lives_is_gone_before_its_call_runs_again() -> anyhow::Result<()> {
+    // It ignores TERM and makes its effect 300 ms after the host gave it up, long before the grace
+    // is over: a repetition or a probe that did not wait for its end would not see that effect.
+    let relay = binary("crash-relay")?;
+    let ledger = binary("ledger")?;
+    for (call, next, effects) in [
+        (Ledger::put("k", "1"), Ledger::put("k", "2"), 3),
+        (Ledger::transfer("t", "x", "y"), Ledger::get(), 1),
+        (Ledger::append("a"), Ledger::get(), 1),
+    ] {
+        let serve =
+            Serve::stdio()?.limits("backoff_min_ms = 0, backoff_max_ms = 0, grace_ms = 800")?;
+        let file = serve.ledger_file();
+        let command = format!(
+            "ledger=sh -c 'trap \"\" TERM; exec \"$0\" \"$@\"' {} mute -- {} --file {}",
+            relay.display(),
+            ledger.display(),
+            file.display()
+        );
+        let mut host = serve.pack(command).spawn()?;
+        let client = host.take_client()?;
+        let mut recorder = Recorder::new(client, 0, Dialect::Legacy, Instant::now());
+        let tool = call.asked.tool.clone();
+        recorder.ask(call.pausing(300, 0))?;
+        recorder.settle()?;
+        recorder.ask(next)?;
+        recorder.settle()?;
+        let (history, client) = recorder.finish(Duration::from_millis(1000))?;
+        ensure!(client.finish()?.is_empty());
+        ended_well(&mut host)?;
+        let happened = read_effects(&file)?;
+        verify(&history, &happened, Attempts::Last).with_context(|| tool.clone())?;
+        assert_eq!(happened.len(), effects, "{tool}: {happened:?}");
     }
     Ok(())
 }
