@@ -339,6 +339,8 @@ fn exhausted_budget_is_a_typed_refusal_and_after_its_rest_the_worker_comes_back(
     // Another client has calls of every contract in flight whenever a worker dies.
     let mut loaded = Recorder::new(host.connect()?, 0, Dialect::Legacy, Instant::now());
     let mut kills = 0;
+    // Of its own: a worker that is dead already cannot be killed, but its successor is asked anew.
+    let mut round = 0;
     let until = Instant::now() + Duration::from_secs(30);
     let health = loop {
         let health = client.call("\"health\"", "system_health", &json!({}))?;
@@ -346,9 +348,10 @@ fn exhausted_budget_is_a_typed_refusal_and_after_its_rest_the_worker_comes_back(
         match health["state"].as_str() {
             Some("failed") => break health,
             Some("ready") => {
-                loaded.ask(Ledger::append(&format!("a{kills}")).pausing(5, 5))?;
-                loaded.ask(Ledger::put("k", &format!("p{kills}")).pausing(5, 5))?;
-                loaded.ask(Ledger::transfer(&format!("t{kills}"), "x", "y").pausing(5, 5))?;
+                round += 1;
+                loaded.ask(Ledger::append(&format!("a{round}")).pausing(5, 5))?;
+                loaded.ask(Ledger::put("k", &format!("p{round}")).pausing(5, 5))?;
+                loaded.ask(Ledger::transfer(&format!("t{round}"), "x", "y").pausing(5, 5))?;
                 thread::sleep(Duration::from_millis(8));
                 for pid in host.workers("ledger") {
                     kills += u32::from(kill(pid));

@@ -46,11 +46,13 @@ fn events(file: &Path) -> anyhow::Result<Vec<Event>> {
 }
 
 fn requests(events: &[Event]) -> Vec<&RequestEvent> {
-    let request = |event| match event {
-        &Event::Request(ref request) => Some(request),
-        _ => None,
-    };
-    events.iter().filter_map(request).collect()
+    let mut requests = Vec::new();
+    for event in events {
+        if let Event::Request(request) = event {
+            requests.push(request);
+        }
+    }
+    requests
 }
 
 /// The event of the request with this id.

@@ -6,7 +6,7 @@ use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_kernel::call::SlotId;
 use mainstay_schema::ToolValidators;
 
-use super::{Directory, DirectoryError, Owner, Tool};
+use super::{Directory, DirectoryError, FAILED_STARTS, Owner, Tool};
 
 impl Directory {
     /// A worker says that it is ready. Refuses one of another protocol, build or catalog, in a
@@ -32,10 +32,17 @@ impl Directory {
             .map_err(|error| error.to_string())
     }
 
-    /// A pack's worker was lost. One that never announced anything is not waited for any more.
+    /// A pack's worker was lost. A pack that never announced anything is waited for only so often.
     pub(crate) fn lost(&mut self, slot: SlotId) {
         if let Some(entry) = self.packs.get_mut(slot.0) {
-            entry.failed = true;
+            entry.failed_starts = entry.failed_starts.saturating_add(1);
+        }
+    }
+
+    /// A pack that never announced anything is not waited for any more.
+    pub(crate) fn give_up(&mut self, slot: SlotId) {
+        if let Some(entry) = self.packs.get_mut(slot.0) {
+            entry.failed_starts = FAILED_STARTS;
         }
     }
 

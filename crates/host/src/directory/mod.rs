@@ -22,6 +22,9 @@ use thiserror::Error;
 
 use crate::config::{Expected, Pack};
 
+/// Starts that may fail before a pack that never announced anything is not waited for any more.
+const FAILED_STARTS: u32 = 3;
+
 /// Everything that can be asked for.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -40,8 +43,8 @@ struct Entry {
     name: String,
     expected_build: Option<String>,
     catalog: Option<Catalog>,
-    /// Its first worker was lost before it announced anything.
-    failed: bool,
+    /// Workers that were lost before one announced anything.
+    failed_starts: u32,
 }
 
 #[derive(Debug)]
@@ -111,7 +114,7 @@ impl Directory {
                     .as_ref()
                     .map(|expected| expected.build.clone()),
                 catalog: None,
-                failed: false,
+                failed_starts: 0,
             });
             if let Some(Expected { catalog, .. }) = &pack.expected {
                 directory.add_catalog(SlotId(index), catalog.clone())?;
@@ -124,7 +127,7 @@ impl Directory {
     pub(crate) fn is_complete(&self) -> bool {
         self.packs
             .iter()
-            .all(|pack| pack.catalog.is_some() || pack.failed)
+            .all(|pack| pack.catalog.is_some() || pack.failed_starts >= FAILED_STARTS)
     }
 
     /// The name of a slot's pack.

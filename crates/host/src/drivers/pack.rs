@@ -123,7 +123,13 @@ pub(crate) fn start(
     let stderr = Source::pipe(stderr)?;
     let prefix = format!("worker pack={} generation={generation}", pack.name);
     tokio::spawn(read_stderr(stderr, last_words.clone(), prefix, log.clone()));
-    tokio::spawn(write_out(Sink::pipe(stdin)?, outbox));
+    let writer = write_out(Sink::pipe(stdin)?, outbox);
+    tokio::spawn(write_calls(
+        writer,
+        generation,
+        handle.orders.clone(),
+        events.clone(),
+    ));
     let task = Task {
         process,
         program: pack.command.program.display().to_string(),
@@ -137,6 +143,26 @@ pub(crate) fn start(
     let frames = FrameReader::new(limits.worker_frame_bytes);
     tokio::spawn(task.run(Source::pipe(stdout)?, frames, incoming));
     Ok(handle)
+}
+
+/// A worker that takes no more calls is of no use, even if it lives.
+async fn write_calls(
+    writer: impl Future<Output = bool>,
+    generation: Generation,
+    orders: mpsc::Sender<Manner>,
+    events: mpsc::Sender<Event>,
+) {
+    if writer.await {
+        return;
+    }
+    // One that is dying closes its pipe, too; its exit says more, and comes by then.
+    tokio::time::sleep(LAST_WORDS).await;
+    let fault = Fault::new(ErrorKind::WorkerProtocol, "the worker closed its input").of(generation);
+    let what = What::Lost(fault);
+    let _ = events
+        .send(Event::Worker(WorkerEvent { generation, what }))
+        .await;
+    let _ = orders.try_send(Manner::Terminate);
 }
 
 struct Task {

@@ -136,7 +136,7 @@ impl Engine {
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
                 self.log
                     .line(&format!("mcp:warning reason=worker_refused {fault}"));
-                self.directory.lost(slot);
+                self.directory.give_up(slot);
                 self.kernel
                     .handle_unfit(self.clock.now(), generation, &fault);
             }
@@ -180,8 +180,12 @@ impl Engine {
         }
         let was_complete = self.directory.is_complete();
         self.directory.lost(slot);
-        self.kernel
-            .handle_lost(self.clock.now(), generation, fault, unsent);
+        let now = self.clock.now();
+        self.kernel.handle_lost(now, generation, fault, unsent);
+        // One that was ended because it was never ready will not do better next time.
+        if expected || self.kernel.is_closed(now, slot) {
+            self.directory.give_up(slot);
+        }
         if !was_complete && self.directory.is_complete() {
             self.route_waiting();
         }

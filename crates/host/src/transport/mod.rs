@@ -22,15 +22,17 @@ pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
     Ok((Source::shared(stdin)?, Sink::shared(stdout)?))
 }
 
-/// Writes what an outbox holds to a worker, until it is closed and empty.
-pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) {
+/// Writes what an outbox holds to a worker, until it is closed and empty. False if the worker
+/// takes no more.
+pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) -> bool {
     let mut bytes = Vec::new();
     while let Some(taken) = outbox.take(bytes).await {
         bytes = taken;
         if !write_all(&mut sink, &outbox, &bytes).await {
-            return;
+            return false;
         }
     }
+    true
 }
 
 /// Writes what an outbox holds to a client, and tells the engine what it must know: that the

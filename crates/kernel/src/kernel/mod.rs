@@ -149,6 +149,11 @@ impl Kernel {
         }
     }
 
+    /// Whether calls for this slot fail at once.
+    pub fn is_closed(&self, now: Time, slot: SlotId) -> bool {
+        self.slot(slot).supervisor.is_closed(now)
+    }
+
     /// Whether the end of this worker is what was asked for.
     pub fn is_ending(&self, generation: Generation) -> bool {
         let slot = self.slot_of(generation);

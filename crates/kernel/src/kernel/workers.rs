@@ -137,6 +137,10 @@ impl Kernel {
             }
             (false, Answer::Failed(mut problem)) => {
                 problem.generation = call.generation;
+                // A tool may notice first that its time is up; what the client is told is the same.
+                if problem.kind == ErrorKind::Timeout {
+                    problem.timeout_ms = call.task().map(|task| task.timeout_ms);
+                }
                 Err(problem)
             }
             (true, Answer::Probed(Probed::NotApplied {})) => {
