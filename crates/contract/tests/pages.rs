@@ -1,5 +1,12 @@
 //! The reference pages are generated or hold examples; both must be what the types say.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use std::collections::BTreeSet;
 
 use mainstay_contract::health::Health;
