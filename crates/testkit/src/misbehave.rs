@@ -57,6 +57,7 @@ modes! {
     DuplicateAnswer = "duplicate-answer", "Answers every call twice.";
     AnswerUnknownCall = "answer-unknown-call", "Before every answer answers a call that nobody made.";
     NoPong = "no-pong", "Answers calls but no pings.";
+    Deaf = "deaf", "In its first generation closes its input, says that it is ready, and lives on.";
 }
 
 impl Mode {
@@ -145,7 +146,7 @@ impl<W: Write> Worker<W> {
                 self.say(&FromWorker::Unable { detail })?;
                 return Ok(Some(ExitCode::from(1)));
             }
-            Mode::DieOnce if generation > 1 => self.mode = Mode::Honest,
+            Mode::DieOnce | Mode::Deaf if generation > 1 => self.mode = Mode::Honest,
             _ => {}
         }
         let wrong = self.mode == Mode::WrongBuild && generation > 1;
@@ -153,12 +154,18 @@ impl<W: Write> Worker<W> {
             Mode::WrongProtocol => PROTOCOL + 998,
             _ => PROTOCOL,
         };
+        if self.mode == Mode::Deaf {
+            rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        }
         self.say(&FromWorker::Ready(Ready {
             protocol,
             build: "misbehaving".to_owned(),
             catalog: catalog(if wrong { 2 } else { 1 }),
             facts: Json::empty_object(),
         }))?;
+        while self.mode == Mode::Deaf {
+            std::thread::park();
+        }
         Ok(None)
     }
 
@@ -218,7 +225,7 @@ impl<W: Write> Worker<W> {
                 self.say(&self::answer(nobody, Json::empty_object()))?;
             }
             Mode::Honest | Mode::NeverReady | Mode::ExitAtStart | Mode::Unable => {}
-            Mode::WrongProtocol | Mode::NoPong => {}
+            Mode::WrongProtocol | Mode::NoPong | Mode::Deaf => {}
         }
         self.say(&answer)?;
         Ok(None)

@@ -239,3 +239,14 @@ fn successor_with_another_catalog_is_refused() -> anyhow::Result<()> {
     session_lives(client)?;
     host.stop()
 }
+
+#[test]
+fn worker_that_takes_no_calls_is_replaced_and_none_is_lost() -> anyhow::Result<()> {
+    let host = host("deaf")?;
+    let client = host.client()?;
+    host.wait_for_line("worker ready")?;
+    // Not a byte of it was taken, so even this one may be sent to the successor.
+    let answer = client.call("1", "once", &json!({}))?;
+    assert!(answer.at("/result/isError").is_null(), "{answer:?}");
+    host.stop()
+}
