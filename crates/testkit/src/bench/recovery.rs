@@ -76,9 +76,9 @@ fn tell(report: &mut Report, name: &str, times: &Times) {
 
 /// Whether the host knows the key: one that does not refuses to start.
 fn has_standby() -> anyhow::Result<bool> {
-    let mut child = Serve::stdio()?
-        .ledger()?
-        .limits(STANDBY)?
+    // Kept until the end: the configuration is in its folder.
+    let serve = Serve::stdio()?.ledger()?.limits(STANDBY)?;
+    let mut child = serve
         .command()?
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::null())
