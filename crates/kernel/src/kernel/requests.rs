@@ -78,13 +78,12 @@ impl Kernel {
     }
 
     /// The host answered a request itself.
-    pub fn handle_served(&mut self, now: Time, call: CallId, outcome: Outcome) {
-        if self
-            .calls
-            .get(&call)
-            .is_some_and(|call| call.stage == Stage::Serving)
-        {
-            self.end(now, call, outcome, Delivery::Send);
+    pub fn handle_served(&mut self, now: Time, id: CallId, outcome: Outcome) {
+        let is_served = self.calls.get(&id).is_some_and(|call| {
+            call.stage == Stage::Serving && matches!(call.request.work, Work::Host(_))
+        });
+        if is_served {
+            self.end(now, id, outcome, Delivery::Send);
         }
     }
 

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 
-/// Version of the serialised state. A change of any type inside [`Kernel`] raises it.
+/// Version of the serialised state. From the first release on, a change of any type inside
+/// [`Kernel`] raises it.
 pub const STATE_VERSION: u32 = 1;
 
 /// Why a state cannot be taken over.
