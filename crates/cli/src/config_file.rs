@@ -217,4 +217,18 @@ mod tests {
         parse_any("[".repeat(100_000).as_bytes());
         parse_any(format!("a={}", "[".repeat(100_000)).as_bytes());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_a_configuration_panic(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            key in "(limits|packs|roots|telemetry|tree_kill|[a-z]{1,6})",
+            value in "[ -~]{0,40}",
+        ) {
+            parse_any(&bytes);
+            parse_any(format!("{key} = {value}").as_bytes());
+            parse_any(format!("[{key}]\nqueue = {value}").as_bytes());
+            parse_any(format!("{{\"mainstay\": {{\"{key}\": {value}}}}}").as_bytes());
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! property tests and over the files in `corpus/` (in this crate's tests), and any fuzzer can
 //! call them. [`ALL`] names them.
 
+use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::dialect::{Dialect, EchoId, Inbound, decode, decode_oversize, encode};
 use mainstay_contract::frame::{Frame, FrameReader, HEAD};
 use mainstay_contract::id::RequestId;
@@ -28,6 +29,7 @@ pub const ALL: &[(&str, Fuzz)] = &[
     ("decode_oversize", fuzz_decode_oversize),
     ("from_worker", fuzz_from_worker),
     ("to_worker", fuzz_to_worker),
+    ("control", fuzz_control),
     ("limits", fuzz_limits),
     ("normalise", fuzz_normalise),
 ];
@@ -240,6 +242,16 @@ pub fn fuzz_to_worker(data: &[u8]) {
             Some(message)
         );
     }
+}
+
+/// An operator's request that is understood says the same again.
+pub fn fuzz_control(data: &[u8]) {
+    if let Ok(request) = serde_json::from_slice::<ControlRequest>(data) {
+        let again = Json::from_serialize(&request);
+        let read = serde_json::from_str::<ControlRequest>(again.as_str()).ok();
+        assert_eq!(read, Some(request));
+    }
+    let _ = serde_json::from_slice::<ControlReply>(data);
 }
 
 /// Limits that are accepted lie within their ranges.

@@ -140,3 +140,105 @@ impl Directory {
         self.aliases.retain(|_, canonical| canonical != name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mainstay_contract::limits::Limits;
+    use mainstay_contract::render::RenderMode;
+
+    use super::*;
+    use crate::config::{Command, Expected, Pack};
+    use crate::system_tools;
+
+    const SLOT: SlotId = SlotId(0);
+
+    fn pack(expected: Option<Expected>) -> Pack {
+        Pack {
+            name: "p".to_owned(),
+            command: Command {
+                program: "p".into(),
+                called: None,
+                arguments: Vec::new(),
+                without_env: Vec::new(),
+            },
+            settings: Json::empty_object(),
+            expected,
+        }
+    }
+
+    fn catalog(tool: &str) -> Catalog {
+        let mut spec = system_tools::specs("1.0.0").remove(0);
+        tool.clone_into(&mut spec.name);
+        Catalog {
+            pack: "p".to_owned(),
+            tools: vec![spec],
+            ..Catalog::default()
+        }
+    }
+
+    fn ready(protocol: u32, build: &str, catalog: Catalog) -> Ready {
+        Ready {
+            protocol,
+            build: build.to_owned(),
+            catalog,
+            facts: Json::empty_object(),
+        }
+    }
+
+    fn directory(expected: Option<Expected>) -> Directory {
+        let own = system_tools::specs("1.0.0");
+        Directory::new(&[pack(expected)], own, RenderMode::Json, &Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_built_in_worker_of_another_build_protocol_or_catalog_is_refused() {
+        let expected = Expected {
+            catalog: catalog("a"),
+            build: "1+x".to_owned(),
+        };
+        let mut directory = directory(Some(expected));
+        assert!(directory.is_complete(), "known before any worker runs");
+        let mut told = |ready| directory.announce(SLOT, &ready);
+        assert_eq!(told(ready(PROTOCOL, "1+x", catalog("a"))), Ok(()));
+        let build = told(ready(PROTOCOL, "1+y", catalog("a"))).unwrap_err();
+        assert_eq!(build, "is of build 1+y, not 1+x");
+        let other = told(ready(PROTOCOL, "1+x", catalog("b"))).unwrap_err();
+        assert_eq!(other, "announced another catalog: tool a is missing");
+        let protocol = told(ready(PROTOCOL + 1, "1+x", catalog("a"))).unwrap_err();
+        assert!(protocol.starts_with("speaks worker protocol"), "{protocol}");
+    }
+
+    #[test]
+    fn a_foreign_pack_is_known_by_its_first_catalog_and_keeps_it() {
+        let mut directory = directory(None);
+        assert!(!directory.is_complete());
+        assert_eq!(
+            directory.announce(SLOT, &ready(PROTOCOL, "any", catalog("a"))),
+            Ok(())
+        );
+        assert!(directory.is_complete());
+        assert!(
+            directory
+                .announce(SLOT, &ready(PROTOCOL, "newer", catalog("b")))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_tool_of_the_hosts_own_name_is_refused_whole() {
+        let mut directory = directory(None);
+        let refused = directory.announce(SLOT, &ready(PROTOCOL, "x", catalog("system_health")));
+        assert!(refused.unwrap_err().contains("which the host has already"));
+        assert!(!directory.is_complete());
+    }
+
+    #[test]
+    fn a_pack_that_never_starts_is_waited_for_only_so_often() {
+        let mut directory = directory(None);
+        for _ in 0..FAILED_STARTS {
+            assert!(!directory.is_complete());
+            directory.lost(SLOT);
+        }
+        assert!(directory.is_complete());
+    }
+}

@@ -130,7 +130,8 @@ impl Engine {
         let own = system_tools::specs(&config.tooling_version);
         let directory = Directory::new(&config.packs, own, config.render, &config.limits)?;
         let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
-        let kernel = Kernel::new(config.limits.clone(), &names);
+        let seed = u64::from(std::process::id()) << 8;
+        let kernel = Kernel::seeded(config.limits.clone(), &names, seed);
         let (events, incoming) = mpsc::channel(EVENTS);
         Ok(Self {
             kernel,

@@ -72,9 +72,15 @@ enum Mode {
 impl Kernel {
     /// A kernel with one cold slot per name.
     pub fn new(limits: Limits, slots: &[&str]) -> Self {
+        Self::seeded(limits, slots, 0)
+    }
+
+    /// The same, with a seed of the driver's: hosts that lose their workers together then do not
+    /// start them together.
+    pub fn seeded(limits: Limits, slots: &[&str], seed: u64) -> Self {
         let slots = slots
             .iter()
-            .zip(0_u64..)
+            .zip(seed..)
             .map(|(name, seed)| Slot::new((*name).to_owned(), &limits, seed))
             .collect();
         Self {
