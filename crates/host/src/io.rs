@@ -46,13 +46,10 @@ pub(crate) enum Sink {
 impl Source {
     /// A descriptor that may be shared with other processes, such as standard input.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
-        match kind(&fd)? {
-            FileType::Fifo => match reopen(&fd, OFlags::RDONLY) {
-                Ok(own) => Self::pipe(own),
-                Err(_) => Self::thread(fd),
-            },
-            FileType::Socket => Self::socket(fd),
-            _ => Self::thread(fd),
+        match Opened::of(fd, OFlags::RDONLY)? {
+            Opened::Pipe(own) => Self::pipe(own),
+            Opened::Socket(fd) => Self::socket(fd),
+            Opened::Other(fd) => Self::thread(fd),
         }
     }
 
@@ -169,13 +166,10 @@ async fn ready_read(
 impl Sink {
     /// A descriptor that may be shared with other processes, such as standard output.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
-        match kind(&fd)? {
-            FileType::Fifo => match reopen(&fd, OFlags::WRONLY) {
-                Ok(own) => Self::pipe(own),
-                Err(_) => Self::thread(fd),
-            },
-            FileType::Socket => Self::socket(fd),
-            _ => Self::thread(fd),
+        match Opened::of(fd, OFlags::WRONLY)? {
+            Opened::Pipe(own) => Self::pipe(own),
+            Opened::Socket(fd) => Self::socket(fd),
+            Opened::Other(fd) => Self::thread(fd),
         }
     }
 
@@ -271,8 +265,26 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Owned
     AsyncFd::with_interest(fd, interest)
 }
 
-fn kind(fd: &OwnedFd) -> io::Result<FileType> {
-    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+/// What a shared descriptor is, and so how it can be used without a thread.
+enum Opened {
+    /// A description of our own of the same pipe.
+    Pipe(OwnedFd),
+    Socket(OwnedFd),
+    Other(OwnedFd),
+}
+
+impl Opened {
+    fn of(fd: OwnedFd, access: OFlags) -> io::Result<Self> {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+        Ok(match kind {
+            FileType::Fifo => match reopen(&fd, access) {
+                Ok(own) => Self::Pipe(own),
+                Err(_) => Self::Other(fd),
+            },
+            FileType::Socket => Self::Socket(fd),
+            _ => Self::Other(fd),
+        })
+    }
 }
 
 /// The same pipe with a description of our own.
