@@ -1,0 +1,2 @@
+//! Symbols.
+pub(crate) mod layer;
