@@ -72,6 +72,8 @@ pub(crate) const SHOW_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Largest file that is parsed for symbols.
 pub(crate) const PARSE_BYTES: usize = 512 * 1024;
+/// Nested brackets of a file that is parsed.
+pub(crate) const PARSE_DEPTH: usize = 1000;
 /// Time of one parse.
 pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
 /// Symbols of one file.

@@ -1,12 +1,18 @@
 //! Queries: from the arguments of `search` to hits.
 
+pub(crate) mod auto;
 pub(crate) mod candidates;
+pub(crate) mod close;
 pub(crate) mod cursor;
 pub(crate) mod exact;
 pub(crate) mod filter;
+pub(crate) mod path;
 pub(crate) mod pattern;
 pub(crate) mod plan;
+pub(crate) mod ranked;
 pub(crate) mod snippet;
+pub(crate) mod symbol;
+pub(crate) mod words;
 
 use serde::Serialize;
 
