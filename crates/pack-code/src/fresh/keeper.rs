@@ -157,7 +157,6 @@ impl Keeper {
     }
 
     fn run(&self) {
-        // Symbols and sweeps must not slow down the calls of this or any other process.
         let mut idle = Duration::ZERO;
         while !self.ended.load(Ordering::Relaxed) {
             {
@@ -169,8 +168,32 @@ impl Keeper {
             if self.ended.load(Ordering::Relaxed) {
                 return;
             }
-            idle = if self.step() { Duration::ZERO } else { LOOK };
+            // A defect in here must not end the thread: nothing would ever be built again.
+            let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.step()));
+            idle = match step {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => LOOK,
+                Err(_) => {
+                    self.broke();
+                    LOOK
+                }
+            };
         }
+    }
+
+    /// A step ended in a panic.
+    fn broke(&self) {
+        let mut shared = self.lock();
+        let error = "a build ended in a panic; standard error has the details";
+        shared.last_error = Some(error.to_owned());
+        shared.failed_at = Some(Instant::now());
+        if let Some(progress) = shared.current.take() {
+            let mut job = progress.job.lock().unwrap_or_else(PoisonError::into_inner);
+            job.state = State::Failed;
+            job.error = Some(error.to_owned());
+        }
+        drop(shared);
+        self.changed.notify_all();
     }
 
     /// Does the most urgent thing; says whether there may be more.
@@ -229,6 +252,13 @@ impl Keeper {
                 Err(error) => break Err(error),
             }
         };
+        // Whoever waits for the build wants to see its generation, fresh.
+        if !self.ended.load(Ordering::Relaxed) {
+            self.tracker.refresh();
+            if !self.tracker.is_swept() {
+                self.tracker.sweep();
+            }
+        }
         let mut shared = self.lock();
         shared.current = None;
         match result {
@@ -246,13 +276,6 @@ impl Keeper {
             }
         }
         drop(shared);
-        // Whoever waits for the build wants to see its generation, fresh.
-        if !self.ended.load(Ordering::Relaxed) {
-            self.tracker.refresh();
-            if !self.tracker.is_swept() {
-                self.tracker.sweep();
-            }
-        }
         self.changed.notify_all();
     }
 

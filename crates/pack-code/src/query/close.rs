@@ -12,16 +12,9 @@ use crate::text::hash::FastMap;
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
-/// Lines that count as standing together.
-const WINDOW: usize = 24;
+use crate::query::weights::get as w;
 /// Lines of a snippet.
 const SHOWN: u64 = 12;
-
-/// How much each finding counts beside the score of the first step.
-const PASSAGE: f64 = 0.45;
-const DEFINES: f64 = 0.55;
-const NAMED: f64 = 1.4;
-const FILE_NAME: f64 = 0.7;
 
 /// What a look found.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +27,11 @@ pub(crate) struct Look {
     named: f64,
     /// How well the file's name says what the query says, 0 to 1.
     file_name: f64,
+    /// Share of the query in the names of all definitions.
+    def_cover: f64,
+    /// Share of the query in the first lines.
+    head: f64,
+    folder: f64,
     pub(crate) symbol: Option<(String, Kind)>,
     pub(crate) first_line: u64,
     pub(crate) last_line: u64,
@@ -43,19 +41,22 @@ pub(crate) struct Look {
 impl Look {
     /// The score of the second step, from that of the first between 0 and 1.
     pub(crate) fn score(&self, first: f64) -> f64 {
-        first
-            + PASSAGE * self.passage
-            + DEFINES * self.defines
-            + NAMED * self.named
-            + FILE_NAME * self.file_name
+        w(21) * first
+            + w(6) * self.passage
+            + w(7) * self.defines
+            + w(8) * self.named
+            + w(9) * self.file_name
+            + w(11) * self.def_cover
+            + w(12) * self.head
+            + w(23) * self.folder
     }
 
     pub(crate) fn boosts(&self) -> serde_json::Value {
         json!({
-            "passage": round_score(PASSAGE * self.passage),
-            "definition": round_score(DEFINES * self.defines),
-            "named": round_score(NAMED * self.named),
-            "file_name": round_score(FILE_NAME * self.file_name),
+            "passage": round_score(w(6) * self.passage),
+            "definition": round_score(w(7) * self.defines),
+            "named": round_score(w(8) * self.named),
+            "file_name": round_score(w(9) * self.file_name),
         })
     }
 }
@@ -109,6 +110,7 @@ impl<'a> Closer<'a> {
         let lang = Lang::of_path(path);
         let mut masks: Vec<u64> = Vec::new();
         let mut best: Option<Candidate> = None;
+        let mut def_mask = 0;
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', text).chain(std::iter::once(text.len())) {
             let line = text.get(start..end).unwrap_or_default();
@@ -125,6 +127,7 @@ impl<'a> Closer<'a> {
                 && let Some(def) = definition(line, lang)
                 && let Some(name) = line.get(def.name)
             {
+                def_mask |= self.mask_of(name);
                 let candidate = self.candidate(masks.len() as u64, name, def.kind);
                 let worth = |known: &Candidate| known.worth + 2.0 * known.named;
                 if candidate.worth > 0.0
@@ -140,6 +143,9 @@ impl<'a> Closer<'a> {
         let mut look = Look {
             passage,
             file_name: self.file_name(path),
+            def_cover: (self.query.weight_of(def_mask) / self.total).min(1.0),
+            head: (self.query.weight_of(masks.iter().take(w(22) as usize).fold(0, |all, mask| all | mask)) / self.total).min(1.0),
+            folder: self.folder(path),
             ..Look::default()
         };
         let middle = match best {
@@ -186,7 +192,7 @@ impl<'a> Closer<'a> {
         Candidate {
             line,
             worth: share.min(1.0)
-                * (0.4 + 0.6 * precision)
+                * (w(20) + (1.0 - w(20)) * precision)
                 * if kind.is_type() { 1.0 } else { 0.8 },
             named,
             name,
@@ -207,7 +213,7 @@ impl<'a> Closer<'a> {
             let mut union = 0;
             let mut density = BTreeSet::new();
             for (other, mask) in lines.iter().skip(number) {
-                if other - line > WINDOW {
+                if other - line > w(19) as usize {
                     break;
                 }
                 union |= mask;
@@ -239,7 +245,17 @@ impl<'a> Closer<'a> {
             });
         }
         let precision = if parts > 0.0 { hits / parts } else { 0.0 };
-        (self.query.weight_of(mask) / self.total).min(1.0) * precision
+        let share = (self.query.weight_of(mask) / self.total).min(1.0);
+        if share > 0.0 { (w(10) + (1.0 - w(10)) * share) * precision } else { 0.0 }
+    }
+
+    fn folder(&mut self, path: &str) -> f64 {
+        let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
+        let mut mask = 0;
+        for (from, to) in identifiers(folders.as_bytes()) {
+            mask |= self.mask_of(folders.as_bytes().get(from..to).unwrap_or_default());
+        }
+        (self.query.weight_of(mask) / self.total).min(1.0)
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod ranked;
 pub(crate) mod snippet;
 pub(crate) mod symbol;
 pub(crate) mod words;
+pub mod weights;
 
 use serde::Serialize;
 

@@ -24,14 +24,7 @@ use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
 use crate::view::View;
 
-/// The numbers of the first step.
-const K1: f64 = 1.2;
-const B: f64 = 0.4;
-const DEF_WEIGHT: f64 = 1.6;
-const NAME_WEIGHT: f64 = 3.0;
-const FOLDER_WEIGHT: f64 = 0.8;
-/// How much a file that has only some of the terms is worth.
-const COVERAGE_FLOOR: f64 = 0.35;
+use crate::query::weights::get as w;
 
 /// One repository to search.
 pub(crate) struct Source<'a> {
@@ -75,6 +68,17 @@ const fn class_factor(class: Class) -> f64 {
         Class::Vendored => 0.5,
         Class::Generated => 0.25,
     }
+}
+
+/// What a path says beside its class: declarations stand behind what they declare, and what is kept
+/// for old callers behind its successor.
+fn path_factor(path: &str) -> f64 {
+    let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let header = [".h", ".d.ts", ".pyi", ".hh"].iter().any(|end| name.ends_with(end));
+    let stem = name.split('.').next().unwrap_or(name).to_ascii_lowercase();
+    let old = |word: &str| matches!(word, "deprecated" | "legacy" | "compat" | "compatibility" | "obsolete" | "old");
+    let legacy = folders.split('/').any(|folder| old(&folder.to_ascii_lowercase())) || stem.split(['_', '-']).any(old);
+    (if header { w(13) } else { 1.0 }) * (if legacy { w(14) } else { 1.0 })
 }
 
 /// Errors of a ranked search.
@@ -251,22 +255,22 @@ fn average_length(view: &View) -> f64 {
 }
 
 fn contribution(term: &Term, fields: Fields, tokens: u32, average: f64) -> f64 {
-    let norm = 1.0 - B + B * f64::from(tokens) / average;
+    let norm = 1.0 - w(1) + w(1) * f64::from(tokens) / average;
     let frequency = f64::from(fields.count) / norm
-        + DEF_WEIGHT * f64::from(fields.defs).sqrt()
-        + NAME_WEIGHT * f64::from(u8::from(fields.name))
-        + FOLDER_WEIGHT * f64::from(u8::from(fields.folder));
-    term.weight * term.idf * frequency * (K1 + 1.0) / (K1 + frequency)
+        + w(2) * f64::from(fields.defs).sqrt()
+        + w(3) * f64::from(u8::from(fields.name))
+        + w(4) * f64::from(u8::from(fields.folder));
+    term.weight * term.idf * frequency * (w(0) + 1.0) / (w(0) + frequency)
 }
 
 fn finish(source: usize, path: &str, sum: f64, mask: u64, terms: &QueryTerms, all: f64) -> Scored {
     let class = classify(path);
     let covered = terms.weight_of(mask) / all.max(f64::MIN_POSITIVE);
-    let factor = COVERAGE_FLOOR + (1.0 - COVERAGE_FLOOR) * covered;
+    let factor = w(5) + (1.0 - w(5)) * covered;
     Scored {
         source,
         path: path.to_owned(),
-        score: sum * factor * class_factor(class),
+        score: sum * factor * class_factor(class) * path_factor(path),
         mask,
         class,
     }
@@ -301,7 +305,7 @@ fn look_closer(
         }
         let look = closer.look(&file.path, &buffer);
         // Everything below the head stays below it.
-        file.score = least + top * look.score(file.score / top) * class_factor(file.class).sqrt();
+        file.score = least + top * look.score(file.score / top) * class_factor(file.class).powf(w(24)) * path_factor(&file.path).powf(w(24));
         looks.insert((file.source, file.path.clone()), look);
     }
     order(best, sources);

@@ -1,5 +1,6 @@
 //! The words of a query as terms with weights.
 
+use crate::query::weights::get as w;
 use crate::text::words::{identifiers, parts_of, terms};
 
 /// Terms of one query; a mask has a bit for each.
@@ -107,9 +108,9 @@ impl QueryTerms {
             for (at, bytes) in made.into_iter().enumerate() {
                 let whole = several && at == last;
                 let weight = match (weak, whole, several) {
-                    (true, _, _) => 0.3,
-                    (_, true, _) => 1.2,
-                    (_, _, true) => 0.7,
+                    (true, _, _) => w(16),
+                    (_, true, _) => w(18),
+                    (_, _, true) => w(17),
                     _ => 1.0,
                 };
                 found.add(bytes, weight, whole);
@@ -120,7 +121,7 @@ impl QueryTerms {
             if let [a, b] = pair {
                 let joined = format!("{}{}", a.to_lowercase(), b.to_lowercase());
                 if joined.len() <= 40 {
-                    found.add(joined.into_bytes(), 0.5, true);
+                    found.add(joined.into_bytes(), w(15), true);
                 }
             }
         }

@@ -169,7 +169,7 @@ impl<'a> Walk<'a> {
                 listing.directories.insert(path);
             }
             if self.count_ignored {
-                listing.ignored += entries_of(entry.path());
+                listing.ignored = listing.ignored.wrapping_add(entries_of(entry.path()));
             }
         } else if kind.is_file() {
             match (self.relative(entry.path()), entry.metadata()) {
