@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 the answer is no, 2 input, configuration or I/O error, 3 internal fault.
-Every option and variable is described in docs/configuration.md.";
+Every option and variable is described in docs/configuration.md and docs/environment.md.";
 
 /// The hardened MCP host: it owns the client's session, and workers may come and go.
 ///
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Rollout(RolloutArgs),
     /// Print the error table
     Errors(Errors),
+    /// Print the environment variables that are read, and which are set
+    Environment(EnvironmentPage),
     /// Run a built-in pack as a worker (used by the host itself)
     Worker(Worker),
 }
@@ -151,6 +153,13 @@ pub(crate) struct Errors {
     /// Print every row as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct EnvironmentPage {
+    /// Print the page docs/environment.md
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ mod call;
 mod client;
 mod config_file;
 mod environment;
+mod environment_page;
 mod errors_page;
 mod exit;
 mod local;
@@ -55,6 +56,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
         Some(Command::Errors(form)) => errors_page::print_page(form),
+        Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Status(status)) => operate::status(&status),

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::config::{Config, Transport};
 use crate::control;
 use crate::directory::DirectoryError;
-use crate::engine::{Engine, Event, Lifetime};
+use crate::engine::{Engine, Event, Lifetime, SetupError};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
@@ -22,6 +22,8 @@ use crate::transport::{Client, stdio};
 pub enum ServeError {
     #[error(transparent)]
     Packs(#[from] DirectoryError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     #[error(transparent)]
     Socket(#[from] BindError),
     #[error("cannot write the ready file {path}")]
@@ -122,12 +124,12 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), Ser
     if announces {
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }
-    engine.run().await;
+    let served = engine.run().await;
     drop(ready);
     if announces {
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
-    Ok(())
+    served.map_err(ServeError::Setup)
 }
 
 fn write_ready_file(

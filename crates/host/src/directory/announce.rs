@@ -8,10 +8,36 @@ use mainstay_schema::ToolValidators;
 
 use super::{Directory, DirectoryError, FAILED_STARTS, Owner, Tool};
 
+/// The member of a worker's facts that says what it read at its start.
+const ROOTS: &str = "roots";
+
+/// What a worker read at its start, compared with the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    AsBefore,
+    /// Its files have changed since.
+    Otherwise,
+}
+
 impl Directory {
     /// A worker says that it is ready. Refuses one of another protocol, build or catalog, in a
     /// sentence for the operator.
-    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
+    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
+        self.accept(slot, ready)?;
+        let facts = ready.facts.to_value().unwrap_or_default();
+        let roots = facts.get(ROOTS).cloned().unwrap_or_default();
+        let Some(entry) = self.packs.get_mut(slot.0) else {
+            return Ok(Read::AsBefore);
+        };
+        entry.served = true;
+        let before = entry.roots.replace(roots);
+        Ok(match before {
+            Some(before) if Some(&before) != entry.roots.as_ref() => Read::Otherwise,
+            _ => Read::AsBefore,
+        })
+    }
+
+    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
         if ready.protocol != PROTOCOL {
             let theirs = ready.protocol;
             return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}"));

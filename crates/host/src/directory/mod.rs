@@ -20,6 +20,7 @@ use mainstay_schema::{SchemaRegistry, ToolValidators};
 use serde_json::Value;
 use thiserror::Error;
 
+pub(crate) use self::announce::Read;
 use crate::config::{Expected, Pack};
 
 /// Starts that may fail before a pack that never announced anything is not waited for any more.
@@ -45,6 +46,10 @@ struct Entry {
     catalog: Option<Catalog>,
     /// Workers that were lost before one announced anything.
     failed_starts: u32,
+    /// What the last worker that may serve says it has read at its start.
+    roots: Option<Value>,
+    /// Whether any worker was fit to serve.
+    served: bool,
 }
 
 #[derive(Debug)]
@@ -115,6 +120,8 @@ impl Directory {
                     .map(|expected| expected.build.clone()),
                 catalog: None,
                 failed_starts: 0,
+                roots: None,
+                served: false,
             });
             if let Some(Expected { catalog, .. }) = &pack.expected {
                 directory.add_catalog(SlotId(index), catalog.clone())?;
@@ -133,6 +140,11 @@ impl Directory {
     /// The name of a slot's pack.
     pub(crate) fn pack_name(&self, slot: SlotId) -> &str {
         self.packs.get(slot.0).map_or("", |pack| &pack.name)
+    }
+
+    /// Whether a pack ever had a worker that was fit to serve.
+    pub(crate) fn has_served(&self, slot: SlotId) -> bool {
+        self.packs.get(slot.0).is_some_and(|pack| pack.served)
     }
 
     /// Whether a tool is called so.

@@ -315,7 +315,10 @@ impl Task {
             let what = match frames.next_frame()? {
                 Frame::Line(line) => match serde_json::from_slice::<FromWorker>(line) {
                     Ok(FromWorker::Unable { detail }) => {
-                        return Some(Broken::new("cannot start").saying(detail));
+                        // At once: its exit, which follows, says less.
+                        let broken = Broken::new("cannot start").saying(detail);
+                        self.lose(ErrorKind::WorkerSetup, broken.clone()).await;
+                        return Some(broken);
                     }
                     Ok(message) => translate(message),
                     Err(error) => {

@@ -67,6 +67,15 @@ pub(crate) enum Event {
     LeaveClients,
 }
 
+/// A pack cannot start as it is set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pack {pack} cannot start: {said}")]
+pub struct SetupError {
+    pub pack: String,
+    /// In the pack's own words.
+    pub said: String,
+}
+
 /// When the host ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
@@ -99,6 +108,8 @@ pub(crate) struct Engine {
     phase: Phase,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
+    /// Why the host cannot start: a pack said so before it was ever ready.
+    setup: Option<SetupError>,
     /// Operators who wait for a rollout.
     waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
@@ -153,6 +164,7 @@ impl Engine {
             phase: Phase::Open,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
+            setup: None,
             waiters: Vec::new(),
             unrouted: BTreeMap::new(),
             events,
@@ -166,9 +178,10 @@ impl Engine {
     }
 
     /// Runs until everything has ended.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self) -> Result<(), SetupError> {
         self.go_on().await;
         self.record_hot_tools();
+        self.setup.map_or(Ok(()), Err)
     }
 
     async fn go_on(&mut self) {

@@ -181,6 +181,9 @@ impl Kernel {
     pub(super) fn unavailable(&self, slot: SlotId) -> Problem {
         let kind = ErrorKind::WorkerUnavailable;
         match self.slot(slot).supervisor.last_fault() {
+            Some(fault) if fault.kind == ErrorKind::WorkerSetup => {
+                Problem::from_fault(fault.kind, fault)
+            }
             Some(fault) => Problem::from_fault(kind, fault),
             None => Problem::of(kind),
         }

@@ -1,4 +1,6 @@
-//! The environment, read once and checked whole.
+//! The environment, read once and checked whole. [`table`] lists every variable.
+
+mod table;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 
 use crate::exit::Failure;
+
+pub(crate) use self::table::{VARIABLES, markdown};
 
 /// Default of `MCP_READY_FILE`.
 const READY_FILE: &str = "/tmp/mcp.ready";
@@ -29,6 +33,19 @@ pub(crate) struct Environment {
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
+    /// The submodule's directories, where they exist: for want of anything else.
+    pub(crate) submodule: Submodule,
+    pub(crate) max_batch: Option<u32>,
+    pub(crate) backend_url: Option<String>,
+    pub(crate) backend_assets_path: Option<String>,
+    pub(crate) allow_unvalidated: Option<bool>,
+}
+
+/// Where schemas and examples are when nobody says where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Submodule {
+    pub(crate) schemas: Option<PathBuf>,
+    pub(crate) examples: Option<PathBuf>,
 }
 
 /// `MCP_ENDPOINT`.
@@ -75,7 +92,7 @@ impl Environment {
                 SOCKET_MODE
             }
         };
-        let mut directory = |name: &str, fallback: &str| match value(name).map(PathBuf::from) {
+        let mut directory = |name: &str| match value(name).map(PathBuf::from) {
             Some(set) if is_dir(&set) => Some(set),
             Some(set) => {
                 let shown = set.display();
@@ -84,10 +101,43 @@ impl Environment {
                 ));
                 None
             }
-            None => Some(PathBuf::from(fallback)).filter(|fallback| is_dir(fallback)),
+            None => None,
         };
-        let schemas_dir = directory("SYN_SCHEMAS_DIR", SUBMODULE_SCHEMAS);
-        let examples_dir = directory("SYN_EXAMPLES_DIR", SUBMODULE_EXAMPLES);
+        let schemas_dir = directory("SYN_SCHEMAS_DIR");
+        let examples_dir = directory("SYN_EXAMPLES_DIR");
+        let there = |path: &str| Some(PathBuf::from(path)).filter(|path| is_dir(path));
+        let mut text = |name: &str, wanted: &str, good: fn(&str) -> bool| {
+            let set = value(name)?;
+            match set.to_str().filter(|text| good(text)) {
+                Some(text) => Some(text.to_owned()),
+                None => {
+                    // Not shown: an address may carry a password.
+                    mistakes.push(format!("{name} cannot be used; set it to {wanted}"));
+                    None
+                }
+            }
+        };
+        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 100000", |text| {
+            text.parse()
+                .is_ok_and(|number: u32| (1..=100_000).contains(&number))
+        });
+        let backend_url = text(
+            "SYN_BACKEND_URL",
+            "a URL such as http://127.0.0.1:8000",
+            |url| {
+                ["http://", "https://"]
+                    .iter()
+                    .any(|scheme| url.starts_with(scheme))
+            },
+        );
+        let backend_assets_path = text(
+            "SYN_BACKEND_ASSETS_PATH",
+            "a path such as /synesthetic-assets/",
+            |path| path.starts_with('/'),
+        );
+        let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
+            matches!(text, "0" | "1")
+        });
         if !mistakes.is_empty() {
             return Err(Failure::input(anyhow!(
                 "the environment: {}",
@@ -107,8 +157,22 @@ impl Environment {
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,
+            submodule: Submodule {
+                schemas: there(SUBMODULE_SCHEMAS),
+                examples: there(SUBMODULE_EXAMPLES),
+            },
+            max_batch: max_batch.and_then(|number| number.parse().ok()),
+            backend_url,
+            backend_assets_path,
+            allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
         })
     }
+}
+
+/// Whether a variable is set, for the page about them.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 fn parse_mode(value: &OsString) -> Result<u32, String> {
@@ -169,6 +233,54 @@ mod tests {
             "{said}"
         );
         assert!(!said.contains("SYN_EXAMPLES_DIR"), "{said}");
+    }
+
+    #[test]
+    fn what_is_read_is_what_the_table_lists() {
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let get = |name: &str| {
+            asked.borrow_mut().insert(name.to_owned());
+            None
+        };
+        Environment::from(get, |_| false)
+            .map_err(|failure| failure.error)
+            .unwrap();
+        let listed = VARIABLES.iter().map(|variable| variable.name.to_owned());
+        assert_eq!(asked.into_inner(), listed.collect());
+    }
+
+    #[test]
+    fn settings_of_the_asset_pack_are_checked_and_never_shown() {
+        let environment = with(&[
+            ("MCP_MAX_BATCH", "7"),
+            ("SYN_BACKEND_URL", "https://example.com/api"),
+            ("SYN_BACKEND_ASSETS_PATH", "/assets/"),
+            ("MAINSTAY_ALLOW_UNVALIDATED", "1"),
+        ])
+        .unwrap();
+        assert_eq!(environment.max_batch, Some(7));
+        assert_eq!(
+            environment.backend_url.as_deref(),
+            Some("https://example.com/api")
+        );
+        assert_eq!(environment.backend_assets_path.as_deref(), Some("/assets/"));
+        assert_eq!(environment.allow_unvalidated, Some(true));
+        let said = with(&[
+            ("MCP_MAX_BATCH", "0"),
+            ("SYN_BACKEND_URL", "ftp://me:secret@example.com"),
+            ("SYN_BACKEND_ASSETS_PATH", "assets"),
+            ("MAINSTAY_ALLOW_UNVALIDATED", "yes"),
+        ])
+        .unwrap_err();
+        for part in [
+            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 100000",
+            "SYN_BACKEND_URL cannot be used; set it to a URL such as",
+            "SYN_BACKEND_ASSETS_PATH cannot be used",
+            "MAINSTAY_ALLOW_UNVALIDATED cannot be used; set it to 1 or 0",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("secret"), "{said}");
     }
 
     #[test]
