@@ -225,7 +225,10 @@ mod tests {
         let mut directory = directory(Some(expected));
         assert!(directory.is_complete(), "known before any worker runs");
         let mut told = |ready| directory.announce(SLOT, &ready);
-        assert_eq!(told(ready(PROTOCOL, "1+x", catalog("a"))), Ok(()));
+        assert_eq!(
+            told(ready(PROTOCOL, "1+x", catalog("a"))),
+            Ok(Read::AsBefore)
+        );
         let build = told(ready(PROTOCOL, "1+y", catalog("a"))).unwrap_err();
         assert_eq!(build, "is of build 1+y, not 1+x");
         let other = told(ready(PROTOCOL, "1+x", catalog("b"))).unwrap_err();
@@ -240,7 +243,7 @@ mod tests {
         assert!(!directory.is_complete());
         assert_eq!(
             directory.announce(SLOT, &ready(PROTOCOL, "any", catalog("a"))),
-            Ok(())
+            Ok(Read::AsBefore)
         );
         assert!(directory.is_complete());
         assert!(
@@ -248,6 +251,20 @@ mod tests {
                 .announce(SLOT, &ready(PROTOCOL, "newer", catalog("b")))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn other_files_than_the_worker_before_had_are_noticed() {
+        let mut directory = directory(None);
+        let mut told = |roots: &str| {
+            let mut ready = ready(PROTOCOL, "any", catalog("a"));
+            ready.facts = Json::parse(&format!(r#"{{"roots": {roots}, "pid": 1}}"#)).unwrap();
+            directory.announce(SLOT, &ready).unwrap()
+        };
+        assert_eq!(told(r#"{"schemas": "aa"}"#), Read::AsBefore, "the first");
+        assert_eq!(told(r#"{"schemas": "aa"}"#), Read::AsBefore);
+        assert_eq!(told(r#"{"schemas": "bb"}"#), Read::Otherwise);
+        assert_eq!(told(r#"{"schemas": "bb"}"#), Read::AsBefore);
     }
 
     #[test]
