@@ -100,7 +100,11 @@ impl Kernel {
             return;
         };
         let replay = task.replay;
-        let has_probe = matches!(task.op, rpc::Op::Tool { .. });
+        let has_probe = match &task.op {
+            rpc::Op::Tool { .. } => true,
+            rpc::Op::Forward(forward) => forward.probe.is_some(),
+            _ => false,
+        };
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
             (Send::Call, true) => Knowledge::InFlight,

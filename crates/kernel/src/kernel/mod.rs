@@ -9,11 +9,12 @@
 //! worker's hands as abandoned until the worker lets go of it or is replaced.
 //!
 //! The files: `requests` (from a request to its end), `workers` (spawn to end), `losses`
-//! (verdicts and reaping), `spares` (standby
-//! and rollout), `watch` (pings), `timers`, `report` (health), `state` (save and restore).
+//! (verdicts and reaping), `spares` (standby and rollout), `watch` (pings), `asking` (deadlines that
+//! stand still), `timers`, `report` (health), `state` (save and restore).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
+mod asking;
 mod losses;
 mod report;
 mod requests;
@@ -54,6 +55,21 @@ pub struct Kernel {
     next_call: u64,
     last_generation: Generation,
     mode: Mode,
+    conduct: Conduct,
+    /// Since when the client itself is asked something; meanwhile no deadline comes nearer.
+    asking: Option<Time>,
+}
+
+/// How workers are dealt with that do not let go of a call, or are silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conduct {
+    /// Our own packs: they heed a cancel and always answer a ping.
+    #[default]
+    Strict,
+    /// Somebody else's server, whose state its users need: one that answers a ping may go on,
+    /// also with a call that is past its time, and one that works is not pinged.
+    Lenient,
 }
 
 /// Whether requests are still taken.
@@ -95,7 +111,16 @@ impl Kernel {
             next_call: 1,
             last_generation: Generation::new(0),
             mode: Mode::Serving,
+            conduct: Conduct::Strict,
+            asking: None,
         }
+    }
+
+    /// The same kernel, with another conduct towards its workers.
+    #[must_use]
+    pub fn with_conduct(mut self, conduct: Conduct) -> Self {
+        self.conduct = conduct;
+        self
     }
 
     /// A client connected.

@@ -101,7 +101,8 @@ impl Kernel {
             CancelKind::Silent => Delivery::Withhold,
         };
         // A timeout beats a cancel, also when the driver has not told of the time yet.
-        let kind = if self.calls.get(&call).is_some_and(|call| call.is_late(now)) {
+        let late = !self.is_asking() && self.calls.get(&call).is_some_and(|call| call.is_late(now));
+        let kind = if late {
             ErrorKind::Timeout
         } else {
             ErrorKind::Cancelled
@@ -216,7 +217,9 @@ impl Kernel {
             };
             call.deadline = Some(deadline);
             call.last_deadline = Some(now.plus_ms(longest));
-            self.timers.insert((deadline, Timer::Deadline(id)));
+            if !self.is_asking() {
+                self.timers.insert((deadline, Timer::Deadline(id)));
+            }
         }
     }
 
