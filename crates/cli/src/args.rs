@@ -25,6 +25,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve tool packs to MCP clients (the default)
     Serve(Serve),
+    /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
+    Wrap(Wrap),
     /// Call one tool and print its answer
     Call(Call),
     /// List the tools
@@ -76,6 +78,81 @@ pub(crate) struct Serve {
     pub(crate) name: String,
 }
 
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Wrap {
+    #[command(flatten)]
+    pub(crate) server: WrapRules,
+    /// Serve many clients on a Unix socket, each with a server of its own, instead of one on
+    /// standard input and output
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Append one JSON line per ended request and worker event to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) telemetry: Option<PathBuf>,
+    /// How much is said on standard error
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) log: Option<LogLevel>,
+    /// What mainstay status, stop and rollout call this host [default: the server's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The server: its program and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// How a server is wrapped.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct WrapRules {
+    /// Configuration file with the server and its rules: a client's JSON with mcpServers, or TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the server in that file, where it has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) server: Option<String>,
+    /// Withdraw every tool that differs from this lock, or is not in it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lock: Option<PathBuf>,
+    /// Seconds for a call [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// Seconds for the server to open a session [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) start_timeout: Option<f64>,
+    /// Restarts within a period, after which the server is left alone for a while [default: 10/60]
+    #[arg(long, value_name = "N/SECONDS")]
+    pub(crate) restarts: Option<String>,
+    /// Most bytes of text in one result; the rest can be read as a resource
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_output: Option<String>,
+    /// Most bytes of memory of the server and all it starts; past it the server is replaced
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_memory: Option<String>,
+    /// Stop the server after so many seconds without work, until it is needed again
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle_stop: Option<u64>,
+    /// Start the server only when something is asked of it
+    #[arg(long)]
+    pub(crate) lazy: bool,
+    /// Offer only tools of this name, * for any characters; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) allow: Vec<String>,
+    /// Do not offer tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) deny: Vec<String>,
+    /// Do not believe the server's own hints about what may run again
+    #[arg(long)]
+    pub(crate) distrust_hints: bool,
+    /// Add the tools system_health and system_telemetry
+    #[arg(long)]
+    pub(crate) system_tools: bool,
+    /// Keep a second server running, which takes over at once
+    #[arg(long)]
+    pub(crate) standby: bool,
+    /// Put the server into a PID namespace of its own
+    #[arg(long)]
+    pub(crate) isolate: bool,
+}
+
 /// Where a one-off command finds its tools.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Target {
@@ -84,6 +161,9 @@ pub(crate) struct Target {
     /// Ask the host that serves this socket, instead of starting one for this command
     #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config"])]
     pub(crate) socket: Option<PathBuf>,
+    /// Ask this MCP server, wrapped for the moment
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "socket"])]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Args)]

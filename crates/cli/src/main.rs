@@ -15,8 +15,10 @@ mod exit;
 mod local;
 mod operate;
 mod serve;
+mod server_file;
 mod target;
 mod tools;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -57,6 +59,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Environment(form)) => environment_page::print_page(form),
+        Some(Command::Wrap(wrap)) => wrap::run(&wrap),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Status(status)) => operate::status(&status),

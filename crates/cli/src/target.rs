@@ -5,13 +5,14 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use mainstay_host::config::Transport;
+use mainstay_host::wrap::serve_wrapped;
 use mainstay_host::{Level, Log, ServeError};
 
-use crate::args::Target;
+use crate::args::{Target, WrapRules};
 use crate::client::Client;
 use crate::environment::Environment;
 use crate::exit::Failure;
-use crate::{local, serve};
+use crate::{local, serve, wrap};
 
 /// A connection, and the host behind it if it is ours.
 #[derive(Debug)]
@@ -32,16 +33,23 @@ impl Connection {
             let client = Client::open(stream).map_err(Failure::fault)?;
             return Ok(Self { client, host: None });
         }
-        let environment = Environment::read()?;
         let (ours, theirs) = UnixStream::pair()
             .context("cannot make a connection")
             .map_err(Failure::fault)?;
         let transport = Transport::Connected(theirs.into());
-        let config = local::config(&target.packs, &environment, transport)?;
         let log = Log::start(Level::Error);
+        let host: Box<dyn FnOnce() -> Result<(), ServeError> + Send> = if target.command.is_empty()
+        {
+            let environment = Environment::read()?;
+            let config = local::config(&target.packs, &environment, transport)?;
+            Box::new(move || mainstay_host::serve(config, &log))
+        } else {
+            let config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            Box::new(move || serve_wrapped(config, &log))
+        };
         let host = std::thread::Builder::new()
             .name("host".into())
-            .spawn(move || mainstay_host::serve(config, &log))
+            .spawn(host)
             .context("cannot start a thread")
             .map_err(Failure::fault)?;
         match Client::open(ours) {

@@ -128,7 +128,11 @@ pub enum Run {
     /// Its answer is awaited.
     Live,
     /// Its client was answered already; the worker was told to stop it by then.
-    Abandoned { until: Time },
+    Abandoned {
+        until: Time,
+        /// If it is not heeded: the worker must go, whatever the conduct is.
+        strict: bool,
+    },
 }
 
 impl Slot {

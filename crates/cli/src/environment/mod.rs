@@ -26,6 +26,8 @@ const SUBMODULE_EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 pub(crate) struct Environment {
     pub(crate) endpoint: Endpoint,
     pub(crate) ready_file: PathBuf,
+    /// The ready file, if it was named.
+    pub(crate) named_ready_file: Option<PathBuf>,
     pub(crate) socket_path: PathBuf,
     pub(crate) socket_mode: u32,
     /// Where hosts have their control sockets.
@@ -147,6 +149,7 @@ impl Environment {
         Ok(Self {
             endpoint,
             ready_file: path("MCP_READY_FILE", READY_FILE),
+            named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
             runtime_dir: mainstay_host::runtime_dir(
@@ -167,6 +170,12 @@ impl Environment {
             allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
         })
     }
+}
+
+/// A variable that somebody else's configuration refers to.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Whether a variable is set, for the page about them.

@@ -29,7 +29,7 @@ use crate::drivers::WorkerEvent;
 use crate::log::Log;
 use crate::system_tools;
 use crate::telemetry::Recorder;
-use crate::transport::Client;
+use crate::transport::{Client, ClientEvent};
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -45,19 +45,7 @@ pub(crate) enum Event {
         inbound: Box<Inbound>,
         bytes: usize,
     },
-    /// A client will send nothing more.
-    InputEnded {
-        session: SessionId,
-    },
-    /// A client that was behind with taking its answers has caught up.
-    OutputTaken {
-        session: SessionId,
-    },
-    /// A client's writer ended: everything was written, or nobody reads any more.
-    OutputEnded {
-        session: SessionId,
-        delivered: bool,
-    },
+    Client(ClientEvent),
     Worker(WorkerEvent),
     /// An operator asks for something.
     Control(Control),
@@ -65,6 +53,24 @@ pub(crate) enum Event {
     Stop,
     /// It has waited long enough for clients to take their last answers.
     LeaveClients,
+}
+
+impl From<ClientEvent> for Event {
+    fn from(event: ClientEvent) -> Self {
+        Self::Client(event)
+    }
+}
+
+impl From<Control> for Event {
+    fn from(control: Control) -> Self {
+        Self::Control(control)
+    }
+}
+
+impl From<WorkerEvent> for Event {
+    fn from(event: WorkerEvent) -> Self {
+        Self::Worker(event)
+    }
 }
 
 /// A pack cannot start as it is set up.
@@ -239,9 +245,11 @@ impl Engine {
                 inbound,
                 bytes,
             } => self.receive(session, *inbound, bytes),
-            Event::InputEnded { session } => self.input_ended(session),
-            Event::OutputTaken { session } => self.pace(session),
-            Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
+            Event::Client(ClientEvent::InputEnded { session }) => self.input_ended(session),
+            Event::Client(ClientEvent::OutputTaken { session }) => self.pace(session),
+            Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
+                self.output_ended(session, delivered);
+            }
             Event::Worker(event) => self.worker(event),
             Event::Control(control) => self.control(control),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),

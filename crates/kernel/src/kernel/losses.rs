@@ -48,7 +48,7 @@ impl Kernel {
         // Last first: what is put back goes to the front, and the oldest must be first there.
         for (call, run) in running.into_iter().rev() {
             match run {
-                Run::Abandoned { until } => {
+                Run::Abandoned { until, .. } => {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
                 Run::Live => {

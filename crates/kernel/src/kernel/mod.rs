@@ -26,7 +26,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub use self::state::{STATE_VERSION, StateError};
 use self::timers::Timer;
 use crate::action::Action;
-use crate::call::{Call, SlotId, Stage};
+use crate::call::{Call, Send, SlotId, Stage};
 use crate::session::Session;
 use crate::slot::{Phase, Run, Slot};
 use crate::stats::{Loss, Stats};
@@ -178,6 +178,36 @@ impl Kernel {
             },
             _ => None,
         }
+    }
+
+    /// The worker of a slot to which calls are sent.
+    pub fn serving(&self, slot: SlotId) -> Option<Generation> {
+        self.slot(slot).supervisor.ready_generation()
+    }
+
+    /// Whether whatever this worker says does not count any more.
+    pub fn is_fenced(&self, generation: Generation) -> bool {
+        let slot = self.slot_of(generation);
+        slot.and_then(|slot| self.slot(slot).workers.get(&generation))
+            .is_none_or(|worker| matches!(worker.phase, Phase::Ending | Phase::Lost))
+    }
+
+    /// The call that a client means by this id.
+    pub fn find(&self, session: SessionId, id: &RequestId) -> Option<CallId> {
+        self.sessions.get(&session)?.find(id)
+    }
+
+    /// Whether what a worker was sent for a call only asks about it.
+    pub fn is_probing(&self, call: CallId) -> bool {
+        self.calls.get(&call).is_some_and(|call| {
+            matches!(
+                call.stage,
+                Stage::Running {
+                    send: Send::Probe,
+                    ..
+                }
+            )
+        })
     }
 
     /// Whether calls for this slot fail at once.

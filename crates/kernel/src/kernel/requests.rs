@@ -15,12 +15,15 @@ use crate::slot::Run;
 use crate::time::Time;
 
 impl Kernel {
-    /// A client asks for something.
-    pub fn handle_request(&mut self, now: Time, from: SessionId, mut request: NewRequest) {
+    /// A client asks for something. Gives the number under which that is known from now on.
+    pub fn handle_request(
+        &mut self,
+        now: Time,
+        from: SessionId,
+        mut request: NewRequest,
+    ) -> Option<CallId> {
         let id = CallId::new(self.next_call);
-        let Some(session) = self.sessions.get_mut(&from) else {
-            return;
-        };
+        let session = self.sessions.get_mut(&from)?;
         self.next_call += 1;
         let refused = match (&self.mode, &request.id, &request.work) {
             (_, _, Work::Refused(_)) => None,
@@ -59,6 +62,7 @@ impl Kernel {
             }
             Turn::Wait => {}
         }
+        Some(id)
     }
 
     /// The driver found out who answers a request.
@@ -252,11 +256,12 @@ impl Kernel {
             Stage::Running { generation, .. } => {
                 problem.generation = Some(generation);
                 let until = now.plus_ms(self.limits.grace_ms);
+                let strict = call.task().is_some_and(|task| task.strict);
                 if let Some(slot) = self.slot_of(generation)
                     && let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation)
                     && let Some(run) = worker.running.get_mut(&id)
                 {
-                    *run = Run::Abandoned { until };
+                    *run = Run::Abandoned { until, strict };
                     self.timers.insert((until, Timer::Grace(generation, id)));
                     self.act(Action::Cancel {
                         generation,

@@ -84,10 +84,10 @@ impl Kernel {
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
-        if !matches!(worker.running.get(&call), Some(Run::Abandoned { .. })) {
+        let Some(Run::Abandoned { strict, .. }) = worker.running.get(&call).copied() else {
             return;
-        }
-        if conduct == Conduct::Lenient && worker.is_heard() {
+        };
+        if conduct == Conduct::Lenient && !strict && worker.is_heard() {
             // Its place is free again; a late answer is dropped.
             worker.running.remove(&call);
             self.end_if_idle(generation);

@@ -141,7 +141,7 @@ impl Kernel {
         }
         match worker.running.remove(&id) {
             None => return,
-            Some(Run::Abandoned { until }) => {
+            Some(Run::Abandoned { until, .. }) => {
                 self.timers.remove(&(until, Timer::Grace(from, id)));
             }
             Some(Run::Live) => self.conclude(now, slot, id, answer),
@@ -375,7 +375,7 @@ impl Kernel {
                 Manner::Terminate
             };
             for (call, run) in abandoned {
-                if let Run::Abandoned { until } = run {
+                if let Run::Abandoned { until, .. } = run {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
             }
