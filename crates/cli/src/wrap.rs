@@ -39,6 +39,7 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let mut config = config(&wrap.server, &wrap.command, transport)?;
     config.ready_file = environment.named_ready_file;
     config.control_dir = Some(environment.runtime_dir);
+    config.cache_dir = environment.cache_dir;
     config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
@@ -108,6 +109,7 @@ pub(crate) fn config(
         ready_file: None,
         telemetry: None,
         control_dir: None,
+        cache_dir: None,
         version: VERSION.to_owned(),
     })
 }

@@ -32,6 +32,8 @@ pub(crate) struct Environment {
     pub(crate) socket_mode: u32,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
+    /// Where what can be made again is kept between runs, if there is a place for it.
+    pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -157,6 +159,11 @@ impl Environment {
                 value("XDG_RUNTIME_DIR").map(PathBuf::from),
                 &path("TMPDIR", "/tmp"),
             ),
+            cache_dir: cache_dir(
+                value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
+                value("XDG_CACHE_HOME").map(PathBuf::from),
+                value("HOME").map(PathBuf::from),
+            ),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,
@@ -182,6 +189,21 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The place of caches: the one named, else the user's. Relative ones are of no use: the working
+/// directory is the client's choice.
+fn cache_dir(
+    named: Option<PathBuf>,
+    user: Option<PathBuf>,
+    home: Option<PathBuf>,
+) -> Option<PathBuf> {
+    let of_user = || {
+        let user = user.filter(|path| path.is_absolute());
+        let base = user.or_else(|| Some(home?.join(".cache")))?;
+        Some(base.join("mainstay"))
+    };
+    named.or_else(of_user).filter(|path| path.is_absolute())
 }
 
 fn parse_mode(value: &OsString) -> Result<u32, String> {

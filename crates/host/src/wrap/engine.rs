@@ -24,6 +24,7 @@ use super::client::Passed;
 use super::lists::{Kind, Seen};
 use super::memory;
 use super::output::Outputs;
+use super::remembered::Remembered;
 use super::rules::Rules;
 use super::server::Server;
 use super::told::Told;
@@ -81,6 +82,7 @@ pub(super) struct Common {
     pub(super) command: Arc<Command>,
     pub(super) rules: Arc<Rules>,
     pub(super) locked: Option<Arc<Locked>>,
+    pub(super) remembered: Option<Remembered>,
     pub(super) limits: Limits,
     pub(super) shim: Shim,
     pub(super) log: Log,
@@ -127,6 +129,10 @@ pub(super) struct Engine {
     pub(super) silenced: VecDeque<String>,
     /// The last modern request's `_meta`, for requests of our own.
     pub(super) meta: Option<Json>,
+    /// The server that got requests last.
+    pub(super) served_by: Option<Generation>,
+    /// Whether the client sees resources that only we have.
+    pub(super) lends_resources: bool,
     /// A restart of which the client has not been told in a result.
     pub(super) restarted: Option<Generation>,
     pub(super) next_own: u64,
@@ -165,6 +171,8 @@ impl Engine {
             last_call: CallId::new(0),
             silenced: VecDeque::new(),
             meta: None,
+            served_by: None,
+            lends_resources: false,
             restarted: None,
             next_own: 0,
             junk: 0,
@@ -293,6 +301,11 @@ impl Engine {
             self.common
                 .recorder
                 .worker_lost(&self.common.name, loss.generation, &loss.fault);
+        }
+        let serving = self.serving();
+        if serving.is_some() && serving != self.served_by {
+            let before = std::mem::replace(&mut self.served_by, serving);
+            self.taken_over(before);
         }
     }
 
