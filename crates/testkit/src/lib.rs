@@ -8,6 +8,7 @@
 //! | [`misbehave`] | workers that break the rules, each in one way |
 //! | [`fixture`] | a small MCP server of the kind that others write, good and bad as asked |
 //! | [`wrapped`] | servers of others, started bare and behind `mainstay wrap` |
+//! | [`conversation`] | a recorded conversation with any server, and the bytes that came back |
 //! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
 //! | [`oracle`] | what clients were told, against what really happened |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
@@ -21,6 +22,7 @@
 
 pub mod bench;
 pub mod clock;
+pub mod conversation;
 pub mod crash;
 pub mod fixture;
 pub mod fuzz;
