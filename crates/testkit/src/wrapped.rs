@@ -20,7 +20,7 @@ pub enum Way {
 }
 
 /// The ways in which tests start such servers.
-pub const WAYS: &[Way] = &[Way::Bare];
+pub const WAYS: &[Way] = &[Way::Bare, Way::Wrapped];
 
 /// The file of effects in the folder of a [`Fixture`].
 const EFFECTS: &str = "effects.jsonl";

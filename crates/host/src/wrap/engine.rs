@@ -4,7 +4,7 @@
 //! one, told to the kernel, and the kernel's actions are carried out. The kernel has one session
 //! and one slot.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,8 @@ pub(super) struct Engine {
     pub(super) tools: Tools,
     /// The lists as the client last saw them.
     pub(super) seen: BTreeMap<Kind, Seen>,
+    /// Those that a new server may list differently.
+    pub(super) comparing: BTreeSet<Kind>,
     pub(super) outputs: Outputs,
     /// What is known about the requests in flight.
     pub(super) passed: BTreeMap<CallId, Passed>,
@@ -164,6 +166,7 @@ impl Engine {
             asks: Asks::default(),
             tools,
             seen: BTreeMap::new(),
+            comparing: BTreeSet::new(),
             outputs: Outputs::default(),
             passed: BTreeMap::new(),
             held: Vec::new(),

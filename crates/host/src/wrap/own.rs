@@ -226,7 +226,8 @@ impl Engine {
             self.release();
         }
         let before = self.seen.get(&kind).and_then(Seen::fingerprint);
-        let changed = before.is_some_and(|before| Some(before) != seen.fingerprint());
+        let compared = self.comparing.remove(&kind);
+        let changed = compared && before.is_some_and(|before| Some(before) != seen.fingerprint());
         if changed && self.told.announces(kind.capability()) {
             let line = ObjectWriter::with_capacity(96)
                 .string("jsonrpc", "2.0")
@@ -244,6 +245,7 @@ impl Engine {
         for kind in Kind::ALL {
             let was_seen = self.seen.get(&kind).and_then(Seen::fingerprint).is_some();
             if was_seen && self.told.announces(kind.capability()) {
+                self.comparing.insert(kind);
                 self.fetch(generation, kind, None, Seen::default());
             }
         }

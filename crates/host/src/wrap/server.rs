@@ -403,7 +403,10 @@ impl Engine {
                     }
                 }
             }
-            "notifications/tools/list_changed" => self.tools.forget(),
+            "notifications/tools/list_changed" => {
+                self.tools.forget();
+                self.comparing.remove(&Kind::Tools);
+            }
             _ => {}
         }
         self.tell_client(text);
