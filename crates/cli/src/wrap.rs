@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use mainstay_contract::limits::Limits;
 use mainstay_host::Log;
 use mainstay_host::config::{Command, Transport, TreeKill};
 use mainstay_host::wrap::{WrapConfig, serve_wrapped};
@@ -18,9 +17,6 @@ use crate::environment::{Endpoint, Environment, variable};
 use crate::exit::Failure;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
-
-/// Longest line of a client or of a wrapped server.
-const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
@@ -103,7 +99,7 @@ pub(crate) fn config(
         },
         rules: Arc::new(entry.rules),
         locked: None,
-        limits: entry.limits.unwrap_or_else(limits),
+        limits: entry.limits,
         shim: executable.shim(tree_kill),
         transport,
         ready_file: None,
@@ -114,21 +110,9 @@ pub(crate) fn config(
     })
 }
 
-/// The limits of a wrapped server, where nothing else is said.
-fn limits() -> Limits {
-    let limits = Limits::default();
-    Limits {
-        request_frame_bytes: FRAME_BYTES,
-        worker_frame_bytes: FRAME_BYTES,
-        // A server decides itself how much it does at a time.
-        pool: limits.in_flight,
-        ..limits
-    }
-}
-
 /// What the command line says counts before the file.
 fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
-    let limits = entry.limits.get_or_insert_with(limits);
+    let limits = &mut entry.limits;
     if let Some(seconds) = rules.timeout {
         entry.rules.timeout_ms = Some(millis("--timeout", seconds)?);
     }

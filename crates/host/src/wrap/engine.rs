@@ -301,9 +301,11 @@ impl Engine {
             }
         }
         while let Some(loss) = self.kernel.poll_loss() {
-            self.common
-                .recorder
-                .worker_lost(&self.common.name, loss.generation, &loss.fault);
+            let (name, fault) = (&self.common.name, &loss.fault);
+            let line = format!("mcp:warning reason=worker_lost pack={name} {fault}");
+            self.common.log.line(&line);
+            let recorder = &self.common.recorder;
+            recorder.worker_lost(name, loss.generation, fault);
         }
         let serving = self.serving();
         if serving.is_some() && serving != self.served_by {

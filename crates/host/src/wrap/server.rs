@@ -184,12 +184,6 @@ impl Engine {
         self.tell_on(generation);
     }
     pub(super) fn lose(&mut self, generation: Generation, fault: &Fault, unsent: &[CallId]) {
-        if !self.kernel.is_ending(generation) {
-            let name = &self.common.name;
-            self.common.log.line(&format!(
-                "mcp:warning reason=worker_lost pack={name} {fault}"
-            ));
-        }
         for id in self.asks.lost(generation) {
             self.tell_client(&cancel_line(&id, "the server that asked was lost"));
         }
