@@ -1,79 +1,16 @@
 //! A wrapped server may do to itself whatever it likes: its client's session goes on.
 
+mod wrapping;
+
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use mainstay_testkit::fixture::{read_executed, read_told};
-use mainstay_testkit::peer::{Client, Message};
-use mainstay_testkit::process::{Running, binary, kill};
-use mainstay_testkit::wrapped::Fixture;
+use mainstay_testkit::process::kill;
 use serde_json::{Value, json};
 
-/// The program of the server, as `Running::workers` looks for it.
-const SERVER: &str = "mcp-fixture";
-
-/// A fixture behind `mainstay wrap` with options.
-fn fixture(wrap: &str, options: &str) -> anyhow::Result<Fixture> {
-    let mut words = vec![binary("mainstay")?.into_os_string(), "wrap".into()];
-    words.extend(wrap.split_whitespace().map(Into::into));
-    words.push("--".into());
-    Ok(Fixture::after(words)?.options(options))
-}
-
-/// The same, started and with a session.
-fn open(wrap: &str, options: &str) -> anyhow::Result<Running> {
-    let running = fixture(wrap, options)?.spawn()?;
-    running.client()?.open(&json!({}))?;
-    Ok(running)
-}
-
-/// A configuration file for one server, in the folder of the fixture, named on the command line.
-fn configured(rules: &Value, options: &str) -> anyhow::Result<Fixture> {
-    let folder = mainstay_testkit::process::TempDir::new()?;
-    let path = folder.join("servers.json");
-    let file = json!({"mcpServers": {"fixture": {"command": "unused", "mainstay": rules}}});
-    std::fs::write(&path, file.to_string())?;
-    // The folder of the file is as short-lived as this function; the fixture's own is not.
-    let fixture = Fixture::after([
-        binary("mainstay")?.into_os_string(),
-        "wrap".into(),
-        "--config".into(),
-        "servers.json".into(),
-        "--".into(),
-    ])?
-    .options(options);
-    std::fs::copy(&path, fixture.path("servers.json"))?;
-    Ok(fixture)
-}
-
-fn text(answer: &Message) -> String {
-    let text = answer.at("/result/content/0/text");
-    text.as_str().unwrap_or_default().to_owned()
-}
-
-/// The payload of a failed call.
-fn failure(answer: &Message) -> anyhow::Result<Value> {
-    anyhow::ensure!(answer.at("/result/isError") == true, "{answer:?}");
-    serde_json::from_str(&text(answer)).with_context(|| format!("{answer:?}"))
-}
-
-fn echo(client: &Client, id: &str) -> anyhow::Result<()> {
-    let answer = client.call(id, "echo", &json!({"text": "here"}))?;
-    anyhow::ensure!(text(&answer) == "here", "{answer:?}");
-    Ok(())
-}
-
-/// Ends the session in order; only notices that nobody took may be left.
-fn stop(running: Running) -> anyhow::Result<()> {
-    let (rest, _) = running.finish()?;
-    let answers: Vec<_> = rest.iter().filter(|line| line.id().is_some()).collect();
-    anyhow::ensure!(answers.is_empty(), "{answers:?}");
-    Ok(())
-}
-
-fn only_server(running: &Running) -> anyhow::Result<u32> {
-    Ok(running.wait_for_workers(SERVER, 1)?[0])
-}
+use self::wrapping::{
+    SERVER, call, configured, echo, failure, fixture, only_server, open, stop, text,
+};
 
 #[test]
 fn however_a_server_dies_its_session_goes_on_and_the_lost_call_is_typed() -> anyhow::Result<()> {
@@ -105,7 +42,11 @@ fn a_successor_is_told_what_its_predecessor_was() -> anyhow::Result<()> {
     for uri in [uri, "fixture://static/two"] {
         client.request("2", "resources/subscribe", &json!({"uri": uri}))?;
     }
-    client.request("3", "resources/unsubscribe", &json!({"uri": "fixture://static/two"}))?;
+    client.request(
+        "3",
+        "resources/unsubscribe",
+        &json!({"uri": "fixture://static/two"}),
+    )?;
     let first = only_server(&running)?;
     assert!(kill(first));
     echo(client, "4")?;
@@ -116,7 +57,10 @@ fn a_successor_is_told_what_its_predecessor_was() -> anyhow::Result<()> {
         .filter(|told| told.pid == second)
         .map(|told| serde_json::from_str(&told.line).unwrap_or_default())
         .collect();
-    let methods: Vec<&str> = told.iter().filter_map(|line| line["method"].as_str()).collect();
+    let methods: Vec<&str> = told
+        .iter()
+        .filter_map(|line| line["method"].as_str())
+        .collect();
     assert_eq!(
         methods.get(..4),
         Some(
@@ -129,7 +73,10 @@ fn a_successor_is_told_what_its_predecessor_was() -> anyhow::Result<()> {
         ),
         "{told:?}"
     );
-    assert_eq!(told[0]["params"]["capabilities"]["roots"]["listChanged"], true);
+    assert_eq!(
+        told[0]["params"]["capabilities"]["roots"]["listChanged"],
+        true
+    );
     assert_eq!(told[2]["params"]["level"], "debug");
     assert_eq!(told[3]["params"]["uri"], uri);
     assert!(!methods.contains(&"resources/unsubscribe"));
@@ -143,11 +90,8 @@ fn calls_that_may_run_again_are_answered_whatever_happens() -> anyhow::Result<()
     let server = only_server(&running)?;
     client.request("\"l\"", "tools/list", &json!({}))?;
     for id in 1..=8 {
-        let params = json!({"name": "put", "arguments":
-            {"key": format!("k{id}"), "value": "v", "pause_ms": 200}});
-        client.send(&format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#
-        ))?;
+        let arguments = json!({"key": format!("k{id}"), "value": "v", "pause_ms": 200});
+        client.send(&call(&id.to_string(), "put", &arguments))?;
     }
     std::thread::sleep(Duration::from_millis(50));
     assert!(kill(server));
@@ -168,11 +112,8 @@ fn calls_that_must_not_run_again_fail_at_once_and_ran_at_most_once() -> anyhow::
     client.request("\"l\"", "tools/list", &json!({}))?;
     let server = only_server(&running)?;
     for id in 1..=8 {
-        let params = json!({"name": "append", "arguments":
-            {"key": format!("k{id}"), "text": "t", "pause_after_ms": 5000}});
-        client.send(&format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#
-        ))?;
+        let arguments = json!({"key": format!("k{id}"), "text": "t", "pause_after_ms": 5000});
+        client.send(&call(&id.to_string(), "append", &arguments))?;
     }
     std::thread::sleep(Duration::from_millis(100));
     assert!(kill(server));
@@ -183,7 +124,10 @@ fn calls_that_must_not_run_again_fail_at_once_and_ran_at_most_once() -> anyhow::
         assert!(hint.contains("check whether the effect happened"), "{hint}");
     }
     echo(client, "9")?;
-    let mut keys: Vec<String> = read_executed(&effects)?.into_iter().map(|one| one.key).collect();
+    let mut keys: Vec<String> = read_executed(&effects)?
+        .into_iter()
+        .map(|one| one.key)
+        .collect();
     let all = keys.len();
     keys.sort();
     keys.dedup();
@@ -246,9 +190,7 @@ fn junk_half_frames_wrong_ids_and_second_answers_harm_nobody() -> anyhow::Result
     running.wait_for_line("reason=junk_on_stdout")?;
     echo(client, "2")?;
     client.call("3", "answer_twice", &json!({}))?;
-    client.send(
-        r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"wrong_id","arguments":{"then_right":true}}}"#,
-    )?;
+    client.send(&call("4", "wrong_id", &json!({"then_right": true})))?;
     assert_eq!(text(&client.answer("4")?), "for the right one");
     let lost = failure(&client.call("5", "half_frame", &json!({}))?)?;
     assert_eq!(lost["fault"], "process");
@@ -287,8 +229,12 @@ fn a_server_that_fails_to_start_at_first_is_started_again() -> anyhow::Result<()
 fn a_server_that_never_starts_is_told_with_its_last_words_and_left_alone() -> anyhow::Result<()> {
     let running = fixture("--restarts 2/60", "--exit-at-start")?.spawn()?;
     let client = running.client()?;
-    let refused = client.request("1", "initialize", &json!({"protocolVersion": "2025-11-25",
-        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}))?;
+    let refused = client.request(
+        "1",
+        "initialize",
+        &json!({"protocolVersion": "2025-11-25",
+        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
+    )?;
     let message = refused.at("/error/message");
     let message = message.as_str().unwrap_or_default();
     assert!(message.contains("exited with code 3"), "{refused:?}");
@@ -310,8 +256,12 @@ fn a_server_that_never_answers_the_handshake_is_replaced() -> anyhow::Result<()>
     let late = client.open(&json!({}))?;
     assert!(late.at("/error/message").is_string(), "{late:?}");
     running.wait_for_line("worker_lost")?;
-    let opened = client.request("2", "initialize", &json!({"protocolVersion": "2025-11-25",
-        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}))?;
+    let opened = client.request(
+        "2",
+        "initialize",
+        &json!({"protocolVersion": "2025-11-25",
+        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
+    )?;
     assert!(opened.at("/result/serverInfo").is_object(), "{opened:?}");
     stop(running)
 }
@@ -340,7 +290,10 @@ fn an_idle_server_is_stopped_and_started_when_it_is_needed() -> anyhow::Result<(
     let running = fixture("--lazy --idle-stop 1", "")?.spawn()?;
     let client = running.client()?;
     std::thread::sleep(Duration::from_millis(200));
-    assert!(running.workers(SERVER).is_empty(), "nothing was asked of it");
+    assert!(
+        running.workers(SERVER).is_empty(),
+        "nothing was asked of it"
+    );
     client.open(&json!({}))?;
     echo(client, "1")?;
     running.wait_for_workers(SERVER, 0)?;
@@ -394,7 +347,10 @@ fn a_restart_is_said_once_in_the_log_and_once_in_a_result() -> anyhow::Result<()
     let client = running.client()?;
     client.call("1", "crash", &json!({"how": "kill"}))?;
     let next = client.call("2", "echo", &json!({"text": "x"}))?;
-    assert!(next.at("/result/_meta/io.mainstay~1restart").is_object(), "{next:?}");
+    assert!(
+        next.at("/result/_meta/io.mainstay~1restart").is_object(),
+        "{next:?}"
+    );
     let said = client.notification("notifications/message")?;
     assert_eq!(said.at("/params/logger"), "mainstay");
     let after = client.call("3", "echo", &json!({"text": "x"}))?;
