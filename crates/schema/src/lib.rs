@@ -3,7 +3,8 @@
 //! [`SchemaRegistry::compile`] turns a schema document into a [`Validator`]; equal
 //! documents share one compiled state, found by [`Fingerprint`]. [`Validator::check`]
 //! says what is wrong with a value as a sorted list of [`Violation`]s with our own,
-//! stable messages. [`ToolValidators`] holds the pair a tool needs.
+//! stable messages. [`ToolValidators`] holds the pair a tool needs. [`lock`] keeps what tools
+//! promised and says which changes ask for a higher version.
 //!
 //! Everything is bounded by [`Limits`]: the size and depth of a schema, the work one
 //! value can cause, the number and length of violations. Documents are handed in;
@@ -18,6 +19,7 @@ mod explain;
 mod fingerprint;
 mod keywords;
 mod limits;
+pub mod lock;
 mod messages;
 mod patterns;
 mod shorten;
