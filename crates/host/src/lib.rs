@@ -34,5 +34,5 @@ mod transport;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::log::{Level, Log};
-pub use self::serve::{ServeError, serve};
+pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use mainstay_contract::fault::Fault;
+use mainstay_contract::tool::ToolSpec;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -35,8 +37,21 @@ pub enum ServeError {
     },
 }
 
+/// What a host had on offer when it ended.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// The host's own tools.
+    pub own: Vec<ToolSpec>,
+    /// The tools of all packs, sorted by name.
+    pub tools: Vec<ToolSpec>,
+    /// Packs that never said what they offer, and the last thing that went wrong with each.
+    pub unknown: Vec<(String, Option<Fault>)>,
+    /// Time for a call of a tool that sets none itself.
+    pub call_timeout_ms: u64,
+}
+
 /// Serves until the client leaves (stdio) or a signal comes.
-pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
+pub fn serve(mut config: Config, log: &Log) -> Result<Served, ServeError> {
     let recorder = match config.telemetry.take() {
         Some(path) => Recorder::start(&path, &config.limits, log).map_err(|source| {
             let path = path.display().to_string();
@@ -68,7 +83,7 @@ pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
     served
 }
 
-async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), ServeError> {
+async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served, ServeError> {
     let mode = config.transport.mode();
     let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
     let ready_file = config.ready_file.take();
@@ -122,12 +137,12 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), Ser
     if announces {
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }
-    engine.run().await;
+    let served = engine.run().await;
     drop(ready);
     if announces {
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
-    Ok(())
+    Ok(served)
 }
 
 fn write_ready_file(

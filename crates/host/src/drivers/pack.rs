@@ -233,8 +233,9 @@ impl Task {
                         self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail)).await;
                     }
                     Happened::Ended(end) => {
-                        self.read_rest(&mut output, &mut stdout, &mut frames).await;
-                        self.lose(ErrorKind::WorkerUnavailable, Broken::new(end.to_string())).await;
+                        let said = self.read_rest(&mut output, &mut stdout, &mut frames).await;
+                        let broken = Broken { said, ..Broken::new(end.to_string()) };
+                        self.lose(ErrorKind::WorkerUnavailable, broken).await;
                         // What it leaves behind has the grace of a stop, or none at all.
                         let now = Instant::now();
                         ladder.get_or_insert_with(|| Ladder::kill(now)).hurry(now);
@@ -277,25 +278,25 @@ impl Task {
         self.tell(What::Reaped).await;
     }
 
-    /// What it said before its end counts.
+    /// What it said before its end counts, and why it says no more.
     async fn read_rest(
         &mut self,
         output: &mut Output,
         stdout: &mut Source,
         frames: &mut FrameReader,
-    ) {
-        while *output == Output::Open {
-            match stdout.read_now(frames.spare()) {
-                Some(Ok(count)) if count > 0 => {
-                    frames.filled(count);
-                    if self.tell_frames(frames).await.is_some() {
-                        *output = Output::Done;
-                    }
-                }
-                _ => *output = Output::Done,
+    ) -> Option<String> {
+        match std::mem::replace(output, Output::Done) {
+            Output::Broken { broken, .. } => return broken.said,
+            Output::NotYet | Output::Done => return None,
+            Output::Open => {}
+        }
+        while let Some(Ok(count @ 1..)) = stdout.read_now(frames.spare()) {
+            frames.filled(count);
+            if let Some(broken) = self.tell_frames(frames).await {
+                return broken.said;
             }
         }
-        *output = Output::Done;
+        None
     }
 
     /// It was killed and is still there: say so once, and try without the shim.
