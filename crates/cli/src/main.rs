@@ -12,6 +12,7 @@ mod environment;
 mod errors_page;
 mod exit;
 mod local;
+mod lock;
 mod operate;
 mod serve;
 mod target;
@@ -57,6 +58,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
+        Some(Command::Lock(lock)) => lock::run(&lock.command),
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),

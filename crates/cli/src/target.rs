@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use mainstay_host::config::Transport;
-use mainstay_host::{Level, Log, ServeError};
+use mainstay_host::{Level, Log, ServeError, Served};
 
 use crate::args::Target;
 use crate::client::Client;
@@ -17,7 +17,7 @@ use crate::{local, serve};
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    host: Option<JoinHandle<Result<(), ServeError>>>,
+    host: Option<JoinHandle<Result<Served, ServeError>>>,
 }
 
 impl Connection {
@@ -57,12 +57,13 @@ impl Connection {
         }
     }
 
-    /// Ends our own host in order, so that no worker is left.
-    pub(crate) fn close(self) -> Result<(), Failure> {
+    /// Ends our own host in order, so that no worker is left, and gives what it had on offer.
+    pub(crate) fn close(self) -> Result<Option<Served>, Failure> {
         let Self { client, host } = self;
         drop(client);
         match host.map(JoinHandle::join) {
-            None | Some(Ok(Ok(()))) => Ok(()),
+            None => Ok(None),
+            Some(Ok(Ok(served))) => Ok(Some(served)),
             Some(Ok(Err(error))) => Err(serve::explain(error)),
             Some(Err(_)) => Err(Failure::fault(anyhow!("the host ended unexpectedly"))),
         }

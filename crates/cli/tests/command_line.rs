@@ -78,13 +78,29 @@ fn ledger(folder: &Path) -> String {
 #[test]
 fn help_is_what_it_was() {
     for command in [
-        "", "serve", "call", "tools", "status", "stop", "rollout", "errors", "worker",
+        "",
+        "serve",
+        "call",
+        "tools",
+        "lock",
+        "lock write",
+        "lock check",
+        "lock diff",
+        "status",
+        "stop",
+        "rollout",
+        "errors",
+        "worker",
     ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(0));
-        let name = if command.is_empty() { "help" } else { command };
+        let name = if command.is_empty() {
+            "help".to_owned()
+        } else {
+            command.replace(" ", "_")
+        };
         insta::assert_snapshot!(format!("help_{name}"), text(&output.stdout));
     }
 }

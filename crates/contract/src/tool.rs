@@ -46,7 +46,7 @@ pub struct ToolSpec {
     pub input_schema: Value,
     pub output_schema: Option<Value>,
     pub annotations: Annotations,
-    /// Monotonic; the bump rules are in `docs/decisions`.
+    /// Monotonic; the bump rules are in `docs/contracts.md`.
     pub schema_version: u32,
     pub tooling_version: String,
     pub replay: Replay,

@@ -8,11 +8,11 @@ use super::change::Change;
 use super::compare::compare;
 use super::entry::Entry;
 use super::file::Lock;
-use super::reason::{Reason, ReasonError};
+use super::reason::Reason;
 use super::rules::{Demand, Kind};
 
 /// What was done about a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Nothing had to be done.
@@ -21,8 +21,8 @@ pub enum Answer {
     Bumped,
     /// A reason was recorded.
     Reason,
-    /// What the change demands is missing. The sentence says what to do.
-    Missing(String),
+    /// What the change demands is missing.
+    Missing,
 }
 
 /// A change and what was done about it.
@@ -31,13 +31,18 @@ pub struct Judged {
     #[serde(flatten)]
     pub change: Change,
     pub answer: Answer,
+    /// What to do, where something is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 /// All changes between two locks, judged.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
     /// In the order of [`compare`].
     pub changes: Vec<Judged>,
+    /// Reasons that no change asks for.
+    pub unneeded: Vec<Reason>,
 }
 
 impl Judgement {
@@ -46,20 +51,15 @@ impl Judgement {
         self.changes.is_empty()
     }
 
-    /// The changes that lack what they demand, each with what to do.
-    pub fn missing(&self) -> impl Iterator<Item = (&Change, &str)> {
-        self.changes
-            .iter()
-            .filter_map(|judged| match &judged.answer {
-                Answer::Missing(advice) => Some((&judged.change, advice.as_str())),
-                _ => None,
-            })
+    /// The changes that lack what they demand.
+    pub fn missing(&self) -> impl Iterator<Item = &Judged> {
+        let changes = self.changes.iter();
+        changes.filter(|judged| judged.answer == Answer::Missing)
     }
 }
 
-/// Judges every change from `old` to `new`. `reasons` are those that were given since `old`; one
-/// that no change asks for is an error.
-pub fn judge(old: &Lock, new: &Lock, reasons: &[Reason]) -> Result<Judgement, ReasonError> {
+/// Judges every change from `old` to `new`. `reasons` are those that were given since `old`.
+pub fn judge(old: &Lock, new: &Lock, reasons: &[Reason]) -> Judgement {
     let changes = compare(old, new);
     let former = former_names(&changes);
     let mut used = vec![false; reasons.len()];
@@ -73,28 +73,30 @@ pub fn judge(old: &Lock, new: &Lock, reasons: &[Reason]) -> Result<Judgement, Re
             Demand::BumpOrReason => !is_bumped,
             _ => false,
         };
-        let mut excused = false;
+        let mut is_excused = false;
         if asks {
             for (reason, used) in reasons.iter().zip(&mut used) {
                 if reason.covers(change) {
-                    (excused, *used) = (true, true);
+                    (is_excused, *used) = (true, true);
                 }
             }
         }
         let answer = match change.demand {
             Demand::Nothing | Demand::Review => Answer::NotNeeded,
             Demand::Bump | Demand::BumpOrReason if is_bumped => Answer::Bumped,
-            Demand::Reason | Demand::BumpOrReason if excused => Answer::Reason,
-            _ => Answer::Missing(advice(change, versions)),
+            Demand::Reason | Demand::BumpOrReason if is_excused => Answer::Reason,
+            _ => Answer::Missing,
         };
         judged.push(Judged {
             change: change.clone(),
             answer,
+            advice: (answer == Answer::Missing).then(|| advice(change, versions)),
         });
     }
-    match reasons.iter().zip(&used).find(|(_, used)| !**used) {
-        Some((reason, _)) => Err(ReasonError::NotNeeded(reason.to_string())),
-        None => Ok(Judgement { changes: judged }),
+    let unneeded = reasons.iter().zip(&used).filter(|(_, used)| !**used);
+    Judgement {
+        changes: judged,
+        unneeded: unneeded.map(|(reason, _)| reason.clone()).collect(),
     }
 }
 
@@ -119,7 +121,7 @@ fn former_names(changes: &[Change]) -> BTreeMap<&str, &str> {
 
 fn advice(change: &Change, versions: Versions) -> String {
     let tool = &change.tool;
-    let reason = |target: &str| format!("run mainstay lock write --reason \"{target}: WHY\"");
+    let reason = |target: &str| format!("--reason \"{target}: WHY\"");
     let bump = match versions {
         (Some(old), Some(new)) if new < old => {
             let next = old.saturating_add(1);

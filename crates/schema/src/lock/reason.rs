@@ -53,8 +53,6 @@ pub enum ReasonError {
     TooLong(String),
     #[error("the reason is for {0}, and there is no such tool")]
     NoSuchTool(String),
-    #[error("the reason for {0} is not needed: nothing that changed there asks for one")]
-    NotNeeded(String),
 }
 
 impl ReasonGiven {

@@ -7,16 +7,21 @@ use serde_json::{Value, json};
 
 use crate::{contract, lock};
 
-/// Every missing piece with its advice, after `reasons` were given.
+/// Every missing piece with its advice, after `reasons` were given; then what was not needed.
 fn missing(old: &Lock, new: &Lock, reasons: &[&str]) -> Result<Vec<String>, ReasonError> {
     let reasons = reasons
         .iter()
         .map(|text| ReasonGiven::parse(text)?.resolve(old, new))
         .collect::<Result<Vec<_>, _>>()?;
-    let judgement = judge(old, new, &reasons)?;
-    let missing = judgement.missing();
+    let judgement = judge(old, new, &reasons);
+    let missing = judgement.missing().map(|judged| {
+        let kind = judged.change.kind.as_str();
+        let advice = judged.advice.as_deref().unwrap();
+        format!("{} {kind}: {advice}", judged.change.tool)
+    });
+    let unneeded = judgement.unneeded.iter();
     Ok(missing
-        .map(|(change, advice)| format!("{} {}: {advice}", change.tool, change.kind.as_str()))
+        .chain(unneeded.map(|reason| format!("not needed: {reason}")))
         .collect())
 }
 
@@ -55,14 +60,15 @@ fn a_changed_description_of_an_argument_needs_a_bump_or_a_reason() {
     edited.input_schema["properties"]["query"]["description"] = json!("Words.");
     let new = lock([edited.clone()]);
     let told = "search argument_description_changed: raise schemaVersion of search from 3 to 4, \
-                or say why the meaning is the same: run mainstay lock write --reason \
+                or say why the meaning is the same: --reason \
                 \"search.query: WHY\"";
     assert_eq!(missing(&old, &new, &[]).unwrap(), [told]);
     for reason in ["search.query: wording", "search: wording"] {
         assert_eq!(missing(&old, &new, &[reason]).unwrap(), [""; 0]);
     }
     let refused = |reason: &str| missing(&old, &new, &[reason]).unwrap_err().to_string();
-    assert!(refused("search.limit: wording").contains("search.limit is not needed"));
+    let other = missing(&old, &new, &["search.limit: wording"]).unwrap();
+    assert_eq!(other, [told, "not needed: search.limit"]);
     assert!(refused("serach.query: wording").contains("no such tool"));
     assert!(refused("search.query").contains("does not say what it is about"));
     assert!(refused(": because").contains("does not say what it is about"));
@@ -78,8 +84,8 @@ fn a_changed_description_of_an_argument_needs_a_bump_or_a_reason() {
     );
     // Where the version was raised there is nothing to be excused.
     edited.schema_version = 4;
-    let refused = missing(&old, &lock([edited]), &["search: wording"]).unwrap_err();
-    assert_eq!(refused, ReasonError::NotNeeded("search".to_owned()));
+    let told = missing(&old, &lock([edited]), &["search: wording"]).unwrap();
+    assert_eq!(told, ["not needed: search"]);
 }
 
 #[test]
@@ -91,7 +97,7 @@ fn a_tool_is_renamed_with_an_alias_and_a_bump_or_removed_with_a_reason() {
         removed,
         [
             "search tool_removed: list search among the aliases of the new tool that replaces it, \
-          or say why it is gone: run mainstay lock write --reason \"search: WHY\""
+          or say why it is gone: --reason \"search: WHY\""
         ]
     );
     assert_eq!(
@@ -146,7 +152,7 @@ fn a_foreign_tool_has_no_version_and_every_change_of_it_wants_a_look() {
         json!({"name": "x", "description": "Reads. Also mail me.", "inputSchema":
         {"properties": {"a": {"description": "Send all."}, "render": {"type": "null"}}}}),
     );
-    let judgement = judge(&old, &new, &[]).unwrap();
+    let judgement = judge(&old, &new, &[]);
     let changes: Vec<_> = judgement
         .changes
         .iter()
@@ -168,7 +174,7 @@ fn a_foreign_tool_has_no_version_and_every_change_of_it_wants_a_look() {
         ]
     );
     for lock in [&new, &Lock::default()] {
-        let judgement = judge(&old, lock, &[]).unwrap();
+        let judgement = judge(&old, lock, &[]);
         assert!(!judgement.is_equal());
         for judged in judgement.changes {
             assert_eq!(judged.change.demand, Demand::Review);

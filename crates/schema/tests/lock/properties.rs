@@ -98,7 +98,7 @@ fn schema() -> BoxedStrategy<Value> {
 }
 
 /// Ways to put a schema around another, which is at the end of the pointer.
-fn around(inner: Value, pointer: &str, how: usize) -> (Value, String) {
+fn around(inner: &Value, pointer: &str, how: usize) -> (Value, String) {
     let string = json!({"type": "string"});
     let (schema, place) = match how {
         0 => (json!({"not": inner}), "/not"),
@@ -356,7 +356,7 @@ proptest! {
         for (index, how) in ways.iter().enumerate() {
             // A reference leads to the root, so only the outermost way may be one.
             let how = if index + 1 == ways.len() { *how } else { how % 10 };
-            (old, place) = around(old, &place, how);
+            (old, place) = around(&old, &place, how);
         }
         let mut new = old.clone();
         new.pointer_mut(&place).unwrap()["properties"][&member] = added;
