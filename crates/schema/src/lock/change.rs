@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rules::{Demand, Kind};
+use crate::fingerprint::canonical_json;
 
 /// Where the schema of the arguments stands in a definition.
 pub(crate) const INPUT: &str = "/inputSchema";
@@ -55,7 +56,7 @@ impl Change {
 
     /// What changes are sorted by.
     pub(crate) fn key(&self) -> (String, String, Kind, String) {
-        let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
+        let text = |value: &Option<Value>| value.as_ref().map(canonical_json);
         let values = [&self.before, &self.after].map(|value| text(value).unwrap_or_default());
         (
             self.tool.clone(),

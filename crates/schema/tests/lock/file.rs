@@ -1,6 +1,8 @@
 //! The text of a lock, and what is refused.
 
 use mainstay_schema::lock::{Contract, Entry, Lock, LockError, ReasonGiven};
+use proptest::prelude::*;
+use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use crate::{contract, lock, spec};
@@ -89,4 +91,28 @@ fn an_entry_that_claims_a_version_must_be_a_contract() {
     whole["tools"]["x"]["schemaVersion"] = json!(1);
     let refused = Lock::parse(&whole.to_string()).unwrap_err();
     assert!(matches!(refused, LockError::NoContract { .. }), "{refused}");
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    for open in ["[", "{\"a\":", "{\"lockVersion\": 1, \"tools\": {\"x\": "] {
+        assert!(parse(&open.repeat(100_000)).starts_with("not a lock: it is not JSON: "));
+    }
+}
+
+proptest! {
+    /// Whatever is done to a lock, reading it ends in the lock or in an error, and a lock that is
+    /// read although a byte of it was changed says the same as before.
+    #[test]
+    fn a_damaged_lock_is_refused_or_unharmed(at in any::<Index>(), byte in any::<u8>()) {
+        let lock = lock([contract("search")]);
+        let mut bytes = lock.to_text().into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(text) = std::str::from_utf8(&bytes)
+            && let Ok(read) = Lock::parse(text)
+        {
+            prop_assert_eq!(read, lock);
+        }
+    }
 }
