@@ -69,7 +69,7 @@ pub use prompt::{PromptArguments, PromptReply, Prompts};
 pub use reply::Reply;
 pub use resource::{ResourceText, Resources};
 #[cfg(unix)]
-pub use rooted::{Entry, RootedDir, RootedError};
+pub use rooted::{Entry, RootedDir, RootedError, Survey};
 pub use run::{Ended, Pipes, run, serve};
 pub use settings::{Settings, Unable};
 pub use spec::{SpecBuilder, tool_spec};
