@@ -47,10 +47,7 @@ impl Op {
 pub(crate) struct TooLarge;
 
 /// The operations that make `new` of `base`, in order.
-pub(crate) fn diff<'a>(
-    base: &Exact<'_>,
-    new: &Exact<'a>,
-) -> Result<Vec<Change<'a>>, TooLarge> {
+pub(crate) fn diff<'a>(base: &Exact<'_>, new: &Exact<'a>) -> Result<Vec<Change<'a>>, TooLarge> {
     let mut walk = Walk {
         path: String::new(),
         changes: Vec::new(),
@@ -145,11 +142,7 @@ mod tests {
     fn patch(base: &str, new: &str) -> String {
         let (base, new) = (Exact::parse(base).unwrap(), Exact::parse(new).unwrap());
         let changes = diff(&base, &new).unwrap();
-        changes
-            .iter()
-            .map(operation)
-            .collect::<Vec<_>>()
-            .join("\n")
+        changes.iter().map(operation).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -171,7 +164,10 @@ mod tests {
             patch("[1]", "{}"),
             r#"{"op":"replace","path":"","value":{}}"#
         );
-        assert_eq!(patch("1", "1.0"), r#"{"op":"replace","path":"","value":1.0}"#);
+        assert_eq!(
+            patch("1", "1.0"),
+            r#"{"op":"replace","path":"","value":1.0}"#
+        );
         assert_eq!(patch("[1]", "[ 1 ]"), "");
     }
 
@@ -192,7 +188,10 @@ mod tests {
             r#"{"a":12345678901234567890123}"#,
             r#"{"a":12345678901234567890124,"b":1.500e+2}"#,
         );
-        assert!(found.contains(r#""value":12345678901234567890124}"#), "{found}");
+        assert!(
+            found.contains(r#""value":12345678901234567890124}"#),
+            "{found}"
+        );
         assert!(found.contains(r#""value":1.500e+2}"#), "{found}");
     }
 

@@ -77,8 +77,7 @@ fn example(path: &str, text: String) -> Result<Example, String> {
     }
     let file = path.rsplit('/').next().unwrap_or(path);
     let component = file.split('.').next().unwrap_or(file);
-    let schema =
-        naming::own_name(&document).unwrap_or_else(|| naming::name_of_file(component));
+    let schema = naming::own_name(&document).unwrap_or_else(|| naming::name_of_file(component));
     Ok(Example {
         component: component.to_owned(),
         path: path.to_owned(),

@@ -15,6 +15,7 @@
 mod assets;
 mod backend;
 mod diff;
+mod documents;
 mod exact;
 mod examples;
 mod naming;
@@ -26,6 +27,7 @@ mod settings;
 mod tools;
 
 use std::sync::Arc;
+use std::thread;
 
 use mainstay_worker::{Catalog, Pack, Unable};
 
@@ -39,18 +41,33 @@ pub const NAME: &str = "asset";
 
 /// What the pack offers, whatever its settings. `tooling_version` is that of the executable.
 pub fn catalog(tooling_version: &str) -> Catalog {
-    serve(Assets::default(), tooling_version).catalog()
+    serve(Arc::default(), tooling_version).catalog()
 }
 
 /// Reads the roots and builds the pack.
 pub fn pack(settings: &AssetSettings, tooling_version: &str) -> Result<Pack, Unable> {
     let assets = Assets::load(settings)?;
     let facts = assets.facts(settings);
+    let assets = Arc::new(assets);
+    compile_aside(&assets);
     Ok(serve(assets, tooling_version).facts(facts))
 }
 
-fn serve(assets: Assets, tooling_version: &str) -> Pack {
-    let assets = Arc::new(assets);
+/// Compiling takes longer than everything else at start, and a call that needs one schema can
+/// compile that one itself; so nobody waits for all of them.
+fn compile_aside(assets: &Arc<Assets>) {
+    let aside = Arc::clone(assets);
+    let compiling = move || aside.schemas.compile();
+    if thread::Builder::new()
+        .name("compile".into())
+        .spawn(compiling)
+        .is_err()
+    {
+        assets.schemas.compile();
+    }
+}
+
+fn serve(assets: Arc<Assets>, tooling_version: &str) -> Pack {
     let completing = Arc::clone(&assets);
     tools::add(Pack::new(NAME), &assets, tooling_version)
         .resources(AssetResources(assets))

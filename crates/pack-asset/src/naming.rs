@@ -74,7 +74,13 @@ mod tests {
             let asset = serde_json::json!({"$schemaRef": reference, "schema": ""}).to_string();
             assert_eq!(own(&asset).as_deref(), Some("tone"), "{reference}");
         }
-        for asset in ["{}", "[]", r#"{"schema":{}}"#, r#"{"$schemaRef":"/"}"#, r#"{"schema":7}"#] {
+        for asset in [
+            "{}",
+            "[]",
+            r#"{"schema":{}}"#,
+            r#"{"$schemaRef":"/"}"#,
+            r#"{"schema":7}"#,
+        ] {
             assert_eq!(own(asset), None, "{asset}");
         }
     }

@@ -90,7 +90,9 @@ pub(crate) struct AssetResources(pub(crate) Arc<Assets>);
 
 impl Resources for AssetResources {
     fn schemes(&self) -> Vec<String> {
-        [SCHEMA, EXAMPLE].map(|family| family.scheme.to_owned()).into()
+        [SCHEMA, EXAMPLE]
+            .map(|family| family.scheme.to_owned())
+            .into()
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -140,11 +142,19 @@ fn invalid_path() -> Problem {
 pub(crate) fn complete(assets: &Assets, request: &Completion) -> Vec<String> {
     let fits = |name: &&str| name.starts_with(&request.value);
     if SCHEMA.completes(request) {
-        let names = assets.schemas.list().iter().map(|schema| schema.name.as_str());
+        let names = assets
+            .schemas
+            .list()
+            .iter()
+            .map(|schema| schema.name.as_str());
         return names.filter(fits).map(str::to_owned).collect();
     }
     if EXAMPLE.completes(request) {
-        let paths = assets.examples.list().iter().map(|example| example.path.as_str());
+        let paths = assets
+            .examples
+            .list()
+            .iter()
+            .map(|example| example.path.as_str());
         return paths.filter(fits).map(str::to_owned).collect();
     }
     Vec::new()

@@ -1,13 +1,17 @@
 //! The schemas of a root, read once, and what validates by them.
+//!
+//! What is listed are the `*.schema.json` files of the root itself. Every other JSON file below it
+//! is there for references to lead to, and for nothing else.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::OnceLock;
 
 use mainstay_schema::{SchemaRegistry, Validator, Violation};
 use mainstay_worker::{Json, Unable, render, warn};
 use serde_json::Value;
 
-use crate::exact::{Exact, Kind};
+use crate::documents::{self, Read};
+use crate::exact::Exact;
 use crate::naming;
 use crate::roots::{self, Root};
 
@@ -25,8 +29,10 @@ pub(crate) struct Schema {
     pub(crate) path: String,
     /// The file as it is.
     pub(crate) text: String,
-    /// What validates by it, or why nothing can.
-    validator: Result<Validator, String>,
+    /// The name of the document among all documents.
+    uri: String,
+    /// What validates by it, or why nothing can; made when it is first needed.
+    validator: OnceLock<Result<Validator, String>>,
 }
 
 impl Schema {
@@ -34,13 +40,226 @@ impl Schema {
     pub(crate) fn document(&self) -> Json {
         Json::from_scanned(self.text.trim())
     }
+
+    /// The name, with the version where there is one.
+    pub(crate) fn title(&self) -> String {
+        match self.version.as_str() {
+            "" => self.name.clone(),
+            version => format!("{} {version}", self.name),
+        }
+    }
 }
 
 /// All schemas, sorted by name, version and path.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
     list: Vec<Schema>,
-    /// Files that are no schema, by name, and why.
+    /// Files that hold no schema, by name, and why.
     broken: BTreeMap<String, String>,
+    registry: SchemaRegistry,
     fingerprint: String,
+}
+
+impl Schemas {
+    /// Reads every schema. A file that holds none is warned about and keeps no other from being
+    /// served.
+    pub(crate) fn load(root: &Root<'_>) -> Result<Self, Unable> {
+        let files = root.read()?;
+        let fingerprint = roots::fingerprint(&files);
+        let home = documents::home(root.dir);
+        let mut list = Vec::new();
+        let mut broken = BTreeMap::new();
+        let mut documents = Vec::with_capacity(files.len());
+        for file in files {
+            let path = file.path;
+            let name = name_of(&path).map(str::to_owned);
+            let read = file.text.and_then(|text| {
+                let document = documents::parse(&text)?;
+                Ok((text, document))
+            });
+            let (text, schema) = match (read, &name) {
+                (Ok(read), _) => read,
+                (Err(why), Some(name)) => {
+                    warn("broken_schema", &format!("path={path} {why}"));
+                    broken.insert(name.clone(), why);
+                    continue;
+                }
+                // Whatever refers to it will say so.
+                (Err(_), None) => continue,
+            };
+            let uri = documents::uri(&home, &path);
+            if let Some(name) = &name {
+                list.push(Schema {
+                    name: name.clone(),
+                    version: version(&schema),
+                    path: path.clone(),
+                    text,
+                    uri: uri.clone(),
+                    validator: OnceLock::new(),
+                });
+            }
+            documents.push(Read {
+                path,
+                uri,
+                schema,
+                is_listed: name.is_some(),
+            });
+        }
+        list.sort_by(|a, b| (&a.name, &a.version, &a.path).cmp(&(&b.name, &b.version, &b.path)));
+        Ok(Self {
+            list,
+            broken,
+            registry: documents::registry(documents)?,
+            fingerprint,
+        })
+    }
+
+    /// Compiles every schema, and warns about each that cannot be used.
+    pub(crate) fn compile(&self) {
+        for schema in &self.list {
+            if let Err(why) = self.validator(schema) {
+                warn("broken_schema", &format!("path={} {why}", schema.path));
+            }
+        }
+    }
+
+    pub(crate) fn list(&self) -> &[Schema] {
+        &self.list
+    }
+
+    /// The fingerprint of the root: empty where there is none.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// A schema by its name, or by the path under which it is listed.
+    pub(crate) fn find(&self, name_or_path: &str) -> Option<&Schema> {
+        let named = self.list.iter().find(|schema| schema.name == name_or_path);
+        named.or_else(|| self.list.iter().find(|schema| schema.path == name_or_path))
+    }
+
+    /// Why a file with this name is no schema, if there is such a file.
+    pub(crate) fn why_broken(&self, name: &str) -> Option<&str> {
+        self.broken.get(name).map(String::as_str)
+    }
+
+    /// The schema that validates under this name.
+    pub(crate) fn usable(&self, name: &str) -> Result<Usable<'_>, Unusable> {
+        let found = self
+            .find(naming::canonical(name))
+            .or_else(|| self.find(name));
+        let Some(schema) = found else {
+            let name = render::shorten(name, 80);
+            return Err(match self.why_broken(&name) {
+                Some(why) => Unusable::broken(&name, why),
+                None => Unusable::NotFound { name },
+            });
+        };
+        match self.validator(schema) {
+            Ok(validator) => Ok(Usable { schema, validator }),
+            Err(why) => Err(Unusable::broken(&schema.name, why)),
+        }
+    }
+
+    fn validator<'a>(&self, schema: &'a Schema) -> Result<&'a Validator, &'a str> {
+        let compiled = schema.validator.get_or_init(|| {
+            let compiled = self.registry.compile_document(&schema.uri);
+            compiled.map_err(|error| error.to_string())
+        });
+        compiled.as_ref().map_err(String::as_str)
+    }
+}
+
+/// A schema that can be validated by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usable<'a> {
+    schema: &'a Schema,
+    validator: &'a Validator,
+}
+
+impl Usable<'_> {
+    /// The name under which it is listed.
+    pub(crate) fn name(&self) -> &str {
+        &self.schema.name
+    }
+
+    pub(crate) fn title(&self) -> String {
+        self.schema.title()
+    }
+
+    /// What is wrong with an asset, sorted by path and message.
+    pub(crate) fn check(&self, asset: &Json) -> Vec<Violation> {
+        match Exact::parse(asset.as_str()) {
+            Ok(asset) => self.check_exact(&asset),
+            Err(wrong) => vec![wrong],
+        }
+    }
+
+    /// The same for an asset that was read already.
+    pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Vec<Violation> {
+        match asset.to_value() {
+            Ok(mut value) => {
+                if let Some(members) = value.as_object_mut() {
+                    members.shift_remove(naming::SCHEMA_REF);
+                }
+                self.validator.check(&value)
+            }
+            Err(wrong) => vec![wrong],
+        }
+    }
+}
+
+/// Why nothing can be validated by a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    NotFound {
+        name: String,
+    },
+    Broken {
+        name: String,
+        why: String,
+    },
+    /// An asset that names none.
+    Unnamed,
+}
+
+impl Unusable {
+    fn broken(name: &str, why: &str) -> Self {
+        Self::Broken {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+
+    /// A sentence for people.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::NotFound { name } => format!("there is no schema {name}"),
+            Self::Broken { name, why } => format!("schema {name} cannot be used: {why}"),
+            Self::Unnamed => "the asset names no schema in schema or $schemaRef".to_owned(),
+        }
+    }
+
+    /// The same as a finding.
+    pub(crate) fn violation(&self) -> Violation {
+        Violation {
+            path: "/schema".to_owned(),
+            message: match self {
+                Self::NotFound { .. } | Self::Unnamed => "schema_not_found".to_owned(),
+                Self::Broken { .. } => self.message(),
+            },
+        }
+    }
+}
+
+/// The name of the schema in a file that is listed.
+fn name_of(path: &str) -> Option<&str> {
+    let name = path.strip_suffix(SUFFIX)?;
+    (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
+fn version(document: &Value) -> String {
+    let member = |key: &str| document.get(key).and_then(Value::as_str);
+    let version = member("version").or_else(|| member("x-schema-version"));
+    version.unwrap_or_default().to_owned()
 }

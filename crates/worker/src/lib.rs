@@ -87,5 +87,6 @@ pub use mainstay_contract::render::{self, Porcelain, RenderMode};
 pub use mainstay_contract::replay::Replay;
 pub use mainstay_contract::rpc::{Completion, CompletionTarget, Progress, Stream};
 pub use mainstay_contract::tool::{
-    Annotations, Catalog, PromptArgument, PromptSpec, ResourceSpec, ResourceTemplate, ToolSpec,
+    Annotations, Catalog, PromptArgument, PromptSpec, REQUIRED_MARKER, ResourceSpec,
+    ResourceTemplate, ToolSpec,
 };

@@ -1,8 +1,9 @@
 //! What the backend's answer means for the client.
 
+use std::collections::BTreeMap;
+
 use mainstay_worker::render::shorten;
 use mainstay_worker::{ErrorKind, Json, Problem, warn};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
@@ -30,8 +31,8 @@ impl From<Failed> for Problem {
     fn from(failed: Failed) -> Self {
         let details = json!({"ok": false, "reason": "backend_error",
             "status": failed.status, "detail": failed.detail});
-        let problem = Self::new(ErrorKind::BackendError, failed.message)
-            .with_details(Json::from(details));
+        let problem =
+            Self::new(ErrorKind::BackendError, failed.message).with_details(Json::from(details));
         match failed.hint {
             Some(hint) => problem.with_hint(hint),
             None => problem,
@@ -48,30 +49,27 @@ pub(super) fn read(answer: Result<Answered, Unanswered>) -> Result<String, Faile
     }
 }
 
-#[derive(Deserialize)]
-struct Created {
-    #[serde(default)]
-    id: Option<Json>,
-}
-
 fn created(answer: &Answered) -> Result<String, Failed> {
     let failed = |why: &str| Failed {
         status: answer.status,
         detail: format!("the backend's answer {why}"),
-        message: format!("the backend answered {}, but its answer {why}", answer.status),
+        message: format!(
+            "the backend answered {}, but its answer {why}",
+            answer.status
+        ),
         hint: Some(LOOK_FIRST),
     };
     if answer.cut {
         return Err(failed(&format!("has more than {MAX_BODY_BYTES} bytes")));
     }
-    let created: Created =
+    let members: BTreeMap<String, Json> =
         serde_json::from_slice(&answer.body).map_err(|_| failed("is not a JSON object"))?;
-    let id = created.id.and_then(|id| id_text(&id));
+    let id = members.get("id").and_then(id_text);
     match id {
         None => Err(failed("has no id")),
-        Some(id) if id.len() > MAX_ID_BYTES => {
-            Err(failed(&format!("has an id of more than {MAX_ID_BYTES} bytes")))
-        }
+        Some(id) if id.len() > MAX_ID_BYTES => Err(failed(&format!(
+            "has an id of more than {MAX_ID_BYTES} bytes"
+        ))),
         Some(id) => Ok(id),
     }
 }
@@ -169,7 +167,10 @@ mod tests {
     fn an_id_is_text_or_a_number_as_it_is_written() {
         for (body, id) in [
             (r#"{"id":"a-1"}"#, "a-1"),
-            (r#"{"id":12345678901234567890123,"x":{}}"#, "12345678901234567890123"),
+            (
+                r#"{"id":12345678901234567890123,"x":{}}"#,
+                "12345678901234567890123",
+            ),
             (r#"{"id":1.50}"#, "1.50"),
         ] {
             assert_eq!(answer(201, body).unwrap(), id);
@@ -226,7 +227,10 @@ mod tests {
     #[test]
     fn a_redirect_says_that_it_is_not_followed() {
         let failed = answer(307, "").unwrap_err();
-        assert_eq!((failed.status, failed.detail.as_str()), (307, "temporary redirect"));
+        assert_eq!(
+            (failed.status, failed.detail.as_str()),
+            (307, "temporary redirect")
+        );
         assert!(failed.hint.unwrap().contains("not followed"));
     }
 }

@@ -86,7 +86,9 @@ impl Slot {
             Ok(_) => Ok(Self(Arc::clone(under_way))),
             Err(_) => Err(Problem::new(
                 ErrorKind::Overloaded,
-                format!("{MAX_REQUESTS} requests to the backend are under way; this one was not sent"),
+                format!(
+                    "{MAX_REQUESTS} requests to the backend are under way; this one was not sent"
+                ),
             )),
         }
     }
@@ -151,7 +153,11 @@ mod tests {
         for (base, path, expected) in [
             ("http://h:1", "/a/", "http://h:1/a/"),
             ("http://h:1/", "a", "http://h:1/a"),
-            ("https://[::1]:8/api/", "/a?x=1", "https://[::1]:8/api/a?x=1"),
+            (
+                "https://[::1]:8/api/",
+                "/a?x=1",
+                "https://[::1]:8/api/a?x=1",
+            ),
             ("http://h", "", "http://h/"),
         ] {
             check_base(base).unwrap();
@@ -185,7 +191,10 @@ mod tests {
     fn credentials_are_refused_and_not_repeated() {
         for base in ["http://user:hunter2@h/", "http://hunter2@h", "hunter2@h"] {
             let said = Backend::new(base, "/").unwrap_err().detail;
-            assert!(said.contains("credentials") && !said.contains("hunter2"), "{said}");
+            assert!(
+                said.contains("credentials") && !said.contains("hunter2"),
+                "{said}"
+            );
         }
     }
 

@@ -4,7 +4,11 @@ use serde_json::{Map, Value, json};
 
 /// An object with exactly these members.
 pub(super) fn closed(properties: &Value) -> Value {
-    let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+    let required: Vec<&String> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .collect();
     with_required(&json!(required), properties)
 }
 

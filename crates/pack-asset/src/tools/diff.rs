@@ -1,9 +1,7 @@
 //! `diff_assets`.
 
 use mainstay_schema::Violation;
-use mainstay_worker::{
-    ErrorKind, Json, Porcelain, Problem, Reply, ToolSpec, render, tool_spec,
-};
+use mainstay_worker::{ErrorKind, Json, Porcelain, Problem, Reply, ToolSpec, render, tool_spec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -46,7 +44,10 @@ fn operation_schema() -> Value {
         }),
     );
     if let Some(schema) = schema.as_object_mut() {
-        schema.insert("if".into(), json!({"properties": {"op": {"const": "remove"}}}));
+        schema.insert(
+            "if".into(),
+            json!({"properties": {"op": {"const": "remove"}}}),
+        );
         schema.insert("then".into(), json!({"properties": {"value": false}}));
         schema.insert("else".into(), json!({"required": ["value"]}));
     }
@@ -102,7 +103,11 @@ fn line(change: &Change<'_>) -> String {
         path => render::shorten(path, 200),
     };
     match change.value {
-        Some(value) => format!("{} {path}: {}", change.op.as_str(), render::shorten(value, 80)),
+        Some(value) => format!(
+            "{} {path}: {}",
+            change.op.as_str(),
+            render::shorten(value, 80)
+        ),
         None => format!("{} {path}", change.op.as_str()),
     }
 }

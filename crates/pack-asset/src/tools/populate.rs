@@ -80,9 +80,8 @@ pub(super) fn run(
     let id = backend.post(&arguments.asset, context.cancel())?;
     let base = backend.base().to_owned();
     let answer = json!({"ok": true, "asset_id": id, "backend_url": base});
-    Ok(Reply::json(&answer).porcelain(move || {
-        Porcelain::summary(format!("stored as {id}")).field("backend", base)
-    }))
+    Ok(Reply::json(&answer)
+        .porcelain(move || Porcelain::summary(format!("stored as {id}")).field("backend", base)))
 }
 
 /// The verdict against the asset, if there is one.
@@ -93,7 +92,7 @@ fn refusal(assets: &Assets, asset: &Json) -> Option<Reply> {
     };
     let usable = match naming::own_name(&document) {
         Some(name) => assets.schemas.usable(&name),
-        None => Err(Unusable::unnamed()),
+        None => Err(Unusable::Unnamed),
     };
     let schema = match usable {
         Ok(schema) => schema,

@@ -2,7 +2,8 @@
 
 use mainstay_schema::Violation;
 use mainstay_worker::{
-    Context, ErrorKind, Json, Porcelain, Problem, Reply, ToolSpec, render, tool_spec,
+    Context, ErrorKind, Json, Porcelain, Problem, REQUIRED_MARKER, Reply, ToolSpec, render,
+    tool_spec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub(super) struct Many {
 fn schema_argument() -> Value {
     json!({
         "type": "string", "minLength": 1,
-        "x-mainstay-required": "schema param is required",
+        REQUIRED_MARKER: "schema param is required",
         "description": "Name of the schema, as list_schemas gives it.",
     })
 }

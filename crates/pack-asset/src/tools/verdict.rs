@@ -36,7 +36,7 @@ pub(super) fn summary(violations: &[Violation], schema: &Usable<'_>) -> String {
 /// not a verdict.
 pub(super) fn unusable(why: &Unusable) -> Problem {
     let hint = match why {
-        Unusable::NotFound { .. } => "use a name that list_schemas gives",
+        Unusable::NotFound { .. } | Unusable::Unnamed => "use a name that list_schemas gives",
         Unusable::Broken { .. } => "the schema file has to be corrected, then read with a rollout",
     };
     Problem::new(ErrorKind::InvalidArguments, why.message())
