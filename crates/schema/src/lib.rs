@@ -7,17 +7,20 @@
 //! promised and says which changes ask for a higher version.
 //!
 //! Everything is bounded by [`Limits`]: the size and depth of a schema, the work one
-//! value can cause, the number and length of violations. Documents are handed in;
-//! this crate reads no file and opens no connection, and a `$ref` that leaves the
-//! document is an error, except to the published meta-schemas, which are built in.
+//! value can cause, the number and length of violations. Documents are handed in
+//! ([`SchemaRegistry::with_documents`]); this crate reads no file and opens no
+//! connection, and a `$ref` that leads to none of them is an error, except to the
+//! published meta-schemas, which are built in.
 
 mod bounds;
 mod compile;
+mod dialect;
 mod document;
 mod error;
 mod explain;
 mod fingerprint;
 mod keywords;
+mod library;
 mod limits;
 pub mod lock;
 mod messages;
@@ -26,10 +29,12 @@ mod shorten;
 mod suggest;
 mod tool_io;
 mod violation;
+mod world;
 
 pub use compile::{SchemaRegistry, Validator};
 pub use error::CompileError;
 pub use fingerprint::{Fingerprint, ParseFingerprintError, canonical_json};
+pub use library::{DocumentsError, SchemaDocument};
 pub use limits::Limits;
 pub use tool_io::{ToolPart, ToolSchemaError, ToolValidators};
 pub use violation::Violation;
