@@ -16,6 +16,7 @@ mod entry;
 mod file;
 mod judge;
 mod members;
+mod reach;
 mod reason;
 mod rules;
 mod text;

@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::reach::{is_anchored, is_doubtful, is_schema, is_shelf, shape};
 use super::rules::Kind;
 use crate::fingerprint::canonical_json;
-use crate::keywords::{Shape, join, shape};
+use crate::keywords::{Shape, join};
 
 /// What a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +137,7 @@ impl Walk<'_> {
             bound if UPPER_BOUNDS.contains(&bound) => self.bound(old, new, f64::lt),
             constraint if CONSTRAINTS.contains(&constraint) => self.constraint(old, new),
             holder => match shape(holder) {
-                Some((shape, _)) => {
+                Some(shape) => {
                     let grows = grows && GROWING.contains(&holder);
                     return self.held(&at, grows, shape, old, new);
                 }
@@ -305,58 +306,5 @@ impl Walk<'_> {
         after: Option<&Value>,
     ) {
         (self.report)(kind, at.to_owned(), before, after);
-    }
-}
-
-const fn is_schema(value: &Value) -> bool {
-    matches!(value, Value::Object(_) | Value::Bool(_))
-}
-
-/// Whether a place holds schemas that apply to nothing by themselves.
-fn is_shelf(pointer: &str) -> bool {
-    pointer.ends_with("/$defs") || pointer.ends_with("/definitions")
-}
-
-/// Whether a definition has a name of its own, by which something may come to mean it.
-fn is_anchored(schema: &Value) -> bool {
-    const NAMES: [&str; 5] = ["$anchor", "$dynamicAnchor", "$id", "$recursiveAnchor", "id"];
-    holds(schema, &|name, value| {
-        NAMES.contains(&name) && (value.is_string() || value.is_boolean())
-    })
-}
-
-/// Whether the reach of a place is hard to tell: something asks what other places evaluated, or
-/// a reference may come from where permitting more means permitting less.
-fn is_doubtful(schema: &Value) -> bool {
-    const ASKING: [&str; 4] = [
-        "$dynamicRef",
-        "$recursiveRef",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ];
-    const TURNING: [&str; 9] = [
-        "contains",
-        "dependencies",
-        "dependentSchemas",
-        "else",
-        "if",
-        "not",
-        "oneOf",
-        "propertyNames",
-        "then",
-    ];
-    holds(schema, &|name, _| ASKING.contains(&name))
-        || (holds(schema, &|name, _| name == "$ref")
-            && holds(schema, &|name, _| TURNING.contains(&name)))
-}
-
-/// Whether some member anywhere in `value` is a `wanted` one.
-fn holds(value: &Value, wanted: &dyn Fn(&str, &Value) -> bool) -> bool {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .any(|(name, member)| wanted(name, member) || holds(member, wanted)),
-        Value::Array(items) => items.iter().any(|item| holds(item, wanted)),
-        _ => false,
     }
 }
