@@ -312,6 +312,34 @@ fn a_removed_tool_needs_a_reason_that_remembers_its_version() {
 }
 
 #[test]
+fn a_renamed_tool_keeps_its_old_name_and_needs_a_bump() {
+    let desk = Desk::new();
+    let run = |command: &str| desk.shown(&desk.command().arg(command).output().unwrap());
+    assert!(run("write").starts_with("exit 0\n"));
+    // As if `validate_asset` had been called by its deprecated name.
+    let rename = |version: fn(u32) -> u32| {
+        desk.alter(|lock| {
+            let mut before = match lock.tools.remove("validate_asset") {
+                Some(Entry::Contract(contract)) => *contract,
+                other => panic!("{other:?}"),
+            };
+            before.name = "validate".to_owned();
+            assert!(before.aliases.remove("validate"));
+            before.schema_version = version(before.schema_version);
+            lock.tools.insert("validate".to_owned(), before.into());
+        });
+    };
+    rename(|version| version);
+    insta::assert_snapshot!("tool_renamed", run("check"));
+    std::fs::remove_file(desk.file()).unwrap();
+    assert!(run("write").starts_with("exit 0\n"));
+    rename(|version| version - 1);
+    insta::assert_snapshot!("tool_renamed_and_bumped", run("diff"));
+    assert!(run("write").starts_with("exit 0\n"));
+    assert!(run("check").starts_with("exit 0\n"));
+}
+
+#[test]
 fn what_is_no_lock_is_refused_and_left_as_it_is() {
     let desk = Desk::written();
     let good = std::fs::read_to_string(desk.file()).unwrap();

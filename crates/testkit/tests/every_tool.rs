@@ -3,6 +3,12 @@
 //! A tool is known here by its sample call. One without a sample fails the tests, so that a new
 //! tool is not forgotten.
 
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use mainstay_contract::limits::Limits;
 use mainstay_testkit::peer::{Client, Message};
@@ -12,8 +18,13 @@ use serde_json::{Value, json};
 /// A call that succeeds.
 fn sample(tool: &str) -> anyhow::Result<Value> {
     Ok(match tool {
-        "system_health" | "system_telemetry" | "list_schemas" => json!({}),
+        "system_health" | "system_telemetry" | "list_schemas" | "list_examples" => json!({}),
         "get_schema" => json!({"name": "lamp"}),
+        "get_example" => json!({"path": "lamp.json"}),
+        "validate_asset" => json!({"schema": "lamp", "asset": lamp()}),
+        "validate_many" => json!({"schema": "lamp", "assets": [lamp(), {}]}),
+        "diff_assets" => json!({"base": {"a": 1}, "new": lamp()}),
+        "populate_backend" => json!({"asset": lamp()}),
         "append" => json!({"text": "x"}),
         "put" => json!({"key": "k", "value": "v"}),
         "transfer" => json!({"id": "t-1", "from": "a", "to": "b", "amount": 1}),
@@ -23,24 +34,75 @@ fn sample(tool: &str) -> anyhow::Result<Value> {
     })
 }
 
+/// An asset that names its schema.
+fn lamp() -> Value {
+    json!({"$schemaRef": "lamp.schema.json", "name": "desk", "colour": "#a0b0c0"})
+}
+
+/// A backend that takes every asset.
+fn backend() -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            // A connection that fails shows in the answer of the call.
+            let _ = take_asset(&stream);
+        }
+    });
+    Ok(format!("http://{address}"))
+}
+
+fn take_asset(stream: &TcpStream) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut request = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        request.read_line(&mut line)?;
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse()?;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    std::io::copy(&mut request.take(length), &mut std::io::sink())?;
+    let body = r#"{"id": "7"}"#;
+    let head = format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n", body.len());
+    let mut stream = stream;
+    write!(
+        stream,
+        "{head}Content-Type: application/json\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    Ok(())
+}
+
 /// Every pack of this workspace behind one host.
 fn host(limits: &str) -> anyhow::Result<Running> {
-    let assets = workspace()?.join("examples/assets");
-    let mut serve = Serve::stdio()?
-        .pack("asset")
-        .ledger()?
-        .env("SYN_SCHEMAS_DIR", assets.join("jsonschema"));
-    if !limits.is_empty() {
-        serve = serve.limits(limits)?;
-    }
-    serve.spawn()
+    let serve = Serve::stdio()?;
+    let examples = serve.folder().join("examples");
+    fs::create_dir(&examples)?;
+    fs::write(examples.join("lamp.json"), lamp().to_string())?;
+    let config = serve.folder().join("config.toml");
+    let settings = format!(
+        "schemas_dir = {:?}\nexamples_dir = {examples:?}\nbackend_url = {:?}",
+        workspace()?.join("examples/assets/jsonschema"),
+        backend()?
+    );
+    fs::write(
+        &config,
+        format!("[limits]\n{limits}\n[packs.asset.settings]\n{settings}\n"),
+    )?;
+    let serve = serve.pack("asset").ledger()?;
+    serve.argument("--config").argument(config).spawn()
 }
 
 fn tools(client: &Client) -> anyhow::Result<Vec<Value>> {
     let listed = client.request("\"list\"", "tools/list", &json!({}))?;
     let tools = listed.at("/result/tools");
     let tools = tools.as_array().context("a list of tools")?;
-    ensure!(tools.len() > 8, "the packs are missing: {listed:?}");
+    ensure!(tools.len() > 14, "the packs are missing: {listed:?}");
     Ok(tools.clone())
 }
 
@@ -127,6 +189,7 @@ fn render_is_porcelain_or_json_for_every_tool_and_chooses_the_text_alone() -> an
         let parsed: Value = serde_json::from_str(&document)
             .with_context(|| format!("{tool} with render json gives {document}"))?;
         assert_eq!(parsed, json.at("/result/structuredContent"), "{tool}");
+        assert_ne!(parsed.get("ok"), Some(&json!(false)), "{tool}: {parsed}");
         assert!(
             porcelain.at("/result/structuredContent").is_object(),
             "{tool}"
@@ -200,7 +263,7 @@ fn porcelain_is_stable_bounded_and_begins_with_its_summary_for_every_tool() -> a
     );
     for (lines, bytes) in [usual, small] {
         let host = host(&format!(
-            "porcelain_lines = {lines}, porcelain_bytes = {bytes}"
+            "porcelain_lines = {lines}\nporcelain_bytes = {bytes}"
         ))?;
         let client = host.client()?;
         for tool in tools(client)? {
