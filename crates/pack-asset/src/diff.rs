@@ -15,15 +15,16 @@ use crate::exact::{Exact, Kind, push_part};
 /// Bytes that a patch may have, values included; it must fit a worker's frame.
 pub(crate) const MAX_PATCH_BYTES: usize = 8 * 1024 * 1024;
 
-/// One operation. Sorts by path, then removals before additions before replacements.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Change<'a> {
+/// One operation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change<'d, 'a> {
     pub(crate) path: String,
     pub(crate) op: Op,
-    /// The new value as it was written; none for a removal.
-    pub(crate) value: Option<&'a str>,
+    /// The new value; none for a removal.
+    pub(crate) value: Option<&'d Exact<'a>>,
 }
 
+/// In the order in which they stand where their paths are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Op {
     Remove,
@@ -46,49 +47,61 @@ impl Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
-/// The operations that make `new` of `base`, in order.
-pub(crate) fn diff<'a>(base: &Exact<'_>, new: &Exact<'a>) -> Result<Vec<Change<'a>>, TooLarge> {
+/// The operations that make `new` of `base`, sorted by path.
+pub(crate) fn diff<'d, 'a>(
+    base: &Exact<'_>,
+    new: &'d Exact<'a>,
+) -> Result<Vec<Change<'d, 'a>>, TooLarge> {
     let mut walk = Walk {
         path: String::new(),
         changes: Vec::new(),
         bytes: 0,
     };
     walk.compare(base, new)?;
-    walk.changes.sort_unstable();
+    walk.changes
+        .sort_by(|one, two| (&one.path, one.op).cmp(&(&two.path, two.op)));
     Ok(walk.changes)
 }
 
-/// The operation as JSON.
-pub(crate) fn operation(change: &Change<'_>) -> String {
-    let object = ObjectWriter::with_capacity(change.path.len() + 64)
-        .string("op", change.op.as_str())
-        .string("path", &change.path);
-    match change.value {
-        Some(value) => object.raw("value", value).finish(),
-        None => object.finish(),
+impl Change<'_, '_> {
+    /// The new value, written in one way, however the document was.
+    pub(crate) fn value_text(&self) -> Option<String> {
+        self.value.map(Exact::compact)
+    }
+
+    /// The operation as JSON, with its value as [`Self::value_text`] gives it.
+    pub(crate) fn operation(&self, value: Option<&str>) -> String {
+        let capacity = self.path.len() + value.map_or(0, str::len) + 64;
+        let object = ObjectWriter::with_capacity(capacity)
+            .string("op", self.op.as_str())
+            .string("path", &self.path);
+        match value {
+            Some(value) => object.raw("value", value).finish(),
+            None => object.finish(),
+        }
     }
 }
 
-struct Walk<'a> {
+struct Walk<'d, 'a> {
     path: String,
-    changes: Vec<Change<'a>>,
+    changes: Vec<Change<'d, 'a>>,
     bytes: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'d, 'a> Walk<'d, 'a> {
     /// Goes no deeper than the documents, which are bounded.
-    fn compare(&mut self, base: &Exact<'_>, new: &Exact<'a>) -> Result<(), TooLarge> {
+    fn compare(&mut self, base: &Exact<'_>, new: &'d Exact<'a>) -> Result<(), TooLarge> {
         match (&base.kind, &new.kind) {
             (Kind::Object(base), Kind::Object(new)) => self.members(base, new),
             _ if base == new => Ok(()),
-            _ => self.add(Op::Replace, Some(new.text)),
+            _ => self.add(Op::Replace, Some(new)),
         }
     }
 
     fn members(
         &mut self,
         base: &BTreeMap<Cow<'_, str>, Exact<'_>>,
-        new: &BTreeMap<Cow<'a, str>, Exact<'a>>,
+        new: &'d BTreeMap<Cow<'a, str>, Exact<'a>>,
     ) -> Result<(), TooLarge> {
         for (name, before) in base {
             let name = name.as_ref();
@@ -100,7 +113,7 @@ impl<'a> Walk<'a> {
         for (name, after) in new {
             let name = name.as_ref();
             if !base.contains_key(name) {
-                self.at(name, |walk| walk.add(Op::Add, Some(after.text)))?;
+                self.at(name, |walk| walk.add(Op::Add, Some(after)))?;
             }
         }
         Ok(())
@@ -118,11 +131,11 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn add(&mut self, op: Op, value: Option<&'a str>) -> Result<(), TooLarge> {
+    fn add(&mut self, op: Op, value: Option<&'d Exact<'a>>) -> Result<(), TooLarge> {
         // Before the path is copied, since it is what may be large.
         self.bytes = self
             .bytes
-            .saturating_add(self.path.len() + value.map_or(0, str::len));
+            .saturating_add(self.path.len() + value.map_or(0, |value| value.text.len()));
         if self.bytes > MAX_PATCH_BYTES {
             return Err(TooLarge);
         }
@@ -142,7 +155,10 @@ mod tests {
     fn patch(base: &str, new: &str) -> String {
         let (base, new) = (Exact::parse(base).unwrap(), Exact::parse(new).unwrap());
         let changes = diff(&base, &new).unwrap();
-        changes.iter().map(operation).collect::<Vec<_>>().join("\n")
+        let operations = changes
+            .iter()
+            .map(|change| change.operation(change.value_text().as_deref()));
+        operations.collect::<Vec<_>>().join("\n")
     }
 
     #[test]

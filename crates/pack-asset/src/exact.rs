@@ -56,6 +56,42 @@ impl<'a> Exact<'a> {
         self.value_at(&mut Vec::new())
     }
 
+    /// The value as text in one form: members sorted, no space, numbers as they were written.
+    pub(crate) fn compact(&self) -> String {
+        let mut text = String::with_capacity(self.text.len());
+        self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) {
+        match &self.kind {
+            Kind::Plain => out.push_str(self.text),
+            Kind::Text(text) => push_string(out, text),
+            Kind::List(elements) => {
+                out.push('[');
+                for (index, element) in elements.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    element.write(out);
+                }
+                out.push(']');
+            }
+            Kind::Object(members) => {
+                out.push('{');
+                for (index, (name, member)) in members.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    push_string(out, name);
+                    out.push(':');
+                    member.write(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
     fn value_at(&self, path: &mut Vec<String>) -> Result<Value, Violation> {
         Ok(match &self.kind {
             Kind::Plain => match self.text {
@@ -126,6 +162,11 @@ pub(crate) fn push_part(pointer: &mut String, part: &str) {
             other => pointer.push(other),
         }
     }
+}
+
+fn push_string(out: &mut String, text: &str) {
+    // Writing text as JSON cannot fail.
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }
 
 fn violation<S: AsRef<str>>(path: &[S], message: impl Into<String>) -> Violation {
@@ -361,6 +402,15 @@ mod tests {
         ] {
             assert!(Exact::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_compact_form_is_the_same_for_equal_documents() {
+        let text = "{ \"b\" : [ 1.0 , \"\\u0041\\/\" ] , \"a\" : { } }";
+        assert_eq!(
+            Exact::parse(text).unwrap().compact(),
+            r#"{"a":{},"b":[1.0,"A/"]}"#
+        );
     }
 
     #[test]

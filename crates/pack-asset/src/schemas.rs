@@ -145,20 +145,21 @@ impl Schemas {
 
     /// The schema that validates under this name.
     pub(crate) fn usable(&self, name: &str) -> Result<Usable<'_>, Unusable> {
-        let found = self
-            .find(naming::canonical(name))
-            .or_else(|| self.find(name));
-        let Some(schema) = found else {
-            let name = render::shorten(name, 80);
-            return Err(match self.why_broken(&name) {
-                Some(why) => Unusable::broken(&name, why),
-                None => Unusable::NotFound { name },
-            });
-        };
-        match self.validator(schema) {
-            Ok(validator) => Ok(Usable { schema, validator }),
-            Err(why) => Err(Unusable::broken(&schema.name, why)),
+        // A file with the alias's own name counts only where there is none with the canonical one.
+        for name in [naming::canonical(name), name] {
+            if let Some(schema) = self.find(name) {
+                return match self.validator(schema) {
+                    Ok(validator) => Ok(Usable { schema, validator }),
+                    Err(why) => Err(Unusable::broken(&schema.name, why)),
+                };
+            }
+            if let Some(why) = self.why_broken(name) {
+                return Err(Unusable::broken(name, why));
+            }
         }
+        Err(Unusable::NotFound {
+            name: render::shorten(name, 80),
+        })
     }
 
     fn validator<'a>(&self, schema: &'a Schema) -> Result<&'a Validator, &'a str> {

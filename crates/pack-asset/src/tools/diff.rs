@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::contract::{closed, with_required};
 use super::verdict::failed;
-use crate::diff::{Change, MAX_PATCH_BYTES, Op, diff, operation};
+use crate::diff::{Change, MAX_PATCH_BYTES, Op, diff};
 use crate::exact::Exact;
 
 #[derive(Debug, Deserialize)]
@@ -62,10 +62,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Reply, Problem> {
         Problem::new(ErrorKind::AnswerTooLarge, message)
             .with_hint("compare parts of the assets, or replace the asset as a whole")
     })?;
-    let operations: Vec<String> = changes.iter().map(operation).collect();
+    let (mut operations, mut lines) = (Vec::new(), Vec::new());
+    for change in &changes {
+        let value = change.value_text();
+        operations.push(change.operation(value.as_deref()));
+        lines.push(line(change, value.as_deref()));
+    }
     let answer = format!(r#"{{"ok":true,"patch":[{}]}}"#, operations.join(","));
     let summary = summary(&changes);
-    let lines: Vec<String> = changes.iter().map(line).collect();
     Ok(Reply::raw(Json::from_scanned(&answer))
         .porcelain(move || Porcelain::summary(summary).items(lines)))
 }
@@ -83,7 +87,7 @@ fn read<'a>(argument: &str, document: &'a Json) -> Result<Exact<'a>, Problem> {
     })
 }
 
-fn summary(changes: &[Change<'_>]) -> String {
+fn summary(changes: &[Change<'_, '_>]) -> String {
     if changes.is_empty() {
         return "no changes".to_owned();
     }
@@ -97,17 +101,14 @@ fn summary(changes: &[Change<'_>]) -> String {
     format!("{number}: {}", parts.join(", "))
 }
 
-fn line(change: &Change<'_>) -> String {
+fn line(change: &Change<'_, '_>, value: Option<&str>) -> String {
+    let op = change.op.as_str();
     let path = match change.path.as_str() {
         "" => "(root)".to_owned(),
         path => render::shorten(path, 200),
     };
-    match change.value {
-        Some(value) => format!(
-            "{} {path}: {}",
-            change.op.as_str(),
-            render::shorten(value, 80)
-        ),
-        None => format!("{} {path}", change.op.as_str()),
+    match value {
+        Some(value) => format!("{op} {path}: {}", render::shorten(value, 80)),
+        None => format!("{op} {path}"),
     }
 }

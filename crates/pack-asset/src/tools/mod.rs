@@ -28,23 +28,23 @@ pub(crate) fn add(pack: Pack, assets: &Arc<Assets>, version: &str) -> Pack {
         version,
     };
     adding
-        .tool(schemas::list_spec, |assets, _: NoArguments, _| {
+        .tool(schemas::list_spec, |assets, _: &NoArguments, _| {
             Ok(schemas::list(&assets.schemas))
         })
         .tool(schemas::get_spec, |assets, arguments, _| {
-            schemas::get(&assets.schemas, &arguments)
+            schemas::get(&assets.schemas, arguments)
         })
         .tool(examples::list_spec, |assets, arguments, _| {
-            Ok(examples::list(&assets.examples, &arguments))
+            Ok(examples::list(&assets.examples, arguments))
         })
         .tool(examples::get_spec, |assets, arguments, _| {
-            examples::get(assets, &arguments)
+            examples::get(assets, arguments)
         })
         .tool(validate::one_spec, |assets, arguments, _| {
-            validate::one(&assets.schemas, &arguments)
+            validate::one(&assets.schemas, arguments)
         })
         .tool(validate::many_spec, validate::many)
-        .tool(diff::spec, |_, arguments, _| diff::run(&arguments))
+        .tool(diff::spec, |_, arguments, _| diff::run(arguments))
         .tool(populate::spec, populate::run)
         .pack
 }
@@ -59,10 +59,10 @@ impl Adding<'_> {
     fn tool<A: DeserializeOwned + 'static>(
         mut self,
         spec: fn(&str) -> ToolSpec,
-        run: fn(&Assets, A, &Context) -> Result<Reply, Problem>,
+        run: fn(&Assets, &A, &Context) -> Result<Reply, Problem>,
     ) -> Self {
         let assets = Arc::clone(self.assets);
-        let tool = typed(move |arguments, context: &Context| run(&assets, arguments, context));
+        let tool = typed(move |arguments, context: &Context| run(&assets, &arguments, context));
         self.pack = self.pack.tool(spec(self.version), tool);
         self
     }

@@ -57,7 +57,7 @@ pub(super) fn spec(tooling_version: &str) -> ToolSpec {
 
 pub(super) fn run(
     assets: &Assets,
-    arguments: Arguments,
+    arguments: &Arguments,
     context: &Context,
 ) -> Result<Reply, Problem> {
     let Some(backend) = &assets.backend else {

@@ -85,7 +85,7 @@ pub(super) fn one(schemas: &Schemas, arguments: &One) -> Result<Reply, Problem> 
         .porcelain(move || Porcelain::summary(format!("valid: {title}"))))
 }
 
-pub(super) fn many(assets: &Assets, arguments: Many, context: &Context) -> Result<Reply, Problem> {
+pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Result<Reply, Problem> {
     let limit = assets.max_batch;
     if arguments.assets.len() > limit {
         return Err(too_many(arguments.assets.len(), limit));

@@ -37,18 +37,18 @@ fn settings_have_the_documented_defaults_and_refuse_what_they_do_not_know() {
 
 #[test]
 fn each_root_that_is_no_directory_says_what_to_set() {
-    let world = World::new();
+    let mut world = World::new();
     let file = world.path("schemas/lamp.schema.json");
-    let mut settings = world.settings.clone();
+    let settings = &mut world.settings;
     settings.examples_dir = Some(file.clone());
-    let said = unable(&settings);
+    let said = unable(settings);
     assert!(
         said.contains("set SYN_EXAMPLES_DIR to a directory"),
         "{said}"
     );
     settings.examples_dir = None;
     settings.schemas_dir = Some(file);
-    let said = unable(&settings);
+    let said = unable(settings);
     assert!(
         said.contains("set SYN_SCHEMAS_DIR to a directory"),
         "{said}"

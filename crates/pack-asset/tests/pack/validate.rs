@@ -84,6 +84,18 @@ fn the_alias_validates_against_the_canonical_schema() {
         r#"{"type": "string"}"#,
     );
     assert_eq!(verdict(&world, &nested), true);
+    // Nor does a canonical one that cannot be used.
+    let canonical = world.path("schemas/synesthetic-asset.schema.json");
+    let text = std::fs::read_to_string(&canonical).unwrap();
+    std::fs::write(&canonical, "{").unwrap();
+    let arguments = json!({"asset": nested, "schema": "nested-synesthetic-asset"});
+    let (_, details) = refusal(&world.pack(), "validate_asset", &arguments);
+    let said = details["errors"][0]["msg"].as_str().unwrap();
+    assert!(
+        said.starts_with("schema synesthetic-asset cannot be used"),
+        "{said}"
+    );
+    std::fs::write(&canonical, text).unwrap();
     // Without the canonical one it is all there is.
     std::fs::remove_file(world.path("schemas/synesthetic-asset.schema.json")).unwrap();
     assert_eq!(verdict(&world, &json!("text")), true);
