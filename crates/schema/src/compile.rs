@@ -7,35 +7,37 @@ use std::{
     collections::HashMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use jsonschema::{Draft, Registry, ValidationError, ValidationOptions};
-use serde_json::{Value, json};
+use jsonschema::{Registry, ValidationOptions};
+use serde_json::Value;
 
 use crate::{
-    CompileError, Fingerprint, Limits, Violation, bounds,
-    document::Document,
+    CompileError, DocumentsError, Fingerprint, Limits, SchemaDocument, Violation, bounds,
     explain::Explainer,
+    library::{Identity, Library},
     messages,
     patterns::{self, Patterns},
     violation,
+    world::{Reached, World},
 };
 
 /// Compiles schemas, each only once. Share it by reference or in an `Arc`.
 #[derive(Debug, Default)]
 pub struct SchemaRegistry {
     limits: Limits,
-    compiled: Mutex<HashMap<Fingerprint, Validator>>,
+    library: Arc<Library>,
+    compiled: Mutex<HashMap<Identity, Validator>>,
 }
 
 impl SchemaRegistry {
-    /// An empty registry with the default limits.
+    /// A registry without documents and with the default limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty registry with other limits.
+    /// A registry without documents and with other limits.
     pub fn with_limits(limits: Limits) -> Self {
         Self {
             limits,
@@ -43,25 +45,66 @@ impl SchemaRegistry {
         }
     }
 
+    /// A registry whose references may lead to these documents and nowhere else. Each
+    /// is known by its URI and by its own `$id`.
+    ///
+    /// A document with a mistake in it does no harm before it is used.
+    pub fn with_documents(
+        limits: Limits,
+        documents: Vec<SchemaDocument>,
+    ) -> Result<Self, DocumentsError> {
+        Ok(Self {
+            library: Arc::new(Library::new(documents, &limits)?),
+            limits,
+            ..Self::default()
+        })
+    }
+
     /// The validator for `schema`. Equal schemas get the same compiled state. The
-    /// draft is the one `$schema` names, 2020-12 without one.
+    /// draft is the one `$schema` names, 2020-12 without one. References may lead to
+    /// the registry's documents.
     pub fn compile(&self, schema: &Value) -> Result<Validator, CompileError> {
         // First, since nothing else here is safe with a document of any depth.
         bounds::check_size(schema, &self.limits)?;
-        let fingerprint = Fingerprint::of(schema);
-        if let Some(known) = self.known().get(&fingerprint) {
+        let identity = (Fingerprint::of(schema), None);
+        self.shared(&identity, || {
+            World::of_schema(&self.library, schema, &self.limits)
+        })
+    }
+
+    /// The validator of a document, by its URI or its `$id`. A broken document or an
+    /// unresolvable reference fails only here, when it is used; the others go on
+    /// working.
+    pub fn compile_document(&self, uri: &str) -> Result<Validator, CompileError> {
+        let unknown = || CompileError::UnknownDocument {
+            uri: uri.to_owned(),
+        };
+        let document = self.library.document(uri).ok_or_else(unknown)?;
+        if let Some(excess) = self.library.excess(document) {
+            return Err(excess.clone());
+        }
+        let identity = self.library.identity(document).ok_or_else(unknown)?;
+        self.shared(identity, || World::of_document(&self.library, document))
+    }
+
+    fn shared(
+        &self,
+        identity: &Identity,
+        world: impl FnOnce() -> World,
+    ) -> Result<Validator, CompileError> {
+        if let Some(known) = self.known().get(identity) {
             return Ok(known.clone());
         }
-        let validator = Validator::new(schema, fingerprint, &self.limits)?;
+        let validator = Validator::new(world(), identity.0, &self.limits)?;
         let mut known = self.known();
         if known.len() >= self.limits.cached_schemas {
             known.clear();
         }
         // Another thread may have been faster; then its state is the one to share.
-        Ok(known.entry(fingerprint).or_insert(validator).clone())
+        Ok(known.entry(identity.clone()).or_insert(validator).clone())
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Fingerprint, Validator>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Identity, Validator>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,7 +115,8 @@ pub struct Validator(Arc<Compiled>);
 
 struct Compiled {
     fingerprint: Fingerprint,
-    schema: Value,
+    schema: Arc<Value>,
+    world: Arc<World>,
     limits: Limits,
     engine: jsonschema::Validator,
     patterns: Patterns,
@@ -127,25 +171,24 @@ impl Validator {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn new(
-        schema: &Value,
-        fingerprint: Fingerprint,
-        limits: &Limits,
-    ) -> Result<Self, CompileError> {
-        let document = Document::new(schema, Draft::default().detect(schema));
-        let in_place = bounds::check_work(&document, limits)?;
+    fn new(world: World, fingerprint: Fingerprint, limits: &Limits) -> Result<Self, CompileError> {
+        let reach = world.reach();
+        world.check(&reach)?;
+        let in_place = bounds::check_work(&world, &reach, limits)?;
         let (engine, patterns) = contained(|| {
-            if let Ok(engine) = build(&document, Patterns::Linear.options(limits)) {
+            if let Ok(engine) = build(&world, &reach, Patterns::Linear.options(limits)) {
                 return Ok((engine, Patterns::Linear));
             }
-            let patterns = Patterns::backtracking(&document, limits);
-            build(&document, patterns.options(limits)).map(|engine| (engine, patterns))
+            let patterns = Patterns::backtracking(&world, &reach, limits);
+            let engine = build(&world, &reach, patterns.options(limits))?;
+            Ok((engine, patterns))
         })
-        .ok_or(CompileError::Internal)?
-        .map_err(|error| CompileError::new(&document, &error))?;
+        .unwrap_or(Err(CompileError::Internal))?;
+        let schema = world.document().map(|document| Arc::clone(&document.root));
         Ok(Self(Arc::new(Compiled {
             fingerprint,
-            schema: schema.clone(),
+            schema: schema.unwrap_or_default(),
+            world: Arc::new(world),
             limits: *limits,
             engine,
             patterns,
@@ -166,13 +209,7 @@ impl Compiled {
             }];
         }
         let explainer = self.explainer.get_or_init(|| {
-            Explainer::new(
-                &self.schema,
-                self.engine.draft(),
-                self.patterns,
-                self.in_place,
-                &self.limits,
-            )
+            Explainer::new(&self.world, self.patterns, self.in_place, &self.limits)
         });
         explainer
             .as_ref()
@@ -190,53 +227,42 @@ impl fmt::Debug for Validator {
 }
 
 fn build(
-    document: &Document<'_>,
+    world: &World,
+    reach: &Reached,
     options: ValidationOptions<'static>,
-) -> Result<jsonschema::Validator, ValidationError<'static>> {
-    let error = match options.build(document.root) {
-        Ok(engine) => return Ok(engine),
-        Err(error) => error,
-    };
-    // The registry with all meta-schemas costs more, and few schemas need it.
-    match META_SCHEMAS.as_ref() {
-        Some(registry) if names_meta_schema(document) => {
-            options.with_registry(registry).build(document.root)
-        }
-        _ => Err(error),
+) -> Result<jsonschema::Validator, CompileError> {
+    let document = world.document().ok_or(CompileError::Internal)?;
+    let options = options.with_base_uri(document.home());
+    let refused = |error| CompileError::new(world, reach, &error);
+    if reach.is_closed(world) {
+        return options.build(&document.linked).map_err(refused);
     }
+    let library = world.registry(&reach.documents);
+    let library = library.map_err(|error| CompileError::reference(world, reach, &error))?;
+    let options = options.with_registry(library.get());
+    options.build(&document.linked).map_err(refused)
 }
 
-/// Compiles `schema`, which refers to `document`.
+/// Compiles `schema`, which refers to schemas of `world`.
 pub(crate) fn build_beside(
     schema: &Value,
-    document: &Document<'_>,
+    world: &World,
+    documents: &[usize],
     options: ValidationOptions<'_>,
 ) -> Option<jsonschema::Validator> {
     contained(|| {
-        let base = META_SCHEMAS.as_ref()?;
-        let registry = base
-            .add(document.home(), document.root)
+        let document = world.document()?;
+        let library = world.registry(documents).ok()?;
+        let registry: Registry<'_> = library
+            .get()
+            .add(document.home(), &*document.linked)
             .ok()?
             .prepare()
             .ok()?;
+        let options = options.with_base_uri("mainstay:///probe");
         options.with_registry(&registry).build(schema).ok()
     })
     .flatten()
-}
-
-/// All published meta-schemas. `jsonschema` brings them, but registers only those of
-/// the document's own draft, unless some document is written in one of their parts.
-static META_SCHEMAS: LazyLock<Option<Registry<'static>>> = LazyLock::new(|| {
-    let opener = json!({"$schema": "https://json-schema.org/draft/2020-12/meta/core"});
-    let registry = Registry::new().add("mainstay:///meta-schemas", opener);
-    registry.ok()?.prepare().ok()
-});
-
-fn names_meta_schema(document: &Document<'_>) -> bool {
-    document
-        .references()
-        .iter()
-        .any(|reference| reference.text.contains("://json-schema.org/"))
 }
 
 /// `None` if `work` panics: `jsonschema` has a few assertions about URIs, and foreign

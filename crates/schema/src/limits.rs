@@ -8,6 +8,10 @@ pub struct Limits {
     pub schema_depth: usize,
     /// JSON values in a schema document.
     pub schema_values: usize,
+    /// Documents of a registry.
+    pub documents: usize,
+    /// JSON values in all of them together.
+    pub document_values: usize,
     /// Subschemas that apply to one place of a value, references followed.
     pub in_place_schemas: u64,
     /// The longest chain of subschemas that apply to one place of a value. Times the
@@ -41,6 +45,8 @@ impl Limits {
     pub const DEFAULT: Self = Self {
         schema_depth: 128,
         schema_values: 100_000,
+        documents: 10_000,
+        document_values: 2_000_000,
         in_place_schemas: 10_000,
         in_place_depth: 64,
         pattern_backtracks: 20_000,
