@@ -21,12 +21,15 @@ mod fingerprint;
 mod keywords;
 mod library;
 mod limits;
+mod link;
 mod messages;
+mod meta;
 mod patterns;
 mod shorten;
 mod suggest;
 mod tool_io;
 mod violation;
+mod ways;
 mod world;
 
 pub use compile::{SchemaRegistry, Validator};
