@@ -19,6 +19,7 @@ use crate::{
     link::Linked,
     messages,
     patterns::{self, Patterns},
+    tool_io::Tools,
     violation,
     world::World,
 };
@@ -26,7 +27,8 @@ use crate::{
 /// Compiles schemas, each only once. Share it by reference or in an `Arc`.
 #[derive(Debug, Default)]
 pub struct SchemaRegistry {
-    limits: Limits,
+    pub(crate) limits: Limits,
+    pub(crate) tools: Tools,
     library: Arc<Library>,
     compiled: Mutex<Cache>,
 }

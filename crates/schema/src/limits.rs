@@ -31,6 +31,8 @@ pub struct Limits {
     pub cached_schemas: usize,
     /// Subschemas in them together; past it likewise.
     pub cached_subschemas: usize,
+    /// Tools registered by name.
+    pub tools: usize,
     /// Violations reported of one value.
     pub violations: usize,
     /// Bytes of all reported paths and messages together (one is always reported).
@@ -60,6 +62,7 @@ impl Limits {
         pattern_bytes: 1 << 20,
         cached_schemas: 4_096,
         cached_subschemas: 1_000_000,
+        tools: 10_000,
         violations: 100,
         violation_bytes: 64 * 1024,
         explained_values: 20_000,
