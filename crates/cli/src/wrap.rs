@@ -15,6 +15,7 @@ use crate::args::{Wrap, WrapRules};
 use crate::builtin::{Executable, SECRETS};
 use crate::environment::{Endpoint, Environment, variable};
 use crate::exit::Failure;
+use crate::lock;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
 
@@ -70,6 +71,10 @@ pub(crate) fn config(
     };
     let program = find_program(&program)?;
     apply(rules, &mut entry)?;
+    let locked = match rules.lock.as_ref().or(entry.lock.as_ref()) {
+        Some(path) => Some(Arc::new(lock::foreign(path)?)),
+        None => None,
+    };
     let executable = Executable::open()?;
     // Namespaces change what a server sees; it gets one only when that is asked for.
     let tree_kill = if rules.isolate || entry.isolate {
@@ -98,7 +103,7 @@ pub(crate) fn config(
             cwd: entry.cwd,
         },
         rules: Arc::new(entry.rules),
-        locked: None,
+        locked,
         limits: entry.limits,
         shim: executable.shim(tree_kill),
         transport,

@@ -432,8 +432,7 @@ fn a_pack_that_cannot_start_is_not_taken_for_an_empty_one() {
             told.starts_with("exit 2\n--- stdout\n--- stderr\n"),
             "{told}"
         );
-        let why = "pack ledger did not say what it offers: process fault in generation 3: \
-                   the worker exited with code 2: no ledger file; give --file PATH";
+        let why = "the pack ledger cannot start: no ledger file; give --file PATH";
         assert!(told.contains(why), "{told}");
     }
     assert_eq!(std::fs::read_to_string(desk.file()).unwrap(), before);

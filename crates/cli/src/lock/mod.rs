@@ -12,7 +12,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use mainstay_schema::lock::{Judgement, Lock, Reason, ReasonGiven, judge};
+use mainstay_host::wrap::Locked;
+use mainstay_schema::lock::{Entry, Judgement, Lock, Reason, ReasonGiven, judge};
 use serde_json::json;
 
 use self::definitions::Definitions;
@@ -30,6 +31,23 @@ pub(crate) fn run(command: &LockCommand) -> Result<ExitCode, Failure> {
         LockCommand::Check(arguments) => check(arguments),
         LockCommand::Diff(arguments) => diff(arguments),
     }
+}
+
+/// The tools of a wrapped server that somebody has looked at.
+pub(crate) fn foreign(file: &Path) -> Result<Locked, Failure> {
+    let lock = store::read(file)?;
+    let entries = lock.tools.iter();
+    entries
+        .map(|(name, entry)| match entry {
+            Entry::Foreign(_) => Ok((name.clone(), entry.fingerprint())),
+            Entry::Contract(_) => {
+                let shown = file.display();
+                let said = anyhow!("{shown} is the lock of a pack: it has the contract of {name}");
+                let hint = "write one for this server: mainstay lock write --file FILE -- COMMAND";
+                Err(Failure::input(said).hint(hint))
+            }
+        })
+        .collect()
 }
 
 fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {

@@ -26,10 +26,35 @@ impl Present {
     /// Asks the target. What a running host does not list is taken to be as recorded.
     pub(crate) fn of(locked: &Locked, recorded: &Lock) -> Result<Self, Failure> {
         let mut connection = Connection::open(&locked.target)?;
-        let listed = connection.client.tools().map_err(Failure::fault)?;
-        match connection.close()? {
+        let listed = connection.client.tools();
+        // A host that could not start says more than the connection that it closed.
+        let served = connection.close()?;
+        let listed = listed.map_err(Failure::fault)?;
+        match served {
             Some(served) => Self::served(served, locked.packs_only),
+            None if !locked.target.command.is_empty() => Ok(Self::foreign(listed)),
             None => Self::listed(&listed, recorded),
+        }
+    }
+
+    /// Somebody else's tools, as they came.
+    fn foreign(definitions: Vec<Value>) -> Self {
+        let named = |definition: Value| {
+            let name = definition.get("name")?.as_str()?.to_owned();
+            Some((name, definition))
+        };
+        let published: BTreeMap<String, Value> =
+            definitions.into_iter().filter_map(named).collect();
+        let entries = published.iter();
+        Self {
+            lock: Lock {
+                tools: entries
+                    .map(|(name, definition)| (name.clone(), Entry::Foreign(definition.clone())))
+                    .collect(),
+                reasons: Vec::new(),
+            },
+            published,
+            is_partial: false,
         }
     }
 
