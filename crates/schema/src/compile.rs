@@ -10,25 +10,34 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use jsonschema::{Registry, ValidationOptions};
 use serde_json::Value;
 
 use crate::{
     CompileError, DocumentsError, Fingerprint, Limits, SchemaDocument, Violation, bounds,
     explain::Explainer,
     library::{Identity, Library},
+    link::Linked,
     messages,
     patterns::{self, Patterns},
+    tool_io::Tools,
     violation,
-    world::{Reached, World},
+    world::World,
 };
 
 /// Compiles schemas, each only once. Share it by reference or in an `Arc`.
 #[derive(Debug, Default)]
 pub struct SchemaRegistry {
-    limits: Limits,
+    pub(crate) limits: Limits,
+    pub(crate) tools: Tools,
     library: Arc<Library>,
-    compiled: Mutex<HashMap<Identity, Validator>>,
+    compiled: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    known: HashMap<Identity, Validator>,
+    /// Subschemas in all of them.
+    weight: usize,
 }
 
 impl SchemaRegistry {
@@ -92,19 +101,27 @@ impl SchemaRegistry {
         identity: &Identity,
         world: impl FnOnce() -> World,
     ) -> Result<Validator, CompileError> {
-        if let Some(known) = self.known().get(identity) {
+        if let Some(known) = self.cache().known.get(identity) {
             return Ok(known.clone());
         }
         let validator = Validator::new(world(), identity.0, &self.limits)?;
-        let mut known = self.known();
-        if known.len() >= self.limits.cached_schemas {
-            known.clear();
-        }
+        let mut cache = self.cache();
         // Another thread may have been faster; then its state is the one to share.
-        Ok(known.entry(identity.clone()).or_insert(validator).clone())
+        if let Some(known) = cache.known.get(identity) {
+            return Ok(known.clone());
+        }
+        let weight = validator.0.weight;
+        if cache.known.len() >= self.limits.cached_schemas
+            || cache.weight.saturating_add(weight) > self.limits.cached_subschemas
+        {
+            *cache = Cache::default();
+        }
+        cache.weight = cache.weight.saturating_add(weight);
+        cache.known.insert(identity.clone(), validator.clone());
+        Ok(validator)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Identity, Validator>> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,12 +133,14 @@ pub struct Validator(Arc<Compiled>);
 struct Compiled {
     fingerprint: Fingerprint,
     schema: Arc<Value>,
-    world: Arc<World>,
+    world: World,
     limits: Limits,
     engine: jsonschema::Validator,
     patterns: Patterns,
     /// The most schemas in one place.
     in_place: u64,
+    /// All schemas that it reaches.
+    weight: usize,
     /// Made when the first value fails.
     explainer: OnceLock<Option<Explainer>>,
 }
@@ -175,12 +194,19 @@ impl Validator {
         let reach = world.reach();
         world.check(&reach)?;
         let in_place = bounds::check_work(&world, &reach, limits)?;
+        let linked = Linked::new(&world, &reach).ok_or(CompileError::Internal)?;
+        if linked.exceeds(&world, &reach, vec![world.root()], limits) {
+            let pointer = String::new();
+            return Err(CompileError::TooMuchWork { pointer });
+        }
         let (engine, patterns) = contained(|| {
-            if let Ok(engine) = build(&world, &reach, Patterns::Linear.options(limits)) {
+            if let Ok(engine) = linked.build(Patterns::Linear.options(limits)) {
                 return Ok((engine, Patterns::Linear));
             }
             let patterns = Patterns::backtracking(&world, &reach, limits);
-            let engine = build(&world, &reach, patterns.options(limits))?;
+            let engine = linked.build(patterns.options(limits));
+            let engine =
+                engine.map_err(|error| CompileError::new(&world, &reach, &linked, &error))?;
             Ok((engine, patterns))
         })
         .unwrap_or(Err(CompileError::Internal))?;
@@ -188,11 +214,12 @@ impl Validator {
         Ok(Self(Arc::new(Compiled {
             fingerprint,
             schema: schema.unwrap_or_default(),
-            world: Arc::new(world),
+            world,
             limits: *limits,
             engine,
             patterns,
             in_place,
+            weight: reach.schemas.len(),
             explainer: OnceLock::new(),
         })))
     }
@@ -224,45 +251,6 @@ impl fmt::Debug for Validator {
             .field(&self.0.fingerprint)
             .finish()
     }
-}
-
-fn build(
-    world: &World,
-    reach: &Reached,
-    options: ValidationOptions<'static>,
-) -> Result<jsonschema::Validator, CompileError> {
-    let document = world.document().ok_or(CompileError::Internal)?;
-    let options = options.with_base_uri(document.home());
-    let refused = |error| CompileError::new(world, reach, &error);
-    if reach.is_closed(world) {
-        return options.build(&document.linked).map_err(refused);
-    }
-    let library = world.registry(&reach.documents);
-    let library = library.map_err(|error| CompileError::reference(world, reach, &error))?;
-    let options = options.with_registry(library.get());
-    options.build(&document.linked).map_err(refused)
-}
-
-/// Compiles `schema`, which refers to schemas of `world`.
-pub(crate) fn build_beside(
-    schema: &Value,
-    world: &World,
-    documents: &[usize],
-    options: ValidationOptions<'_>,
-) -> Option<jsonschema::Validator> {
-    contained(|| {
-        let document = world.document()?;
-        let library = world.registry(documents).ok()?;
-        let registry: Registry<'_> = library
-            .get()
-            .add(document.home(), &*document.linked)
-            .ok()?
-            .prepare()
-            .ok()?;
-        let options = options.with_base_uri("mainstay:///probe");
-        options.with_registry(&registry).build(schema).ok()
-    })
-    .flatten()
 }
 
 /// `None` if `work` panics: `jsonschema` has a few assertions about URIs, and foreign

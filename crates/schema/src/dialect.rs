@@ -13,7 +13,7 @@ const LONGEST_CHAIN: usize = 8;
 pub(crate) struct Dialect {
     /// The draft whose rules count; for a derived dialect, the one it comes from.
     pub(crate) draft: Draft,
-    /// What a schema of this dialect says under `$schema`.
+    /// What a schema of this dialect says under `$schema`, in one spelling.
     pub(crate) uri: String,
     /// Whether it is not one of the published drafts.
     pub(crate) derived: bool,
@@ -36,10 +36,19 @@ impl Dialect {
         let Some(named) = schema.get("$schema").and_then(Value::as_str) else {
             return Arc::clone(&LATEST);
         };
+        let published = match Draft::from_schema_uri(named) {
+            Draft::Draft4 => "http://json-schema.org/draft-04/schema#",
+            Draft::Draft6 => "http://json-schema.org/draft-06/schema#",
+            Draft::Draft7 => "http://json-schema.org/draft-07/schema#",
+            Draft::Draft201909 => "https://json-schema.org/draft/2019-09/schema",
+            Draft::Draft202012 => return Arc::clone(&LATEST),
+            _ => "",
+        };
+        let derived = published.is_empty();
         Arc::new(Self {
             draft: draft(named, meta_schemas),
-            uri: named.to_owned(),
-            derived: Draft::from_schema_uri(named) == Draft::Unknown,
+            uri: if derived { named } else { published }.to_owned(),
+            derived,
         })
     }
 }

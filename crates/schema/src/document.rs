@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use jsonschema::{Draft, uri};
@@ -17,6 +17,7 @@ use crate::{
     CompileError, Limits, bounds,
     dialect::{Dialect, MetaSchemas},
     keywords::{is_classic, references, subschemas},
+    meta,
 };
 
 /// The URI of a document that was not loaded from anywhere and has no `$id`.
@@ -27,8 +28,6 @@ pub(crate) struct Document {
     /// Where it was loaded from.
     pub(crate) uri: String,
     pub(crate) root: Arc<Value>,
-    /// The same as the compiler gets it: see [`Document::link`].
-    pub(crate) linked: Arc<Value>,
     /// Why it can never be used. Then nothing of it is known.
     pub(crate) excess: Option<CompileError>,
     /// The URI of each resource, by the pointer of its root.
@@ -43,6 +42,18 @@ pub(crate) struct Document {
     dynamic: BTreeMap<(String, String), String>,
     /// The dialect of each schema that names one.
     dialects: HashMap<String, Arc<Dialect>>,
+    /// What the meta-schema says, once it was asked.
+    valid: OnceLock<Result<(), CompileError>>,
+}
+
+/// What starts at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Start {
+    Nothing,
+    /// A resource in the dialect around it.
+    Resource,
+    /// A schema in another dialect.
+    Dialect,
 }
 
 impl Document {
@@ -62,7 +73,7 @@ impl Document {
             anchors: HashMap::new(),
             dynamic: BTreeMap::new(),
             dialects: HashMap::from([(String::new(), Dialect::of(&root, meta_schemas))]),
-            linked: Arc::clone(&root),
+            valid: OnceLock::new(),
             root,
         };
         if document.excess.is_none() {
@@ -70,47 +81,6 @@ impl Document {
             document.index(&root, meta_schemas);
         }
         document
-    }
-
-    /// Prepares the copy for the compiler, which knows each document by one URI only:
-    /// its `$id` becomes absolute, and a reference to where another document was loaded
-    /// from, though it has an `$id`, becomes one to that. `owner` gives the URI of the
-    /// resource that another document has under a URI.
-    pub(crate) fn link(&mut self, owner: impl Fn(&str) -> Option<String>) {
-        let mut changes = Vec::new();
-        for (pointer, schema) in self.schemas() {
-            for (keyword, text) in references(schema, self.draft(&pointer)) {
-                let Some((Some(uri), _)) = self.target(&pointer, text) else {
-                    continue;
-                };
-                let known = match self.resources.get(&uri) {
-                    Some(resource) => Some(self.base(resource).to_owned()),
-                    None => owner(&uri),
-                };
-                if let Some(known) = known.filter(|known| *known != uri) {
-                    let fragment = text.find('#').and_then(|at| text.get(at..));
-                    let text = known + fragment.unwrap_or_default();
-                    changes.push((pointer.clone(), keyword, text));
-                }
-            }
-        }
-        let id = self.own_id("").filter(|id| !id.starts_with('#'));
-        if id.is_some_and(|id| !is_absolute(id)) {
-            let keyword = self.draft("").id_keyword();
-            changes.push((String::new(), keyword, self.home().to_owned()));
-        }
-        if changes.is_empty() {
-            return;
-        }
-        let linked = Arc::make_mut(&mut self.linked);
-        for (pointer, keyword, text) in changes {
-            if let Some(place) = linked
-                .pointer_mut(&pointer)
-                .and_then(|schema| schema.get_mut(keyword))
-            {
-                *place = text.into();
-            }
-        }
     }
 
     /// Fails when the document cannot be used, whatever others say.
@@ -123,8 +93,22 @@ impl Document {
                 id: id.clone(),
                 pointer: pointer.clone(),
             }),
-            None => Ok(()),
+            None => self.check_against_meta_schema(),
         }
+    }
+
+    fn check_against_meta_schema(&self) -> Result<(), CompileError> {
+        let check = || {
+            let mut embedded: Vec<_> = self
+                .dialects
+                .iter()
+                .filter(|(pointer, _)| !pointer.is_empty() && self.own_id(pointer).is_some())
+                .map(|(pointer, dialect)| (pointer.as_str(), dialect.draft))
+                .collect();
+            embedded.sort_unstable();
+            meta::check(&self.root, self.draft(""), &embedded)
+        };
+        self.valid.get_or_init(check).clone()
     }
 
     /// The URI of the document as a resource: its `$id`, or where it was loaded from.
@@ -169,14 +153,6 @@ impl Document {
         self.root.pointer(&pointer).map(|_| pointer)
     }
 
-    /// The URI of the schema at `pointer`. It starts from the resource around it: a
-    /// pointer that crosses into another resource is not portable.
-    pub(crate) fn address(&self, pointer: &str) -> String {
-        let resource = self.resource_of(pointer);
-        let rest = pointer.strip_prefix(resource).unwrap_or_default();
-        format!("{}#{}", self.base(resource), encoded(rest))
-    }
-
     /// The root of the innermost resource around `pointer`.
     pub(crate) fn resource_of<'p>(&self, pointer: &'p str) -> &'p str {
         innermost(pointer, |at| self.bases.contains_key(at))
@@ -201,12 +177,29 @@ impl Document {
         self.dynamic.get(&name).map(String::as_str)
     }
 
-    /// The names of the dynamic anchors in the root resource.
-    pub(crate) fn dynamic_names(&self) -> impl Iterator<Item = &str> {
-        self.dynamic
-            .keys()
-            .filter(|(resource, _)| resource.is_empty())
-            .map(|(_, name)| name.as_str())
+    /// Whether all of it is one resource in one dialect.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.bases.len() == 1 && self.dialects.len() == 1
+    }
+
+    /// Whether it has no `$id`, or one that stands for itself.
+    pub(crate) fn has_absolute_home(&self) -> bool {
+        let id = self.own_id("").filter(|id| !id.starts_with('#'));
+        id.is_none_or(is_absolute)
+    }
+
+    /// Whether a resource or another dialect starts at `pointer`.
+    pub(crate) fn starts(&self, pointer: &str) -> Start {
+        let resource = self.bases.contains_key(pointer);
+        let dialect = match pointer.rsplit_once('/') {
+            None => true,
+            Some((parent, _)) => self.dialect(parent) != self.dialect(pointer),
+        };
+        match (resource, dialect) {
+            (_, true) => Start::Dialect,
+            (true, false) => Start::Resource,
+            (false, false) => Start::Nothing,
+        }
     }
 
     /// Every schema of the document, by pointer, including those that only a reference
@@ -236,9 +229,11 @@ impl Document {
 
     /// Whether what the document says depends on where it was loaded from.
     pub(crate) fn depends_on_uri(&self) -> bool {
-        let id = self.own_id("").filter(|id| !id.starts_with('#'));
-        match id {
-            Some(id) => !is_absolute(id),
+        if !self.has_absolute_home() {
+            return true;
+        }
+        match self.own_id("").filter(|id| !id.starts_with('#')) {
+            Some(_) => false,
             None => self.schemas().iter().any(|(pointer, schema)| {
                 let relative = |text: &str| !text.starts_with('#') && !is_absolute(text);
                 let mut references = references(schema, self.draft(pointer));
@@ -367,7 +362,7 @@ fn innermost(pointer: &str, known: impl Fn(&str) -> bool) -> &str {
 }
 
 /// A pointer as the fragment of a URI.
-fn encoded(pointer: &str) -> String {
+pub(crate) fn encoded(pointer: &str) -> String {
     let mut encoded = String::with_capacity(pointer.len());
     for byte in pointer.bytes() {
         match byte {

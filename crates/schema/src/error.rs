@@ -5,6 +5,7 @@ use jsonschema::{ReferencingError, ValidationError, error::ValidationErrorKind};
 use crate::{
     Limits,
     explain::first_finding,
+    link::Linked,
     shorten,
     world::{Lost, Reached, World},
 };
@@ -65,10 +66,22 @@ impl CompileError {
         }
     }
 
-    pub(crate) fn new(world: &World, reach: &Reached, error: &ValidationError<'_>) -> Self {
-        match error.kind() {
-            ValidationErrorKind::Referencing(reason) => Self::reference(world, reach, reason),
-            _ => Self::invalid(error),
+    pub(crate) fn new(
+        world: &World,
+        reach: &Reached,
+        linked: &Linked,
+        error: &ValidationError<'_>,
+    ) -> Self {
+        if let ValidationErrorKind::Referencing(reason) = error.kind() {
+            return Self::reference(world, reach, reason);
+        }
+        let (pointer, message) = first_finding(error);
+        match linked.origin(&pointer) {
+            Some(at) => {
+                let pointer = at.pointer;
+                world.placed(at.document, Self::Invalid { pointer, message })
+            }
+            None => Self::Invalid { pointer, message },
         }
     }
 
@@ -77,20 +90,12 @@ impl CompileError {
         Self::Invalid { pointer, message }
     }
 
-    pub(crate) fn reference(world: &World, reach: &Reached, reason: &ReferencingError) -> Self {
+    fn reference(world: &World, reach: &Reached, reason: &ReferencingError) -> Self {
         // The error names the target as resolved; what helps is the place and the text.
         let find = |kind: Lost, target: &str| {
             let found = reach.lost.iter().find(|(_, _, lost)| *lost == kind);
-            let (document, pointer, reference) = match found {
-                Some((at, text, _)) => (at.document, at.pointer.clone(), text.clone()),
-                None => (world.root().document, String::new(), target.to_owned()),
-            };
-            let error = match kind {
-                Lost::Address => Self::RemoteReference { pointer, reference },
-                Lost::Place => Self::BrokenReference { pointer, reference },
-                Lost::Dialect => Self::UnknownDialect { dialect: reference },
-            };
-            world.placed(document, error)
+            let unknown = || (world.root(), target.to_owned(), kind);
+            world.lost(&found.cloned().unwrap_or_else(unknown))
         };
         match reason {
             ReferencingError::Unretrievable { uri, .. } => find(Lost::Address, uri),

@@ -3,16 +3,15 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
-use jsonschema::{Registry, uri};
-use serde_json::{Value, json};
+use jsonschema::uri;
+use serde_json::Value;
 
 use crate::{
     CompileError, Fingerprint, Limits, bounds,
     document::{Document, absolute, is_absolute},
-    keywords::references,
     shorten,
 };
 
@@ -61,10 +60,6 @@ pub(crate) struct Library {
     /// The document and the pointer of every resource, by each URI it has.
     resources: HashMap<String, (usize, String)>,
     identities: Vec<OnceLock<Identity>>,
-    /// Whether every reference of a document leads to a sound document.
-    sound: Vec<bool>,
-    /// All sound documents, ready for the compiler.
-    registry: OnceLock<Option<Registry<'static>>>,
 }
 
 impl Library {
@@ -104,16 +99,11 @@ impl Library {
             .map(|(uri, schema)| Document::new(uri.clone(), Arc::clone(schema), &root, limits))
             .collect();
         let resources = merged(&documents)?;
-        let mut library = Self {
+        Ok(Self {
             identities: documents.iter().map(|_| OnceLock::new()).collect(),
-            sound: Vec::new(),
             documents,
             resources,
-            registry: OnceLock::new(),
-        };
-        library.link();
-        library.sound = library.soundness();
-        Ok(library)
+        })
     }
 
     /// The document and the pointer of the resource with this URI.
@@ -148,100 +138,6 @@ impl Library {
         let document = self.documents.get(document)?;
         pointer.is_empty().then_some(&*document.root)
     }
-
-    /// A registry of the compiler with at least these documents.
-    pub(crate) fn registry(
-        &self,
-        documents: &[usize],
-    ) -> Result<Held<'_>, jsonschema::ReferencingError> {
-        let sound = |document: &usize| self.sound.get(*document) == Some(&true);
-        if documents.iter().all(sound) {
-            let shared = self.registry.get_or_init(|| {
-                let all = (0..self.documents.len()).filter(sound);
-                self.prepare(all).ok()
-            });
-            if let Some(shared) = shared {
-                return Ok(Held::Shared(shared));
-            }
-        }
-        self.prepare(documents.iter().copied())
-            .map(|own| Held::Own(Box::new(own)))
-    }
-
-    fn prepare(
-        &self,
-        documents: impl Iterator<Item = usize>,
-    ) -> Result<Registry<'static>, jsonschema::ReferencingError> {
-        let documents = documents
-            .filter_map(|document| self.documents.get(document))
-            .map(|document| (document.home(), Arc::clone(&document.linked)));
-        match META_SCHEMAS.as_ref() {
-            Some(base) => base.extend(documents)?.prepare(),
-            None => Registry::new().extend(documents)?.prepare(),
-        }
-    }
-
-    fn link(&mut self) {
-        let mut documents = std::mem::take(&mut self.documents);
-        // Each needs only the names of the others.
-        let names: HashMap<String, String> = self
-            .resources
-            .iter()
-            .filter_map(|(uri, (document, pointer))| {
-                let base = documents.get(*document)?.base(pointer);
-                (base != uri).then(|| (uri.clone(), base.to_owned()))
-            })
-            .collect();
-        for document in &mut documents {
-            document.link(|uri| names.get(uri).cloned());
-        }
-        self.documents = documents;
-    }
-
-    fn soundness(&self) -> Vec<bool> {
-        let mut sound = Vec::with_capacity(self.documents.len());
-        let mut referrers: Vec<Vec<usize>> = vec![Vec::new(); self.documents.len()];
-        for (number, document) in self.documents.iter().enumerate() {
-            let mut complete = document.excess.is_none() && document.twin.is_none();
-            for (pointer, schema) in document.schemas() {
-                let dialect = document.dialect(&pointer);
-                let meta_schema = dialect.derived.then(|| normal(&dialect.uri));
-                let targets = references(schema, dialect.draft).map(|(_, text)| {
-                    let target = document.target(&pointer, text);
-                    target.map(|(uri, _)| uri)
-                });
-                for target in targets.chain(meta_schema.map(Some)) {
-                    match target.map(|uri| uri.map(|uri| self.find(&uri).ok_or(uri))) {
-                        Some(None) => {}
-                        Some(Some(Ok((other, _)))) => {
-                            if let Some(referrers) = referrers.get_mut(other) {
-                                referrers.push(number);
-                            }
-                        }
-                        Some(Some(Err(uri))) => complete &= is_bundled(&uri),
-                        None => complete = false,
-                    }
-                }
-            }
-            sound.push(complete);
-        }
-        let mut queue: Vec<usize> = (0..sound.len())
-            .filter(|number| sound.get(*number) == Some(&false))
-            .collect();
-        while let Some(number) = queue.pop() {
-            for referrer in referrers
-                .get_mut(number)
-                .map(std::mem::take)
-                .unwrap_or_default()
-            {
-                if let Some(still) = sound.get_mut(referrer).filter(|still| **still) {
-                    *still = false;
-                    queue.push(referrer);
-                }
-            }
-        }
-        sound
-    }
 }
 
 impl fmt::Debug for Library {
@@ -251,36 +147,6 @@ impl fmt::Debug for Library {
             .finish_non_exhaustive()
     }
 }
-
-/// A registry of the compiler, shared or made for one schema.
-pub(crate) enum Held<'a> {
-    Shared(&'a Registry<'static>),
-    Own(Box<Registry<'static>>),
-}
-
-impl Held<'_> {
-    pub(crate) fn get(&self) -> &Registry<'static> {
-        match self {
-            Self::Shared(registry) => registry,
-            Self::Own(registry) => registry,
-        }
-    }
-}
-
-/// Whether the document with this URI is a published meta-schema.
-pub(crate) fn is_bundled(uri: &str) -> bool {
-    META_SCHEMAS
-        .as_ref()
-        .is_some_and(|registry| registry.contains_resource(uri))
-}
-
-/// All published meta-schemas. `jsonschema` brings them, but registers only those of
-/// the document's own draft, unless some document is written in one of their parts.
-pub(crate) static META_SCHEMAS: LazyLock<Option<Registry<'static>>> = LazyLock::new(|| {
-    let opener = json!({"$schema": "https://json-schema.org/draft/2020-12/meta/core"});
-    let registry = Registry::new().add("mainstay:///meta-schemas", opener);
-    registry.ok()?.prepare().ok()
-});
 
 /// An absolute URI without a fragment, in its normal form.
 pub(crate) fn normal(text: &str) -> Option<String> {

@@ -10,8 +10,15 @@ use crate::{
     dialect::Dialect,
     document::{Document, HOME},
     keywords::{references, subschemas},
-    library::{Held, Library, is_bundled, normal},
+    library::{Library, normal},
+    link::is_bundled,
 };
+
+/// What the names of the published vocabularies start with.
+const VOCABULARIES: [&str; 2] = [
+    "https://json-schema.org/draft/2019-09/vocab/",
+    "https://json-schema.org/draft/2020-12/vocab/",
+];
 
 /// One schema to compile, with the documents its references may lead to.
 #[derive(Debug)]
@@ -54,29 +61,12 @@ pub(crate) struct Reached {
     pub(crate) lost: Vec<(At, String, Lost)>,
 }
 
-impl Reached {
-    /// Whether nothing but the schema's own document is needed.
-    pub(crate) fn is_closed(&self, world: &World) -> bool {
-        let own = world.document();
-        self.documents
-            .iter()
-            .all(|document| *document == world.root)
-            && !self.meta_schemas
-            && own.is_some_and(|own| !own.dialect("").derived)
-    }
-}
-
 impl World {
     /// For a schema of its own.
     pub(crate) fn of_schema(library: &Arc<Library>, schema: &Value, limits: &Limits) -> Self {
         let schema = Arc::new(schema.clone());
         let known = |uri: &str| library.root(uri);
-        let mut own = Document::new(HOME.to_owned(), schema, &known, limits);
-        own.link(|uri| {
-            let (document, pointer) = library.find(uri)?;
-            let document = library.documents.get(document)?;
-            Some(document.base(pointer).to_owned())
-        });
+        let own = Document::new(HOME.to_owned(), schema, &known, limits);
         Self {
             root: library.documents.len(),
             library: Arc::clone(library),
@@ -125,13 +115,6 @@ impl World {
         Some(self.number(at.document)?.dialect(&at.pointer))
     }
 
-    /// The URI by which the compiler finds the schema.
-    pub(crate) fn address(&self, at: &At) -> String {
-        self.number(at.document)
-            .map(|document| document.address(&at.pointer))
-            .unwrap_or_default()
-    }
-
     /// Where `reference`, which stands at `from`, leads.
     pub(crate) fn resolve(&self, from: &At, reference: &str) -> Result<At, Lost> {
         let document = self.number(from.document).ok_or(Lost::Address)?;
@@ -147,6 +130,26 @@ impl World {
             document: number,
             pointer,
         })
+    }
+
+    /// Where a dynamic reference always leads, if that can be told: to an anchor in
+    /// the resource where every way begins, or to the only one of its name.
+    pub(crate) fn resolve_dynamic(&self, reach: &Reached, from: &At, text: &str) -> Option<At> {
+        let first = self.resolve(from, text).ok()?;
+        let (_, name) = text.rsplit_once('#')?;
+        let anchors = self.dynamic_anchors(reach, name);
+        if !anchors.contains(&first) {
+            return Some(first);
+        }
+        let outermost = self.document()?.dynamic_anchor("", name);
+        match (outermost, anchors.as_slice()) {
+            (Some(pointer), _) => Some(At {
+                pointer: pointer.to_owned(),
+                ..self.root()
+            }),
+            (None, [only]) => Some(only.clone()),
+            _ => None,
+        }
     }
 
     /// The dynamic anchors named `name` that a schema of this world could lead to.
@@ -182,14 +185,12 @@ impl World {
             if document.excess.is_some() || reach.schemas.contains(&at) {
                 continue;
             }
-            let Some(schema) = document
-                .root
-                .pointer(&at.pointer)
-                .and_then(Value::as_object)
-            else {
+            let Some(schema) = document.root.pointer(&at.pointer) else {
                 continue;
             };
-            self.follow(&at, document, schema, &mut reach, &mut queue);
+            if let Value::Object(schema) = schema {
+                self.follow(&at, document, schema, &mut reach, &mut queue);
+            }
             reach.schemas.insert(at);
         }
         documents.remove(&self.library.documents.len());
@@ -211,13 +212,22 @@ impl World {
             checked.map_err(|error| self.placed(number, error))?;
         }
         let mut lost = reach.lost.iter();
-        match lost.find(|(_, _, lost)| *lost == Lost::Dialect) {
-            Some((at, dialect, _)) => {
-                let dialect = dialect.clone();
-                Err(self.placed(at.document, CompileError::UnknownDialect { dialect }))
-            }
+        // One that leads to no place in its document may never be asked for.
+        match lost.find(|(_, _, lost)| *lost != Lost::Place) {
+            Some(lost) => Err(self.lost(lost)),
             None => Ok(()),
         }
+    }
+
+    /// The error for a reference that leads nowhere.
+    pub(crate) fn lost(&self, (at, text, lost): &(At, String, Lost)) -> CompileError {
+        let (pointer, reference) = (at.pointer.clone(), text.clone());
+        let error = match lost {
+            Lost::Address => CompileError::RemoteReference { pointer, reference },
+            Lost::Place => CompileError::BrokenReference { pointer, reference },
+            Lost::Dialect => CompileError::UnknownDialect { dialect: reference },
+        };
+        self.placed(at.document, error)
     }
 
     /// Sorts places: those of the schema itself first.
@@ -251,16 +261,10 @@ impl World {
             queue.extend(self.resource(&uri));
             reach.lost.push((at.clone(), text.to_owned(), lost));
         }
-        if dialect.derived {
-            let uri = normal(&dialect.uri).unwrap_or_default();
-            match self.resource(&uri) {
-                Some(meta_schema) => queue.push(meta_schema),
-                None if is_bundled(&uri) => {}
-                None => {
-                    let lost = (at.clone(), dialect.uri.clone(), Lost::Dialect);
-                    reach.lost.push(lost);
-                }
-            }
+        if dialect.derived
+            && let Some(unknown) = self.unknown_part(dialect)
+        {
+            reach.lost.push((at.clone(), unknown, Lost::Dialect));
         }
         subschemas(schema, &at.pointer, dialect.draft, &mut |pointer, _, _| {
             queue.push(At {
@@ -268,6 +272,27 @@ impl World {
                 pointer,
             });
         });
+    }
+
+    /// The URI of what is not known of a derived dialect, if something is not: its
+    /// meta-schema, or a vocabulary without which its schemas must not be read.
+    fn unknown_part(&self, dialect: &Dialect) -> Option<String> {
+        let uri = normal(&dialect.uri).unwrap_or_default();
+        let Some(meta_schema) = self.root_by_uri(&uri) else {
+            return (!is_bundled(&uri)).then(|| dialect.uri.clone());
+        };
+        let vocabularies = meta_schema.get("$vocabulary").and_then(Value::as_object);
+        vocabularies
+            .into_iter()
+            .flatten()
+            .filter(|(_, required)| required.as_bool() == Some(true))
+            .map(|(vocabulary, _)| vocabulary)
+            .find(|vocabulary| {
+                !VOCABULARIES
+                    .iter()
+                    .any(|known| vocabulary.starts_with(known))
+            })
+            .cloned()
     }
 
     /// The root of the resource with this URI.
@@ -279,18 +304,17 @@ impl World {
         })
     }
 
+    /// The whole document with this URI.
+    pub(crate) fn root_by_uri(&self, uri: &str) -> Option<&Value> {
+        let (document, pointer) = self.find(uri)?;
+        let document = self.number(document)?;
+        pointer.is_empty().then_some(&*document.root)
+    }
+
     fn find(&self, uri: &str) -> Option<(usize, &str)> {
         let own = self.own.as_ref();
         own.and_then(|own| Some((self.root, own.resources.get(uri)?.as_str())))
             .or_else(|| self.library.find(uri))
-    }
-
-    /// The library's part of this world for the compiler.
-    pub(crate) fn registry(
-        &self,
-        documents: &[usize],
-    ) -> Result<Held<'_>, jsonschema::ReferencingError> {
-        self.library.registry(documents)
     }
 
     /// `error`, found in `document`, as one about the schema to compile.

@@ -8,6 +8,7 @@ use crate::{
     Limits, bounds,
     dialect::Dialect,
     keywords::{Shape, is_classic, join, reference_keywords, shape},
+    link::Linked,
     world::{At, Reached, World},
 };
 
@@ -25,7 +26,7 @@ pub(crate) struct Cut {
 }
 
 pub(crate) struct CutForm {
-    at: At,
+    pub(crate) at: At,
     pub(crate) dialect: Arc<Dialect>,
     pub(crate) schema: Value,
 }
@@ -63,10 +64,11 @@ impl Stop {
     }
 }
 
-pub(crate) fn cut(world: &World, reach: &Reached, limits: &Limits) -> Option<Cut> {
+pub(crate) fn cut(world: &World, reach: &Reached, linked: &Linked, limits: &Limits) -> Option<Cut> {
     let mut cutter = Cutter {
         world,
         reach,
+        linked,
         numbers: HashMap::new(),
         forms: Vec::new(),
         stops: Vec::new(),
@@ -93,6 +95,7 @@ pub(crate) fn cut(world: &World, reach: &Reached, limits: &Limits) -> Option<Cut
 struct Cutter<'a> {
     world: &'a World,
     reach: &'a Reached,
+    linked: &'a Linked,
     numbers: HashMap<At, usize>,
     forms: Vec<CutForm>,
     stops: Vec<Stop>,
@@ -138,7 +141,9 @@ impl Cutter<'_> {
                     stops.push(self.reference(target, at));
                 }
                 "$dynamicRef" if reference_keywords(dialect.draft).contains(&"$dynamicRef") => {
-                    let target = value.as_str().and_then(|text| self.dynamic(text, at));
+                    let target = value
+                        .as_str()
+                        .and_then(|text| self.world.resolve_dynamic(self.reach, at, text));
                     stops.push(self.reference(target, at));
                 }
                 "$recursiveRef" if reference_keywords(dialect.draft).contains(&"$recursiveRef") => {
@@ -165,7 +170,7 @@ impl Cutter<'_> {
         }
         if whole {
             stops.push(Stop::Whole {
-                address: self.world.address(at),
+                address: self.linked.address(at),
             });
         }
         Value::Object(self.stopped(kept, stops))
@@ -212,35 +217,14 @@ impl Cutter<'_> {
     /// The stop for a reference at `at` to `target`, if that is known.
     fn reference(&mut self, target: Option<At>, at: &At) -> Stop {
         let known = target.and_then(|target| {
-            let address = self.world.address(&target);
+            let address = self.linked.address(&target);
             Some((self.form(target)?, address))
         });
         match known {
             Some((form, address)) => Stop::Reference { form, address },
             None => Stop::Opaque {
-                address: self.world.address(at),
+                address: self.linked.address(at),
             },
-        }
-    }
-
-    /// Where a dynamic reference always leads, if that can be told: to an anchor in
-    /// the resource where every way begins, or to the only one of its name.
-    fn dynamic(&self, text: &str, at: &At) -> Option<At> {
-        let first = self.world.resolve(at, text).ok()?;
-        let (_, name) = text.rsplit_once('#')?;
-        let anchors = self.world.dynamic_anchors(self.reach, name);
-        if !anchors.contains(&first) {
-            return Some(first);
-        }
-        let root = self.world.root();
-        let outermost = self.world.document()?.dynamic_anchor("", name);
-        match (outermost, anchors.as_slice()) {
-            (Some(pointer), _) => Some(At {
-                pointer: pointer.to_owned(),
-                ..root
-            }),
-            (None, [only]) => Some(only.clone()),
-            _ => None,
         }
     }
 
@@ -251,7 +235,7 @@ impl Cutter<'_> {
                     document: at.document,
                     pointer: format!("{}/{index}", join(&at.pointer, keyword)),
                 };
-                let address = self.world.address(&branch);
+                let address = self.linked.address(&branch);
                 Some((self.form(branch)?, address))
             })
             .collect::<Option<_>>()?;

@@ -19,17 +19,14 @@ mod walk;
 
 use std::sync::{Arc, OnceLock};
 
-use jsonschema::{Keyword, ValidationError, paths::Location};
+use jsonschema::{Keyword, ValidationError, ValidationOptions, paths::Location};
 use serde_json::{Map, Value, json};
 
 pub(crate) use choose::first_finding;
 
 use crate::{
-    Limits, Violation,
-    compile::{build_beside, contained},
-    dialect::Dialect,
-    patterns::Patterns,
-    world::{At, Reached, World},
+    Limits, Violation, compile::contained, dialect::Dialect, link::Linked, patterns::Patterns,
+    world::World,
 };
 use cut::{Cut, STOP, Stop};
 use finding::{Finding, findings};
@@ -39,8 +36,7 @@ pub(crate) struct Explainer {
     forms: Vec<Form>,
     stops: Vec<Stop>,
     probe: Arc<Probe>,
-    world: Arc<World>,
-    documents: Vec<usize>,
+    linked: Linked,
     patterns: Patterns,
     in_place: u64,
     limits: Limits,
@@ -62,14 +58,19 @@ enum Reach {
 impl Explainer {
     /// `None` if the schema cannot be cut within its limits.
     pub(crate) fn new(
-        world: &Arc<World>,
+        world: &World,
         patterns: Patterns,
         in_place: u64,
         limits: &Limits,
     ) -> Option<Self> {
         let reach = world.reach();
-        let Cut { forms, stops } = cut::cut(world, &reach, limits)?;
-        let probe = Arc::new(Probe::new(world, &reach, &stops, patterns, limits)?);
+        let linked = Linked::new(world, &reach)?;
+        let Cut { forms, stops } = cut::cut(world, &reach, &linked, limits)?;
+        let starts = forms.iter().map(|form| form.at.clone()).collect();
+        if linked.exceeds(world, &reach, starts, limits) {
+            return None;
+        }
+        let probe = Arc::new(Probe::new(&linked, &stops, patterns.options(limits))?);
         let forms = forms
             .into_iter()
             .map(|form| Form {
@@ -82,8 +83,7 @@ impl Explainer {
             forms,
             stops,
             probe,
-            world: Arc::clone(world),
-            documents: reach.documents,
+            linked,
             patterns,
             in_place,
             limits: *limits,
@@ -134,7 +134,7 @@ impl Explainer {
             members.insert("$schema".to_owned(), form.dialect.uri.as_str().into());
         }
         if form.dialect.derived {
-            return build_beside(&schema, &self.world, &self.documents, options);
+            return contained(|| self.linked.build_beside(&schema, options)).flatten();
         }
         contained(|| options.build(&schema).ok()).flatten()
     }
@@ -145,35 +145,16 @@ impl Explainer {
 struct Probe(jsonschema::Validator);
 
 impl Probe {
-    fn new(
-        world: &World,
-        reach: &Reached,
-        stops: &[Stop],
-        patterns: Patterns,
-        limits: &Limits,
-    ) -> Option<Self> {
+    fn new(linked: &Linked, stops: &[Stop], options: ValidationOptions<'_>) -> Option<Self> {
         let members: Map<_, _> = stops
             .iter()
             .enumerate()
             .map(|(id, stop)| (id.to_string(), stop.schema()))
             .collect();
-        // A dynamic reference leads to the outermost anchor of its name. In the real
-        // check that is the schema's own, if it has one; here the probe comes first.
-        let document = world.document()?;
-        let anchors: Map<_, _> = document
-            .dynamic_names()
-            .filter_map(|name| {
-                let at = At {
-                    pointer: document.dynamic_anchor("", name)?.to_owned(),
-                    ..world.root()
-                };
-                let address = world.address(&at);
-                let anchor = json!({"$dynamicAnchor": name, "$ref": address});
-                Some((name.to_owned(), anchor))
-            })
-            .collect();
-        let probe = json!({"properties": members, "$defs": anchors});
-        build_beside(&probe, world, &reach.documents, patterns.options(limits)).map(Self)
+        let probe = json!({"properties": members});
+        contained(|| linked.build_beside(&probe, options))
+            .flatten()
+            .map(Self)
     }
 
     fn failed(&self, ids: &[u64], value: &Value) -> Vec<u64> {
