@@ -37,7 +37,11 @@ impl Assets {
             None => Examples::default(),
         };
         let backend = match &settings.backend_url {
-            Some(base) => Some(Backend::new(base, &settings.backend_assets_path)?),
+            Some(base) => {
+                let authorities = settings.backend_ca_file.as_deref();
+                let path = &settings.backend_assets_path;
+                Some(Backend::new(base, path, authorities)?)
+            }
             None => None,
         };
         Ok(Self {

@@ -22,6 +22,9 @@ pub struct AssetSettings {
     pub backend_url: Option<String>,
     /// Path below it that takes new assets (`SYN_BACKEND_ASSETS_PATH`).
     pub backend_assets_path: String,
+    /// PEM file of the authorities whose certificates an https backend may have. Without one, those
+    /// of the system, else a built-in list.
+    pub backend_ca_file: Option<PathBuf>,
     /// Whether a client may ask for an asset to be sent unchecked (`MAINSTAY_ALLOW_UNVALIDATED`).
     pub allow_unvalidated: bool,
 }
@@ -34,6 +37,7 @@ impl Default for AssetSettings {
             max_batch: 100,
             backend_url: None,
             backend_assets_path: "/synesthetic-assets/".to_owned(),
+            backend_ca_file: None,
             allow_unvalidated: false,
         }
     }

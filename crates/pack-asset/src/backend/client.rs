@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainstay_worker::Json;
 use ureq::Agent;
+use ureq::tls::{RootCerts, TlsConfig};
 
 /// Time for everything: finding the address, connecting, sending, and the whole answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,10 +44,13 @@ pub(super) enum Unanswered {
 }
 
 impl Client {
-    pub(super) fn new(endpoint: String) -> Self {
+    /// Believes the authorities given, else those of a built-in list.
+    pub(super) fn new(endpoint: String, trusted: Option<RootCerts>) -> Self {
+        let tls = TlsConfig::builder().root_certs(trusted.unwrap_or(RootCerts::WebPki));
         let config = Agent::config_builder()
             // The builder's default is whatever the environment says.
             .proxy(None)
+            .tls_config(tls.build())
             .timeout_global(Some(TIMEOUT))
             .max_redirects(0)
             .max_redirects_will_error(false)

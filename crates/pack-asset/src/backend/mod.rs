@@ -9,7 +9,9 @@
 
 mod answer;
 mod client;
+mod trust;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -36,13 +38,19 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// A backend at `base` that takes assets at `path` below it.
-    pub(crate) fn new(base: &str, path: &str) -> Result<Self, Unable> {
-        check_base(base)?;
+    /// A backend at `base` that takes assets at `path` below it. Over https it is believed if one
+    /// of the authorities in the file vouches for it.
+    pub(crate) fn new(base: &str, path: &str, authorities: Option<&Path>) -> Result<Self, Unable> {
+        let is_https = check_base(base)?;
         let endpoint = endpoint(base, path)?;
+        let trusted = match authorities {
+            Some(file) => Some(trust::of_file(file)?),
+            None if is_https => trust::of_system(),
+            None => None,
+        };
         Ok(Self {
             base: base.to_owned(),
-            client: Client::new(endpoint),
+            client: Client::new(endpoint, trusted),
             under_way: Arc::default(),
         })
     }
@@ -100,8 +108,9 @@ impl Drop for Slot {
     }
 }
 
-/// Refuses a base that is no plain HTTP address. A URL with credentials is never repeated.
-fn check_base(base: &str) -> Result<(), Unable> {
+/// Refuses a base that is no plain address; says whether it is one for https. A URL with
+/// credentials is never repeated.
+fn check_base(base: &str) -> Result<bool, Unable> {
     if base.contains('@') {
         return Err(Unable::new(
             "the backend URL holds credentials, which would show in answers; set SYN_BACKEND_URL \
@@ -124,7 +133,7 @@ fn check_base(base: &str) -> Result<(), Unable> {
     if base.contains(['?', '#']) {
         return Err(wrong("has a query or fragment"));
     }
-    Ok(())
+    Ok(uri.scheme_str() == Some("https"))
 }
 
 /// The address that takes assets.
@@ -182,7 +191,7 @@ mod tests {
             "http://h h",
             "file:///etc/passwd",
         ] {
-            let said = Backend::new(base, "/").unwrap_err().detail;
+            let said = Backend::new(base, "/", None).unwrap_err().detail;
             assert!(said.contains("set SYN_BACKEND_URL"), "{base:?}: {said}");
         }
     }
@@ -190,7 +199,7 @@ mod tests {
     #[test]
     fn credentials_are_refused_and_not_repeated() {
         for base in ["http://user:hunter2@h/", "http://hunter2@h", "hunter2@h"] {
-            let said = Backend::new(base, "/").unwrap_err().detail;
+            let said = Backend::new(base, "/", None).unwrap_err().detail;
             assert!(
                 said.contains("credentials") && !said.contains("hunter2"),
                 "{said}"

@@ -17,6 +17,7 @@ mod diff_properties;
 mod examples;
 mod fixture;
 mod http;
+mod https;
 mod never_changed;
 mod populate;
 mod public_assets;
