@@ -56,12 +56,19 @@ impl Assets {
     /// What operators see of it.
     pub(crate) fn facts(&self, settings: &AssetSettings) -> Json {
         Json::from(json!({
-            "schemas_dir": settings.schemas_dir,
-            "schemas": self.schemas.list().len(),
-            "schemas_fingerprint": self.schemas.fingerprint(),
-            "examples_dir": settings.examples_dir,
-            "examples": self.examples.list().len(),
-            "examples_fingerprint": self.examples.fingerprint(),
+            // The host compares these with what the worker before has read.
+            "roots": {
+                "schemas": {
+                    "dir": settings.schemas_dir,
+                    "files": self.schemas.list().len(),
+                    "fingerprint": self.schemas.fingerprint(),
+                },
+                "examples": {
+                    "dir": settings.examples_dir,
+                    "files": self.examples.list().len(),
+                    "fingerprint": self.examples.fingerprint(),
+                },
+            },
             "max_batch": self.max_batch,
             "backend_url": self.backend.as_ref().map(Backend::base),
             "allow_unvalidated": self.allow_unvalidated,

@@ -18,6 +18,7 @@ mod diff;
 mod documents;
 mod exact;
 mod examples;
+mod file;
 mod naming;
 mod paths;
 mod resources;
@@ -34,6 +35,7 @@ use mainstay_worker::{Catalog, Pack, Unable};
 use crate::assets::Assets;
 use crate::resources::AssetResources;
 
+pub use crate::file::{FileError, Verdict, validate_file};
 pub use crate::settings::AssetSettings;
 
 /// Name of the pack.

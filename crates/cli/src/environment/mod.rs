@@ -121,9 +121,9 @@ impl Environment {
                 }
             }
         };
-        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 100000", |text| {
+        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 10000", |text| {
             text.parse()
-                .is_ok_and(|number: u32| (1..=100_000).contains(&number))
+                .is_ok_and(|number: u32| (1..=10_000).contains(&number))
         });
         let backend_url = text(
             "SYN_BACKEND_URL",
@@ -304,7 +304,7 @@ mod tests {
         ])
         .unwrap_err();
         for part in [
-            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 100000",
+            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 10000",
             "SYN_BACKEND_URL cannot be used; set it to a URL such as",
             "SYN_BACKEND_ASSETS_PATH cannot be used",
             "MAINSTAY_ALLOW_UNVALIDATED cannot be used; set it to 1 or 0",
