@@ -1,18 +1,14 @@
 //! `mainstay validate` and `mainstay --validate`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use mainstay_pack_asset::{AssetSettings, FileError, validate_file};
 
 use crate::args::{Packs, Render, Validate};
 use crate::environment::Environment;
 use crate::exit::{self, Failure, print};
 use crate::local;
-
-/// Largest file that is read.
-const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Validates one file: 0 valid, 1 not valid, 2 no asset at all.
 pub(crate) fn run(arguments: &Validate) -> Result<ExitCode, Failure> {
@@ -25,21 +21,16 @@ pub(crate) fn run(arguments: &Validate) -> Result<ExitCode, Failure> {
     let settings: AssetSettings = serde_json::from_str(settings.as_str())
         .context("the settings of the asset pack")
         .map_err(Failure::input)?;
-    let path = &arguments.path;
-    let text = read(path).map_err(Failure::input)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let found = validate_file(&settings, &text, &name, arguments.schema.as_deref());
+    let found = validate_file(&settings, &arguments.path, arguments.schema.as_deref());
     let verdict = found.map_err(|error| {
-        let is_setup = matches!(error, FileError::Setup(_));
-        let failure = Failure::input(if is_setup {
-            error.into()
-        } else {
-            anyhow!("{}: {error}", path.display())
-        });
-        if is_setup {
-            failure
-        } else {
-            failure.hint("a file holds one JSON value")
+        let hint = match error {
+            FileError::Parse { .. } => Some("a file holds one JSON value"),
+            FileError::Unable(_) | FileError::Read { .. } => None,
+        };
+        let failure = Failure::input(error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
         }
     })?;
     match arguments.render {
@@ -51,18 +42,4 @@ pub(crate) fn run(arguments: &Validate) -> Result<ExitCode, Failure> {
     } else {
         exit::NO
     }))
-}
-
-fn read(path: &Path) -> anyhow::Result<String> {
-    let shown = path.display();
-    let about = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    if !about.is_file() {
-        return Err(anyhow!("{shown} is not a file"));
-    }
-    if about.len() > MAX_BYTES {
-        let size = about.len();
-        return Err(anyhow!("{shown} has {size} bytes; {MAX_BYTES} are read"));
-    }
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not UTF-8"))
 }

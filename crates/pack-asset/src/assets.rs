@@ -23,17 +23,13 @@ impl Assets {
     /// Reads the roots and checks the settings.
     pub(crate) fn load(settings: &AssetSettings) -> Result<Self, Unable> {
         settings.check()?;
-        let root = |what, variable, dir| Root {
-            what,
-            variable,
-            dir,
-        };
-        let schemas = match &settings.schemas_dir {
-            Some(dir) => Schemas::load(&root("schemas", "SYN_SCHEMAS_DIR", dir))?,
-            None => Schemas::default(),
-        };
+        let schemas = load_schemas(settings)?;
         let examples = match &settings.examples_dir {
-            Some(dir) => Examples::load(&root("examples", "SYN_EXAMPLES_DIR", dir))?,
+            Some(dir) => Examples::load(&Root {
+                what: "examples",
+                variable: "SYN_EXAMPLES_DIR",
+                dir,
+            })?,
             None => Examples::default(),
         };
         let backend = match &settings.backend_url {
@@ -73,5 +69,17 @@ impl Assets {
             "backend_url": self.backend.as_ref().map(Backend::base),
             "allow_unvalidated": self.allow_unvalidated,
         }))
+    }
+}
+
+/// Reads the schemas alone.
+pub(crate) fn load_schemas(settings: &AssetSettings) -> Result<Schemas, Unable> {
+    match &settings.schemas_dir {
+        Some(dir) => Schemas::load(&Root {
+            what: "schemas",
+            variable: "SYN_SCHEMAS_DIR",
+            dir,
+        }),
+        None => Ok(Schemas::default()),
     }
 }

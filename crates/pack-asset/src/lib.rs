@@ -4,6 +4,8 @@
 //! of [`AssetSettings`] once and builds the pack that serves them. Whatever changes on disk later
 //! is seen by the next generation.
 //!
+//! [`validate_file`] gives the verdict about one file without a worker, for the command line.
+//!
 //! Every validation, whoever asks for it, goes one way: an asset is read with its exact numbers
 //! (`exact`), its schema is found by name (`naming`, `schemas`), `$schemaRef` is taken out, and the
 //! compiled schema says what is wrong. A verdict is an answer; what keeps a verdict from being
