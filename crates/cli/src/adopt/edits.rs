@@ -7,7 +7,7 @@ use mainstay_contract::render;
 use super::tree::Span;
 
 /// Longest line of a difference that is shown.
-const SHOWN_CHARS: usize = 160;
+const SHOWN_CHARS: usize = 500;
 
 /// One place and what is to stand there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +64,11 @@ pub(super) fn difference(before: &str, after: &str) -> String {
         let _ = writeln!(shown, "@@ line {}", from + 1);
         for (mark, lines) in [('-', old.get(from..old_end)), ('+', new.get(to..new_end))] {
             for line in lines.unwrap_or_default() {
-                let line = line.strip_suffix('\r').unwrap_or(line);
-                let _ = writeln!(shown, "{mark}{}", render::shorten(line, SHOWN_CHARS));
+                let line = line
+                    .strip_suffix('\r')
+                    .unwrap_or(line)
+                    .replace('\t', "    ");
+                let _ = writeln!(shown, "{mark}{}", render::shorten(&line, SHOWN_CHARS));
             }
         }
         (from, to) = (old_end, new_end);

@@ -37,9 +37,15 @@ impl ClientFile {
         Ok(Self { path, bytes, facts })
     }
 
-    /// Whether it may be replaced; said before anything is done.
-    pub(super) fn check_writable(&self) -> Result<(), Failure> {
+    /// Whether it may be replaced by so many bytes; said before anything is done.
+    pub(super) fn check_writable(&self, size: usize) -> Result<(), Failure> {
         let shown = self.path.display();
+        // What is written must be readable again, or it could not be undone.
+        if size as u64 > MAX_BYTES {
+            return Err(Failure::input(anyhow!(
+                "{shown} would have {size} bytes; a configuration may have {MAX_BYTES}"
+            )));
+        }
         if self.facts.mode() & 0o222 == 0 {
             let said = anyhow!("{shown} may not be written");
             let hint =
@@ -188,4 +194,73 @@ fn read(path: &Path) -> anyhow::Result<(Vec<u8>, Metadata)> {
 fn cannot_write(error: io::Error, path: &Path) -> Failure {
     let said = format!("cannot write {}", path.display());
     Failure::input(anyhow::Error::new(error).context(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_testkit::process::TempDir;
+
+    use super::*;
+
+    /// A file in a folder of its own.
+    fn file(content: &str) -> (TempDir, ClientFile) {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.join("a.json"), content).unwrap();
+        let file = ClientFile::open(&folder.join("a.json")).unwrap();
+        (folder, file)
+    }
+
+    fn names(folder: &TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn said(result: Result<(), Failure>) -> String {
+        format!("{:#}", result.unwrap_err().error)
+    }
+
+    #[test]
+    fn a_file_that_vanished_is_not_brought_back() {
+        let (folder, file) = file("old");
+        std::fs::remove_file(&file.path).unwrap();
+        assert!(said(file.replace(b"new")).starts_with("cannot read"));
+        assert!(names(&folder).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_changed_is_theirs() {
+        let (folder, file) = file("old");
+        std::fs::write(&file.path, "theirs").unwrap();
+        assert!(said(file.replace(b"new")).contains("was changed by somebody else"));
+        assert_eq!(std::fs::read(&file.path).unwrap(), b"theirs");
+        assert_eq!(names(&folder), ["a.json"]);
+    }
+
+    #[test]
+    fn a_place_that_is_taken_or_gone_leaves_the_file_as_it_was() {
+        let (folder, file) = file("old");
+        let temporary = format!(".a.json.mainstay-{}", std::process::id());
+        std::fs::write(folder.join(&temporary), "somebody's").unwrap();
+        assert!(said(file.replace(b"new")).starts_with("cannot write"));
+        assert_eq!(std::fs::read(&file.path).unwrap(), b"old");
+        assert_eq!(
+            std::fs::read(folder.join(&temporary)).unwrap(),
+            b"somebody's"
+        );
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        assert!(said(file.back_up().map(|_| ())).starts_with("cannot write"));
+    }
+
+    #[test]
+    fn gaps_between_backups_do_not_hide_the_others() {
+        let (folder, file) = file("old");
+        std::fs::write(folder.join("a.json.mainstay-backup.3"), "third").unwrap();
+        std::fs::write(folder.join("a.json.mainstay-backup.1"), "first").unwrap();
+        let found: Vec<Vec<u8>> = file.backups().into_iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(found, [b"third".to_vec(), b"first".to_vec()]);
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(adopt: &Adopt) -> Result<ExitCode, Failure> {
         print(&report.text(&plan))?;
         return Ok(ExitCode::SUCCESS);
     }
-    file.check_writable()?;
+    file.check_writable(plan.text.len())?;
     report.other_names = file.other_names();
     if adopt.dry_run {
         report.difference = edits::difference(&document.text, &plan.text);
