@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
     Wrap(Wrap),
+    /// Wrap every server in the configuration file of a client, or take that back
+    Adopt(Adopt),
     /// Call one tool and print its answer
     Call(Call),
     /// List the tools
@@ -158,6 +160,39 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
+}
+
+const CLIENT_FILES: &str = "\
+Files of clients, as far as they are known:
+  Claude Code     .mcp.json of a project, ~/.claude.json
+  Claude Desktop  ~/Library/Application Support/Claude/claude_desktop_config.json (macOS),
+                  ~/.config/Claude/claude_desktop_config.json (Linux)
+  Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
+  VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
+  Codex           ~/.codex/config.toml, .codex/config.toml of a project
+Only command and args of its servers are changed. docs/clients has a page for each client.";
+
+#[derive(Debug, Args)]
+#[command(after_help = CLIENT_FILES)]
+pub(crate) struct Adopt {
+    /// The client's configuration file
+    pub(crate) file: PathBuf,
+    /// Take it back: the client starts its servers itself again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Only the servers of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+    /// Not the servers of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) except: Vec<String>,
+    /// The mainstay that the client starts; a bare name is looked up by the client [default: the
+    /// whole path of this one]
+    #[arg(long, value_name = "PATH", conflicts_with = "undo")]
+    pub(crate) binary: Option<PathBuf>,
 }
 
 /// Where a one-off command finds its tools.

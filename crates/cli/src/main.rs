@@ -3,6 +3,7 @@
 //! Nothing is decided here that is not about the command line: rules live in the crates below.
 //! The environment is read once, in [`environment`].
 
+mod adopt;
 mod args;
 mod builtin;
 mod call;
@@ -62,6 +63,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap),
+        Some(Command::Adopt(adopt)) => adopt::run(&adopt),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Lock(lock)) => lock::run(&lock.command),

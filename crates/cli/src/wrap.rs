@@ -156,7 +156,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
 }
 
 /// The program as it will be started; one that is not there is said now, not at every restart.
-fn find_program(program: &OsString) -> Result<PathBuf, Failure> {
+pub(crate) fn find_program(program: &OsString) -> Result<PathBuf, Failure> {
     let path = Path::new(program);
     if path.components().count() > 1 {
         if path.is_file() {

@@ -81,6 +81,7 @@ fn help_is_what_it_was() {
     for command in [
         "",
         "serve",
+        "adopt",
         "call",
         "tools",
         "lock",

@@ -15,6 +15,8 @@ pub(crate) use self::table::{VARIABLES, markdown};
 const READY_FILE: &str = "/tmp/mcp.ready";
 /// Default of `MCP_SOCKET_PATH`.
 const SOCKET_PATH: &str = "/tmp/mcp.sock";
+/// Default of `TMPDIR`.
+const TEMPORARY: &str = "/tmp";
 /// Default of `MCP_SOCKET_MODE`.
 pub(crate) const SOCKET_MODE: u32 = 0o600;
 /// Where schemas are when nothing else is said, relative to the working directory.
@@ -34,6 +36,9 @@ pub(crate) struct Environment {
     pub(crate) runtime_dir: PathBuf,
     /// Where what can be made again is kept between runs, if there is a place for it.
     pub(crate) cache_dir: Option<PathBuf>,
+    /// Where else hosts of this user may have theirs: clients start servers with a short
+    /// environment, in which the variables that decide it are missing.
+    pub(crate) other_runtime_dirs: Vec<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -148,17 +153,30 @@ impl Environment {
                 mistakes.join("; ")
             )));
         }
+        let runtime_dir = |user: Option<PathBuf>, temporary: &Path| {
+            let named = value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from);
+            mainstay_host::runtime_dir(named, user, temporary)
+        };
+        let user = value("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let login = format!("/run/user/{}", rustix::process::geteuid().as_raw());
+        let temporary = path("TMPDIR", TEMPORARY);
+        let mut runtime_dirs = vec![
+            runtime_dir(user, &temporary),
+            runtime_dir(Some(login.into()), &temporary),
+            runtime_dir(None, &temporary),
+            runtime_dir(None, Path::new(TEMPORARY)),
+        ];
+        let first = runtime_dirs.remove(0);
+        runtime_dirs.retain(|dir| *dir != first);
+        runtime_dirs.dedup();
         Ok(Self {
             endpoint,
             ready_file: path("MCP_READY_FILE", READY_FILE),
             named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
-            runtime_dir: mainstay_host::runtime_dir(
-                value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from),
-                value("XDG_RUNTIME_DIR").map(PathBuf::from),
-                &path("TMPDIR", "/tmp"),
-            ),
+            runtime_dir: first,
+            other_runtime_dirs: runtime_dirs,
             cache_dir: cache_dir(
                 value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
                 value("XDG_CACHE_HOME").map(PathBuf::from),
@@ -243,6 +261,36 @@ mod tests {
         assert_eq!(environment.socket_path, Path::new("/tmp/mcp.sock"));
         assert_eq!(environment.socket_mode, 0o600);
         assert_eq!(environment.schemas_dir, None);
+    }
+
+    #[test]
+    fn hosts_are_looked_for_wherever_they_may_be() {
+        let dirs = |variables| {
+            let environment = with(variables).unwrap();
+            let dirs = [
+                vec![environment.runtime_dir],
+                environment.other_runtime_dirs,
+            ]
+            .concat();
+            let id = rustix::process::geteuid().as_raw();
+            dirs.iter()
+                .map(|dir| dir.to_string_lossy().replace(&id.to_string(), "ID"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            dirs(&[("MAINSTAY_RUNTIME_DIR", "/there/run")]),
+            ["/there/run"]
+        );
+        assert_eq!(
+            dirs(&[("XDG_RUNTIME_DIR", "/there/x"), ("TMPDIR", "/there/tmp")]),
+            [
+                "/there/x/mainstay",
+                "/run/user/ID/mainstay",
+                "/there/tmp/mainstay-ID",
+                "/tmp/mainstay-ID"
+            ]
+        );
+        assert_eq!(dirs(&[]), ["/tmp/mainstay-ID", "/run/user/ID/mainstay"]);
     }
 
     #[test]

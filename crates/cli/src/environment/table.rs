@@ -76,7 +76,8 @@ pub(crate) const VARIABLES: &[Variable] = &[
     row(
         "MAINSTAY_RUNTIME_DIR",
         "`$XDG_RUNTIME_DIR/mainstay`, else `mainstay-UID` in the temporary directory",
-        "where hosts have their control sockets",
+        "where hosts have their control sockets; if it is unset, `status`, `stop` and `rollout` look in \
+         every default place, since clients start servers with fewer variables than a shell has",
     ),
     row(
         "MAINSTAY_TELEMETRY",
