@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `bench` and `storm`.
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `tools`, `bench` and `storm`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -52,6 +52,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         }
         Task::Tidy => tidy::run(&context),
         Task::Test(options) => test::run(&context, &options),
+        Task::Tools(options) => tools::install(&context, options.install || context.ci),
         Task::Bench(arguments) => bench::run(&context, &arguments),
         Task::Storm { seconds } => storm::run(&context, seconds),
     }

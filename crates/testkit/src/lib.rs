@@ -9,6 +9,7 @@
 //! | [`fixture`] | a small MCP server of the kind that others write, good and bad as asked |
 //! | [`wrapped`] | servers of others, started bare and behind `mainstay wrap` |
 //! | [`conversation`] | a recorded conversation with any server, and the bytes that came back |
+//! | [`foreign`] | clients and servers of others, and what drives the one against the other |
 //! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
 //! | [`oracle`] | what clients were told, against what really happened |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod conversation;
 pub mod crash;
 pub mod fixture;
+pub mod foreign;
 pub mod fuzz;
 pub mod hostile;
 mod mailbox;
