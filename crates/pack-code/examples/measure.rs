@@ -38,7 +38,12 @@ fn main() {
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
             let pack = open(root, cache, false);
-            let reply = run_tool(&pack, "search", &json!({"query": query, "kind": kind, "explain": true})).unwrap();
+            let reply = run_tool(
+                &pack,
+                "search",
+                &json!({"query": query, "kind": kind, "explain": true}),
+            )
+            .unwrap();
             println!("{}", reply.text.unwrap_or_default());
             println!("{}", reply.json);
         }
@@ -65,8 +70,13 @@ fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
 
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lines = status.lines().filter(|line| line.starts_with("RssAnon") || line.starts_with("VmHWM"));
-    lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", ")
+    let lines = status
+        .lines()
+        .filter(|line| line.starts_with("RssAnon") || line.starts_with("VmHWM"));
+    lines
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn build(root: &str, cache: &str) {
@@ -105,22 +115,86 @@ fn build(root: &str, cache: &str) {
 fn latency(root: &str, cache: &str) {
     let started = Instant::now();
     let pack = open(root, cache, false);
-    call(&pack, "search", &json!({"query": "spinlock", "kind": "literal", "limit": 50}));
-    println!("cold open to first answer {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
-    while call(&pack, "search", &json!({"query": "spinlock", "kind": "literal"}))["fresh"] != true {
+    call(
+        &pack,
+        "search",
+        &json!({"query": "spinlock", "kind": "literal", "limit": 50}),
+    );
+    println!(
+        "cold open to first answer {:.1} ms",
+        started.elapsed().as_secs_f64() * 1e3
+    );
+    while call(
+        &pack,
+        "search",
+        &json!({"query": "spinlock", "kind": "literal"}),
+    )["fresh"]
+        != true
+    {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    println!("fresh after {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
-    let literals = ["out of memory", "TODO: ", "EXPORT_SYMBOL_GPL(", "if (unlikely(", "kfree(priv)", "struct list_head", "return -EINVAL;", "GFP_KERNEL", "deadlock", "unused parameter", "#include <linux/", "spin_lock_irqsave", "copyright (c) 20"];
-    let identifiers = ["kmalloc_array", "mutex_lock", "dev_err", "ext4_mark_inode_dirty", "skb_put", "of_property_read_u32", "task_struct", "pci_enable_device", "btrfs_release_path", "irqreturn_t", "nf_conntrack_get", "kthread_should_stop"];
-    let regexes = [r"static int \w+_probe\(", r"EXPORT_SYMBOL(_GPL)?\(kmem", r"for_each_\w+_safe\(", r"0x[0-9a-f]{8}UL", r"^#define\s+PCI_DEVICE_ID_\w+", r"(alloc|free)_percpu", r"\bgoto (out|err)_unlock;", r"mutex_(un)?lock\(&\w+->lock\)", r"u64_stats_\w+_begin", r"W(A|O)RN_ON_ONCE\("];
-    for (name, kind, queries) in [("literal", "literal", &literals[..]), ("identifier", "literal", &identifiers), ("regex", "regex", &regexes), ("auto identifier", "auto", &identifiers)] {
+    println!(
+        "fresh after {:.1} ms",
+        started.elapsed().as_secs_f64() * 1e3
+    );
+    let literals = [
+        "out of memory",
+        "TODO: ",
+        "EXPORT_SYMBOL_GPL(",
+        "if (unlikely(",
+        "kfree(priv)",
+        "struct list_head",
+        "return -EINVAL;",
+        "GFP_KERNEL",
+        "deadlock",
+        "unused parameter",
+        "#include <linux/",
+        "spin_lock_irqsave",
+        "copyright (c) 20",
+    ];
+    let identifiers = [
+        "kmalloc_array",
+        "mutex_lock",
+        "dev_err",
+        "ext4_mark_inode_dirty",
+        "skb_put",
+        "of_property_read_u32",
+        "task_struct",
+        "pci_enable_device",
+        "btrfs_release_path",
+        "irqreturn_t",
+        "nf_conntrack_get",
+        "kthread_should_stop",
+    ];
+    let regexes = [
+        r"static int \w+_probe\(",
+        r"EXPORT_SYMBOL(_GPL)?\(kmem",
+        r"for_each_\w+_safe\(",
+        r"0x[0-9a-f]{8}UL",
+        r"^#define\s+PCI_DEVICE_ID_\w+",
+        r"(alloc|free)_percpu",
+        r"\bgoto (out|err)_unlock;",
+        r"mutex_(un)?lock\(&\w+->lock\)",
+        r"u64_stats_\w+_begin",
+        r"W(A|O)RN_ON_ONCE\(",
+    ];
+    for (name, kind, queries) in [
+        ("literal", "literal", &literals[..]),
+        ("identifier", "literal", &identifiers),
+        ("regex", "regex", &regexes),
+        ("auto identifier", "auto", &identifiers),
+    ] {
         let mut times = Vec::new();
         let mut worst = (0.0, "");
         for round in 0..12 {
             for query in queries {
                 let started = Instant::now();
-                let _ = run_tool(&pack, "search", &json!({"query": query, "kind": kind, "limit": 50})).unwrap();
+                let _ = run_tool(
+                    &pack,
+                    "search",
+                    &json!({"query": query, "kind": kind, "limit": 50}),
+                )
+                .unwrap();
                 let time = started.elapsed().as_secs_f64() * 1e3;
                 if round > 0 {
                     times.push(time);
@@ -149,7 +223,9 @@ fn gain(rank: usize) -> f64 {
 }
 
 fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
-    let list: Value = serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap()).unwrap();
+    let list: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap())
+            .unwrap();
     let whole = rest.contains(&"whole");
     let verbose = rest.contains(&"verbose");
     let mut categories: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -167,8 +243,20 @@ fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
         let count = items.as_array().unwrap().len();
         for item in items.as_array().unwrap() {
             let query = item["query"].as_str().unwrap();
-            let path_of = |value: &Value| value.as_str().or_else(|| value["path"].as_str()).unwrap().to_owned();
-            let relevant: Vec<String> = item["relevant"].as_array().unwrap().iter().chain(item["secondary"].as_array().unwrap()).map(path_of).collect();
+            let path_of = |value: &Value| {
+                value
+                    .as_str()
+                    .or_else(|| value["path"].as_str())
+                    .unwrap()
+                    .to_owned()
+            };
+            let relevant: Vec<String> = item["relevant"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .chain(item["secondary"].as_array().unwrap())
+                .map(path_of)
+                .collect();
             let answer = call(&pack, "search", &json!({"query": query, "limit": 10}));
             let found: Vec<String> = answer["hits"]
                 .as_array()
@@ -176,13 +264,20 @@ fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
                 .iter()
                 .map(|hit| {
                     let path = hit["path"].as_str().unwrap();
-                    if whole || sub.is_empty() { path.to_owned() } else { format!("{sub}/{path}") }
+                    if whole || sub.is_empty() {
+                        path.to_owned()
+                    } else {
+                        format!("{sub}/{path}")
+                    }
                 })
                 .collect();
             let mut got = 0.0;
             let mut left = relevant.clone();
             for (rank, path) in found.iter().enumerate() {
-                if let Some(at) = left.iter().position(|wanted| path == wanted || path.ends_with(&format!("/{wanted}"))) {
+                if let Some(at) = left
+                    .iter()
+                    .position(|wanted| path == wanted || path.ends_with(&format!("/{wanted}")))
+                {
                     left.swap_remove(at);
                     got += gain(rank);
                 }
@@ -190,10 +285,18 @@ fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
             let ideal: f64 = (0..relevant.len().min(10)).map(gain).sum();
             let ndcg = got / ideal;
             if verbose && ndcg < 0.99 {
-                println!("{ndcg:.2} {name} [{}] {query:?} ({}) want {relevant:?} got {:?}", item["category"].as_str().unwrap(), answer["kind"].as_str().unwrap(), &found[..found.len().min(4)]);
+                println!(
+                    "{ndcg:.2} {name} [{}] {query:?} ({}) want {relevant:?} got {:?}",
+                    item["category"].as_str().unwrap(),
+                    answer["kind"].as_str().unwrap(),
+                    &found[..found.len().min(4)]
+                );
             }
             sum += ndcg;
-            categories.entry(item["category"].as_str().unwrap().to_owned()).or_default().push(ndcg);
+            categories
+                .entry(item["category"].as_str().unwrap().to_owned())
+                .or_default()
+                .push(ndcg);
         }
         by_repo.push((name.to_owned(), sum / count as f64, count));
     }
@@ -206,15 +309,34 @@ fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
         println!("{name:14} {:.4} ({})", mean(values), values.len());
     }
     let half = |odd: usize| {
-        let part: Vec<f64> = by_repo.iter().enumerate().filter(|(at, _)| at % 2 == odd).map(|(_, repo)| repo.1).collect();
+        let part: Vec<f64> = by_repo
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % 2 == odd)
+            .map(|(_, repo)| repo.1)
+            .collect();
         mean(&part)
     };
-    println!("all            {:.4} ({}); by repository {:.4}; halves {:.4} {:.4}", mean(&all), all.len(), mean(&by_repo.iter().map(|repo| repo.1).collect::<Vec<_>>()), half(0), half(1));
+    println!(
+        "all            {:.4} ({}); by repository {:.4}; halves {:.4} {:.4}",
+        mean(&all),
+        all.len(),
+        mean(&by_repo.iter().map(|repo| repo.1).collect::<Vec<_>>()),
+        half(0),
+        half(1)
+    );
 }
 
-struct Item { repo: usize, category: String, query: String, relevant: Vec<String> }
+struct Item {
+    repo: usize,
+    category: String,
+    query: String,
+    relevant: Vec<String>,
+}
 fn load(repos: &str, queries: &str, cache: &str, whole: bool) -> (Vec<(Pack, String)>, Vec<Item>) {
-    let list: Value = serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap()).unwrap();
+    let list: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap())
+            .unwrap();
     let (mut packs, mut items) = (Vec::new(), Vec::new());
     for entry in list.as_array().unwrap() {
         let name = entry["name"].as_str().unwrap();
@@ -228,9 +350,25 @@ fn load(repos: &str, queries: &str, cache: &str, whole: bool) -> (Vec<(Pack, Str
         let text = std::fs::read(Path::new(queries).join(format!("{name}.json"))).unwrap();
         let list: Value = serde_json::from_slice(&text).unwrap();
         for item in list.as_array().unwrap() {
-            let path_of = |value: &Value| value.as_str().or_else(|| value["path"].as_str()).unwrap().to_owned();
-            items.push(Item { repo, category: item["category"].as_str().unwrap().to_owned(), query: item["query"].as_str().unwrap().to_owned(),
-                relevant: item["relevant"].as_array().unwrap().iter().chain(item["secondary"].as_array().unwrap()).map(path_of).collect() });
+            let path_of = |value: &Value| {
+                value
+                    .as_str()
+                    .or_else(|| value["path"].as_str())
+                    .unwrap()
+                    .to_owned()
+            };
+            items.push(Item {
+                repo,
+                category: item["category"].as_str().unwrap().to_owned(),
+                query: item["query"].as_str().unwrap().to_owned(),
+                relevant: item["relevant"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .chain(item["secondary"].as_array().unwrap())
+                    .map(path_of)
+                    .collect(),
+            });
         }
     }
     (packs, items)
@@ -244,11 +382,22 @@ fn evaluate(packs: &[(Pack, String)], items: &[Item], part: impl Fn(usize) -> bo
         let mut got = 0.0;
         for (rank, hit) in answer["hits"].as_array().unwrap().iter().enumerate() {
             let path = hit["path"].as_str().unwrap();
-            let path = if sub.is_empty() { path.to_owned() } else { format!("{sub}/{path}") };
-            if let Some(at) = left.iter().position(|wanted| &path == wanted || path.ends_with(&format!("/{wanted}"))) { left.swap_remove(at); got += gain(rank); }
+            let path = if sub.is_empty() {
+                path.to_owned()
+            } else {
+                format!("{sub}/{path}")
+            };
+            if let Some(at) = left
+                .iter()
+                .position(|wanted| &path == wanted || path.ends_with(&format!("/{wanted}")))
+            {
+                left.swap_remove(at);
+                got += gain(rank);
+            }
         }
         let ideal: f64 = (0..item.relevant.len().min(10)).map(gain).sum();
-        sum += got / ideal; n += 1.0;
+        sum += got / ideal;
+        n += 1.0;
         let _ = &item.category;
     }
     sum / n
@@ -257,28 +406,65 @@ fn tune(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
     use mainstay_pack_code::weights;
     let whole = rest.contains(&"whole");
     let (packs, items) = load(repos, queries, cache, whole);
-    for word in rest { if let Some((name, value)) = word.split_once('=') { if let Some(i) = weights::NAMES.iter().position(|k| k.0 == name) { weights::set(i, value.parse().unwrap()); } } }
-    let train: Box<dyn Fn(usize) -> bool> = if rest.contains(&"even") { Box::new(|r| r % 2 == 0) } else if rest.contains(&"odd") { Box::new(|r| r % 2 == 1) } else { Box::new(|_| true) };
+    for word in rest {
+        if let Some((name, value)) = word.split_once('=') {
+            if let Some(i) = weights::NAMES.iter().position(|k| k.0 == name) {
+                weights::set(i, value.parse().unwrap());
+            }
+        }
+    }
+    let train: Box<dyn Fn(usize) -> bool> = if rest.contains(&"even") {
+        Box::new(|r| r % 2 == 0)
+    } else if rest.contains(&"odd") {
+        Box::new(|r| r % 2 == 1)
+    } else {
+        Box::new(|_| true)
+    };
     let mut best = evaluate(&packs, &items, &train);
-    println!("start {best:.4} even {:.4} odd {:.4}", evaluate(&packs, &items, |r| r % 2 == 0), evaluate(&packs, &items, |r| r % 2 == 1));
-    if rest.contains(&"once") { return; }
-    let deadline = Instant::now() + std::time::Duration::from_secs(rest.iter().find_map(|w| w.strip_prefix("seconds=")?.parse().ok()).unwrap_or(120));
+    println!(
+        "start {best:.4} even {:.4} odd {:.4}",
+        evaluate(&packs, &items, |r| r % 2 == 0),
+        evaluate(&packs, &items, |r| r % 2 == 1)
+    );
+    if rest.contains(&"once") {
+        return;
+    }
+    let deadline = Instant::now()
+        + std::time::Duration::from_secs(
+            rest.iter()
+                .find_map(|w| w.strip_prefix("seconds=")?.parse().ok())
+                .unwrap_or(120),
+        );
     let mut step = 1.6;
     'all: for _ in 0..4 {
         for i in 0..weights::NAMES.len() {
             for factor in [step, 1.0 / step] {
                 loop {
-                    if Instant::now() > deadline { break 'all; }
+                    if Instant::now() > deadline {
+                        break 'all;
+                    }
                     let now = weights::get(i);
                     weights::set(i, now * factor);
                     let score = evaluate(&packs, &items, &train);
-                    if score > best + 0.0003 { best = score; println!("{:.4} {} = {:.3}", score, weights::NAMES[i].0, now * factor); }
-                    else { weights::set(i, now); break; }
+                    if score > best + 0.0003 {
+                        best = score;
+                        println!("{:.4} {} = {:.3}", score, weights::NAMES[i].0, now * factor);
+                    } else {
+                        weights::set(i, now);
+                        break;
+                    }
                 }
             }
         }
         step = 1.0 + (step - 1.0) * 0.6;
     }
-    for (i, (name, _)) in weights::NAMES.iter().enumerate() { print!("{name}={:.3} ", weights::get(i)); }
-    println!("\nend {best:.4} even {:.4} odd {:.4} all {:.4}", evaluate(&packs, &items, |r| r % 2 == 0), evaluate(&packs, &items, |r| r % 2 == 1), evaluate(&packs, &items, |_| true));
+    for (i, (name, _)) in weights::NAMES.iter().enumerate() {
+        print!("{name}={:.3} ", weights::get(i));
+    }
+    println!(
+        "\nend {best:.4} even {:.4} odd {:.4} all {:.4}",
+        evaluate(&packs, &items, |r| r % 2 == 0),
+        evaluate(&packs, &items, |r| r % 2 == 1),
+        evaluate(&packs, &items, |_| true)
+    );
 }

@@ -14,18 +14,39 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use mainstay_pack_code::{CodeSettings, RootSetting, pack};
+use mainstay_pack_code::{CodeSettings, pack};
 use mainstay_worker::Pack;
-use mainstay_worker::testing::TempDir;
 use serde_json::{Value, json};
 
 use support::{Dice, Place, all_lines, call, ripgrep, search, workspace};
+
+/// Copies a file or a folder.
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != "target" {
+                copy(&entry.path(), &to.join(entry.file_name()));
+            }
+        }
+    } else if from.is_file() {
+        std::fs::copy(from, to).unwrap();
+    }
+}
 
 type Lines = BTreeSet<(String, u64)>;
 
 fn run_ripgrep(rg: &Path, root: &Path, pattern: &str, literal: bool, case: &str) -> Option<Lines> {
     let mut command = Command::new(rg);
-    command.current_dir(root).args(["--no-config", "--null", "--line-number", "--no-heading", "--color=never", "--no-messages"]);
+    command.current_dir(root).args([
+        "--no-config",
+        "--null",
+        "--line-number",
+        "--no-heading",
+        "--color=never",
+        "--no-messages",
+    ]);
     command.arg(match case {
         "smart" => "--smart-case",
         "sensitive" => "--case-sensitive",
@@ -41,16 +62,30 @@ fn run_ripgrep(rg: &Path, root: &Path, pattern: &str, literal: bool, case: &str)
     let mut found = Lines::new();
     for line in output.stdout.split(|byte| *byte == b'\n') {
         let mut parts = line.splitn(2, |byte| *byte == 0);
-        let (Some(path), Some(rest)) = (parts.next(), parts.next()) else { continue };
+        let (Some(path), Some(rest)) = (parts.next(), parts.next()) else {
+            continue;
+        };
         let number = rest.split(|byte| *byte == b':').next().unwrap();
-        let Ok(number) = std::str::from_utf8(number).unwrap_or("").parse() else { continue };
-        let path = String::from_utf8_lossy(path).trim_start_matches("./").to_owned();
+        let Ok(number) = std::str::from_utf8(number).unwrap_or("").parse() else {
+            continue;
+        };
+        let path = String::from_utf8_lossy(path)
+            .trim_start_matches("./")
+            .to_owned();
         found.insert((path, number));
     }
     Some(found)
 }
 
-fn compare(pack: &Pack, rg: &Path, root: &Path, pattern: &str, literal: bool, case: &str, limit: usize) {
+fn compare(
+    pack: &Pack,
+    rg: &Path,
+    root: &Path,
+    pattern: &str,
+    literal: bool,
+    case: &str,
+    limit: usize,
+) {
     let Some(expected) = run_ripgrep(rg, root, pattern, literal, case) else {
         return;
     };
@@ -58,24 +93,42 @@ fn compare(pack: &Pack, rg: &Path, root: &Path, pattern: &str, literal: bool, ca
     let arguments = json!({"query": pattern, "kind": kind, "case": case, "limit": limit, "max_bytes": 1_000_000});
     let (found, last) = all_lines(pack, &arguments);
     let skipped: BTreeSet<String> = named_skips(&last);
-    let expected: Lines = expected.into_iter().filter(|(path, _)| !skipped.contains(path)).collect();
+    let expected: Lines = expected
+        .into_iter()
+        .filter(|(path, _)| !skipped.contains(path))
+        .collect();
     let unique: Lines = found.iter().cloned().collect();
     assert_eq!(unique.len(), found.len(), "lines given twice: {arguments}");
     assert_eq!(unique, expected, "{arguments}");
-    assert_eq!(last["total"], json!({"value": expected.len(), "relation": "exact"}), "{arguments}");
+    assert_eq!(
+        last["total"],
+        json!({"value": expected.len(), "relation": "exact"}),
+        "{arguments}"
+    );
 }
 
 fn named_skips(answer: &Value) -> BTreeSet<String> {
     let files = answer["skipped"]["files"].as_array();
-    files.into_iter().flatten().map(|file| file["path"].as_str().unwrap().to_owned()).collect()
+    files
+        .into_iter()
+        .flatten()
+        .map(|file| file["path"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Lines of the tree to make patterns of.
 fn sample(pack: &Pack, dice: &mut Dice) -> Vec<String> {
     let mut lines = Vec::new();
     for query in ["the", "fn ", "let", "\\w+\\(", "[A-Z]\\w+", "=>", "é|ü|“|→"] {
-        let kind = if query.contains('\\') || query.contains('[') || query.contains('|') { "regex" } else { "literal" };
-        let answer = search(pack, &json!({"query": query, "kind": kind, "limit": 200, "max_bytes": 200_000}));
+        let kind = if query.contains('\\') || query.contains('[') || query.contains('|') {
+            "regex"
+        } else {
+            "literal"
+        };
+        let answer = search(
+            pack,
+            &json!({"query": query, "kind": kind, "limit": 200, "max_bytes": 200_000}),
+        );
         for hit in answer["hits"].as_array().unwrap() {
             lines.extend(hit["snippet"].as_str().unwrap().lines().map(str::to_owned));
         }
@@ -95,7 +148,9 @@ fn piece(line: &str, dice: &mut Dice) -> String {
 }
 
 fn words(line: &str) -> Vec<&str> {
-    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() > 1).collect()
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| word.len() > 1)
+        .collect()
 }
 
 fn expression(line: &str, other: &str, dice: &mut Dice) -> Option<String> {
@@ -127,13 +182,23 @@ fn seeded_literals_and_regexes_of_a_real_tree_match_ripgrep() {
         println!("skipped: there is no ripgrep; `cargo xtask test` installs one");
         return;
     };
-    let cache = TempDir::new().unwrap();
-    let root = workspace();
+    // A copy: others may work on the workspace meanwhile.
+    let place = Place::new();
+    for part in [
+        "crates",
+        "docs",
+        "xtask",
+        "tests",
+        "README.md",
+        "ARCHITECTURE.md",
+        "Cargo.lock",
+    ] {
+        copy(&workspace().join(part), &place.root().join(part));
+    }
+    let root = place.root();
     let settings = CodeSettings {
-        roots: vec![RootSetting::at(&root)],
-        cache_dir: Some(cache.path().to_owned()),
         no_symbols: true,
-        ..CodeSettings::default()
+        ..place.settings()
     };
     let pack = pack(&settings, "0.0.0").unwrap();
     let built = call(&pack, "index_build", &json!({}));
@@ -149,7 +214,11 @@ fn seeded_literals_and_regexes_of_a_real_tree_match_ripgrep() {
         let limit = [200, 200, 37, 7][round % 4];
         if round % 2 == 0 {
             let text = piece(line, &mut dice);
-            let text = if round % 8 == 0 { text.to_uppercase() } else { text };
+            let text = if round % 8 == 0 {
+                text.to_uppercase()
+            } else {
+                text
+            };
             compare(&pack, &rg, &root, &text, true, case, limit.max(37));
         } else if let Some(pattern) = expression(line, other, &mut dice) {
             compare(&pack, &rg, &root, &pattern, false, case, limit.max(37));
@@ -169,11 +238,17 @@ fn corners_of_lines_and_encodings_match_ripgrep() {
     place.write("crlf.txt", "alpha\r\nbeta\r\nalpha beta\r\n");
     place.write("bom.txt", "\u{feff}alpha first\nsecond alpha\n");
     place.write("latin1.txt", b"caf\xe9 alpha\nstra\xdfe\n");
-    place.write("unicode.txt", "Straße STRASSE ſtrasse\nK kelvin \u{212a}\nÄrger ärger\n");
+    place.write(
+        "unicode.txt",
+        "Straße STRASSE ſtrasse\nK kelvin \u{212a}\nÄrger ärger\n",
+    );
     place.write("noend.txt", "last line alpha");
     place.write("empty.txt", "");
     place.write("blank.txt", "\n\n\nalpha\n\n");
-    place.write("long.txt", format!("{}\nshort\n{}\n", "ab ".repeat(300), "x\n".repeat(50)));
+    place.write(
+        "long.txt",
+        format!("{}\nshort\n{}\n", "ab ".repeat(300), "x\n".repeat(50)),
+    );
     place.write(".hidden", "alpha");
     place.write("sub/.ignore", "ignored.txt\n");
     place.write("sub/ignored.txt", "alpha");
@@ -181,8 +256,33 @@ fn corners_of_lines_and_encodings_match_ripgrep() {
     place.write("notgit.txt", "alpha, for there is no repository here\n");
     let pack = place.built();
     for pattern in [
-        "alpha", "alpha$", "^alpha", "beta$", r"beta\r$", r"alpha\s", r"\balpha\b", "stra(ss|ß)e", "STRASSE", "kelvin", "k", "ärger", "caf.",
-        r"(?-u)\xe9", "^$", ".", r"\w+", r"[^\n]x", "", "a|b", "x", r"\S$", r"^\S+ \S+$", r"\bE\b", "ſ", r"\p{Greek}", "(ab ){200}",
+        "alpha",
+        "alpha$",
+        "^alpha",
+        "beta$",
+        r"beta\r$",
+        r"alpha\s",
+        r"\balpha\b",
+        "stra(ss|ß)e",
+        "STRASSE",
+        "kelvin",
+        "k",
+        "ärger",
+        "caf.",
+        r"(?-u)\xe9",
+        "^$",
+        ".",
+        r"\w+",
+        r"[^\n]x",
+        "",
+        "a|b",
+        "x",
+        r"\S$",
+        r"^\S+ \S+$",
+        r"\bE\b",
+        "ſ",
+        r"\p{Greek}",
+        "(ab ){200}",
     ] {
         for case in ["smart", "sensitive", "insensitive"] {
             if !pattern.is_empty() {
@@ -207,10 +307,25 @@ fn what_is_skipped_in_scope_is_named() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|file| (file["path"].as_str().unwrap().to_owned(), file["reason"].as_str().unwrap().to_owned()))
+        .map(|file| {
+            (
+                file["path"].as_str().unwrap().to_owned(),
+                file["reason"].as_str().unwrap().to_owned(),
+            )
+        })
         .collect();
-    let expected = [("large.txt", "too_large"), ("minified.js", "minified"), ("binary.bin", "binary")];
-    assert_eq!(named, expected.map(|(path, reason)| (path.to_owned(), reason.to_owned())));
-    let narrow = search(&pack, &json!({"query": "needle", "kind": "literal", "path": ["*.txt"]}));
+    let expected = [
+        ("large.txt", "too_large"),
+        ("minified.js", "minified"),
+        ("binary.bin", "binary"),
+    ];
+    assert_eq!(
+        named,
+        expected.map(|(path, reason)| (path.to_owned(), reason.to_owned()))
+    );
+    let narrow = search(
+        &pack,
+        &json!({"query": "needle", "kind": "literal", "path": ["*.txt"]}),
+    );
     assert_eq!(narrow["skipped"]["count"], 1);
 }

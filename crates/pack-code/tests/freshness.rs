@@ -24,9 +24,15 @@ fn literal(query: &str) -> serde_json::Value {
 
 #[test]
 fn edits_new_files_renames_and_deletions_are_seen_by_the_next_call() {
-    let place = Place::with(&[("src/a.rs", "fn alpha() {}\n"), ("src/b.rs", "fn beta() {}\n")]);
+    let place = Place::with(&[
+        ("src/a.rs", "fn alpha() {}\n"),
+        ("src/b.rs", "fn beta() {}\n"),
+    ]);
     let pack = place.built();
-    assert_eq!(lines(&search(&pack, &literal("alpha"))), [("src/a.rs".to_owned(), 1)]);
+    assert_eq!(
+        lines(&search(&pack, &literal("alpha"))),
+        [("src/a.rs".to_owned(), 1)]
+    );
     for round in 0..20 {
         let name = format!("gamma{round}");
         place.write("src/a.rs", format!("// {round}\nfn {name}() {{}}\n"));
@@ -36,13 +42,25 @@ fn edits_new_files_renames_and_deletions_are_seen_by_the_next_call() {
     }
     assert_eq!(search(&pack, &literal("alpha"))["total"]["value"], 0);
     place.write("src/new/deep/c.rs", "fn delta() {}\n");
-    assert_eq!(paths(&search(&pack, &literal("delta"))), ["src/new/deep/c.rs"]);
+    assert_eq!(
+        paths(&search(&pack, &literal("delta"))),
+        ["src/new/deep/c.rs"]
+    );
     place.write("src/new/deep/d.rs", "fn delta() {}\n");
-    assert_eq!(paths(&search(&pack, &literal("delta"))), ["src/new/deep/c.rs", "src/new/deep/d.rs"]);
+    assert_eq!(
+        paths(&search(&pack, &literal("delta"))),
+        ["src/new/deep/c.rs", "src/new/deep/d.rs"]
+    );
     fs::rename(place.root().join("src/new"), place.root().join("src/moved")).unwrap();
-    assert_eq!(paths(&search(&pack, &literal("delta"))), ["src/moved/deep/c.rs", "src/moved/deep/d.rs"]);
+    assert_eq!(
+        paths(&search(&pack, &literal("delta"))),
+        ["src/moved/deep/c.rs", "src/moved/deep/d.rs"]
+    );
     place.write("src/moved/deep/c.rs", "fn delta_again() {}\n");
-    assert_eq!(paths(&search(&pack, &literal("delta_again"))), ["src/moved/deep/c.rs"]);
+    assert_eq!(
+        paths(&search(&pack, &literal("delta_again"))),
+        ["src/moved/deep/c.rs"]
+    );
     fs::rename(place.root().join("src/b.rs"), place.root().join("src/z.rs")).unwrap();
     assert_eq!(paths(&search(&pack, &literal("beta"))), ["src/z.rs"]);
     fs::remove_dir_all(place.root().join("src/moved")).unwrap();
@@ -51,26 +69,44 @@ fn edits_new_files_renames_and_deletions_are_seen_by_the_next_call() {
 
 #[test]
 fn ranked_and_symbol_searches_see_edits_too() {
-    let place = Place::with(&[("src/a.rs", "pub struct Walrus;\n"), ("src/b.rs", "fn other() {}\n")]);
+    let place = Place::with(&[
+        ("src/a.rs", "pub struct Walrus;\n"),
+        ("src/b.rs", "fn other() {}\n"),
+    ]);
     let pack = place.built();
     place.write("src/b.rs", "pub struct Pelican { beak: u8 }\n");
-    assert_eq!(paths(&search(&pack, &json!({"query": "pelican beak"}))), ["src/b.rs"]);
+    assert_eq!(
+        paths(&search(&pack, &json!({"query": "pelican beak"}))),
+        ["src/b.rs"]
+    );
     let symbol = search(&pack, &json!({"query": "Pelican", "kind": "symbol"}));
     assert_eq!(symbol["hits"][0]["path"], "src/b.rs");
     place.write("src/a.rs", "pub struct Puffin;\n");
-    assert_eq!(search(&pack, &json!({"query": "Walrus", "kind": "symbol"}))["total"]["value"], 0);
-    assert_eq!(search(&pack, &json!({"query": "walrus", "kind": "ranked"}))["total"]["value"], 0);
+    assert_eq!(
+        search(&pack, &json!({"query": "Walrus", "kind": "symbol"}))["total"]["value"],
+        0
+    );
+    assert_eq!(
+        search(&pack, &json!({"query": "walrus", "kind": "ranked"}))["total"]["value"],
+        0
+    );
 }
 
 #[test]
 fn a_change_of_ignore_rules_changes_what_is_found() {
     let place = Place::with(&[("a.log", "needle\n"), ("b.txt", "needle\n")]);
     let pack = place.built();
-    assert_eq!(paths(&search(&pack, &literal("needle"))), ["a.log", "b.txt"]);
+    assert_eq!(
+        paths(&search(&pack, &literal("needle"))),
+        ["a.log", "b.txt"]
+    );
     place.write(".ignore", "*.log\n");
     wait_until("the rule holds", || {
         let answer = search(&pack, &literal("needle"));
-        assert!(answer["fresh"] == false || paths(&answer) == ["b.txt"], "{answer}");
+        assert!(
+            answer["fresh"] == false || paths(&answer) == ["b.txt"],
+            "{answer}"
+        );
         answer["fresh"] == true
     });
     fs::remove_file(place.root().join(".ignore")).unwrap();
@@ -84,12 +120,18 @@ fn a_change_of_ignore_rules_changes_what_is_found() {
 fn a_branch_switch_of_many_files_is_fresh_or_says_so() {
     let place = Place::new();
     for number in 0..300 {
-        place.write(&format!("dir{}/f{number}.txt", number % 20), format!("branch one {number}\n"));
+        place.write(
+            &format!("dir{}/f{number}.txt", number % 20),
+            format!("branch one {number}\n"),
+        );
     }
     let pack = place.built();
     for branch in ["two", "three", "two"] {
         for number in 0..300 {
-            place.write(&format!("dir{}/f{number}.txt", number % 20), format!("branch {branch} {number}\n"));
+            place.write(
+                &format!("dir{}/f{number}.txt", number % 20),
+                format!("branch {branch} {number}\n"),
+            );
         }
         fs::remove_file(place.root().join("dir0/f0.txt")).unwrap();
         let answer = search(&pack, &literal(&format!("branch {branch}")));
@@ -97,7 +139,10 @@ fn a_branch_switch_of_many_files_is_fresh_or_says_so() {
         let enough = value == 299 || answer["total"]["relation"] == "at_least";
         assert!(answer["fresh"] == false || enough, "{}", answer["total"]);
         wait_until("it is fresh", || {
-            let answer = search(&pack, &json!({"query": format!("branch {branch}"), "kind": "literal", "limit": 1}));
+            let answer = search(
+                &pack,
+                &json!({"query": format!("branch {branch}"), "kind": "literal", "limit": 1}),
+            );
             answer["fresh"] == true
         });
         let (found, _) = support::all_lines(&pack, &literal(&format!("branch {branch}")));
@@ -114,12 +159,16 @@ fn changes_while_no_worker_ran_are_found_at_the_next_start() {
     fs::remove_file(place.root().join("b.txt")).unwrap();
     place.write("d.txt", "four uno\n");
     let pack = place.open();
-    wait_until("it is fresh", || search(&pack, &literal("uno"))["fresh"] == true);
+    wait_until("it is fresh", || {
+        search(&pack, &literal("uno"))["fresh"] == true
+    });
     assert_eq!(paths(&search(&pack, &literal("uno"))), ["a.txt", "d.txt"]);
     assert_eq!(search(&pack, &literal("two"))["total"]["value"], 0);
     assert_eq!(search(&pack, &literal("one"))["total"]["value"], 0);
     // The keeper takes the changes into a generation of its own accord.
-    wait_until("nothing is dirty", || call(&pack, "index_status", &json!({}))["dirty_files"] == 0);
+    wait_until("nothing is dirty", || {
+        call(&pack, "index_status", &json!({}))["dirty_files"] == 0
+    });
     assert_eq!(paths(&search(&pack, &literal("uno"))), ["a.txt", "d.txt"]);
 }
 
@@ -131,7 +180,11 @@ fn two_hosts_share_an_index_and_both_stay_fresh() {
         let name = format!("round{round}");
         place.write(&format!("r{round}.txt"), format!("{name}\n"));
         if round % 3 == 0 {
-            call(if round % 2 == 0 { &one } else { &two }, "index_build", &json!({}));
+            call(
+                if round % 2 == 0 { &one } else { &two },
+                "index_build",
+                &json!({}),
+            );
         }
         for pack in [&one, &two] {
             wait_until("both see it", || {
@@ -159,7 +212,10 @@ fn two_hosts_share_an_index_and_both_stay_fresh() {
 fn an_edit_is_visible_within_fifty_milliseconds_of_the_call() {
     let place = Place::new();
     for number in 0..2000 {
-        place.write(&format!("d{}/f{number}.rs", number % 50), format!("fn f{number}() {{}}\n"));
+        place.write(
+            &format!("d{}/f{number}.rs", number % 50),
+            format!("fn f{number}() {{}}\n"),
+        );
     }
     let pack = place.built();
     search(&pack, &literal("f1999"));
@@ -187,9 +243,18 @@ fn without_a_watch_small_trees_are_swept_within_the_call() {
     call(&pack, "index_build", &json!({}));
     place.write("b.txt", "one\n");
     let answer = search(&pack, &literal("one"));
-    assert_eq!((answer["total"]["value"].as_u64(), answer["fresh"].as_bool()), (Some(2), Some(true)), "{answer}");
+    assert_eq!(
+        (answer["total"]["value"].as_u64(), answer["fresh"].as_bool()),
+        (Some(2), Some(true)),
+        "{answer}"
+    );
     let checks = call(&pack, "check_status", &json!({}));
-    let watch = checks["checks"].as_array().unwrap().iter().find(|check| check["id"].as_str().unwrap().ends_with(".watch")).unwrap();
+    let watch = checks["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["id"].as_str().unwrap().ends_with(".watch"))
+        .unwrap();
     assert_eq!(watch["status"], "warn");
     assert!(watch["fix"].is_string());
 }
@@ -203,17 +268,34 @@ fn many_generations_are_compacted_and_lose_nothing() {
     let pack = place.built();
     for round in 0..14 {
         for number in (round..40).step_by(9) {
-            place.write(&format!("f{number}.txt"), format!("common word {number} again{round}\n"));
+            place.write(
+                &format!("f{number}.txt"),
+                format!("common word {number} again{round}\n"),
+            );
         }
         call(&pack, "index_build", &json!({}));
-        assert_eq!(search(&pack, &literal("common word"))["total"]["value"], 40, "round {round}");
+        assert_eq!(
+            search(&pack, &literal("common word"))["total"]["value"],
+            40,
+            "round {round}"
+        );
     }
-    let folder = fs::read_dir(place.cache().join("code")).unwrap().next().unwrap().unwrap().path();
+    let folder = fs::read_dir(place.cache().join("code"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     wait_until("segments are joined", || {
         let segments = fs::read_dir(&folder).unwrap().filter_map(Result::ok);
-        segments.filter(|entry| entry.file_name().to_string_lossy().ends_with(".docs")).count() <= 9
+        segments
+            .filter(|entry| entry.file_name().to_string_lossy().ends_with(".docs"))
+            .count()
+            <= 9
     });
     assert_eq!(search(&pack, &literal("common word"))["total"]["value"], 40);
     assert_eq!(search(&pack, &literal("again13"))["total"]["value"], 3);
-    wait_until("symbols cover all", || call(&pack, "index_status", &json!({}))["layers"]["symbols"] == 1.0);
+    wait_until("symbols cover all", || {
+        call(&pack, "index_status", &json!({}))["layers"]["symbols"] == 1.0
+    });
 }

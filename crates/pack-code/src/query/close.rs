@@ -144,7 +144,13 @@ impl<'a> Closer<'a> {
             passage,
             file_name: self.file_name(path),
             def_cover: (self.query.weight_of(def_mask) / self.total).min(1.0),
-            head: (self.query.weight_of(masks.iter().take(w(22) as usize).fold(0, |all, mask| all | mask)) / self.total).min(1.0),
+            head: (self.query.weight_of(
+                masks
+                    .iter()
+                    .take(w(22) as usize)
+                    .fold(0, |all, mask| all | mask),
+            ) / self.total)
+                .min(1.0),
             folder: self.folder(path),
             ..Look::default()
         };
@@ -246,7 +252,11 @@ impl<'a> Closer<'a> {
         }
         let precision = if parts > 0.0 { hits / parts } else { 0.0 };
         let share = (self.query.weight_of(mask) / self.total).min(1.0);
-        if share > 0.0 { (w(10) + (1.0 - w(10)) * share) * precision } else { 0.0 }
+        if share > 0.0 {
+            (w(10) + (1.0 - w(10)) * share) * precision
+        } else {
+            0.0
+        }
     }
 
     fn folder(&mut self, path: &str) -> f64 {

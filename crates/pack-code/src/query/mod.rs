@@ -12,8 +12,8 @@ pub(crate) mod plan;
 pub(crate) mod ranked;
 pub(crate) mod snippet;
 pub(crate) mod symbol;
-pub(crate) mod words;
 pub mod weights;
+pub(crate) mod words;
 
 use serde::Serialize;
 

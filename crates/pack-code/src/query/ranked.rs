@@ -74,10 +74,20 @@ const fn class_factor(class: Class) -> f64 {
 /// for old callers behind its successor.
 fn path_factor(path: &str) -> f64 {
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let header = [".h", ".d.ts", ".pyi", ".hh"].iter().any(|end| name.ends_with(end));
+    let header = [".h", ".d.ts", ".pyi", ".hh"]
+        .iter()
+        .any(|end| name.ends_with(end));
     let stem = name.split('.').next().unwrap_or(name).to_ascii_lowercase();
-    let old = |word: &str| matches!(word, "deprecated" | "legacy" | "compat" | "compatibility" | "obsolete" | "old");
-    let legacy = folders.split('/').any(|folder| old(&folder.to_ascii_lowercase())) || stem.split(['_', '-']).any(old);
+    let old = |word: &str| {
+        matches!(
+            word,
+            "deprecated" | "legacy" | "compat" | "compatibility" | "obsolete" | "old"
+        )
+    };
+    let legacy = folders
+        .split('/')
+        .any(|folder| old(&folder.to_ascii_lowercase()))
+        || stem.split(['_', '-']).any(old);
     (if header { w(13) } else { 1.0 }) * (if legacy { w(14) } else { 1.0 })
 }
 
@@ -305,7 +315,11 @@ fn look_closer(
         }
         let look = closer.look(&file.path, &buffer);
         // Everything below the head stays below it.
-        file.score = least + top * look.score(file.score / top) * class_factor(file.class).powf(w(24)) * path_factor(&file.path).powf(w(24));
+        file.score = least
+            + top
+                * look.score(file.score / top)
+                * class_factor(file.class).powf(w(24))
+                * path_factor(&file.path).powf(w(24));
         looks.insert((file.source, file.path.clone()), look);
     }
     order(best, sources);

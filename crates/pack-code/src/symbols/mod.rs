@@ -110,8 +110,7 @@ fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbo
         false => ControlFlow::Continue(()),
     };
     let options = QueryCursorOptions::new().progress_callback(&mut late);
-    let mut matches =
-        cursor.matches_with_options(&grammar.query, tree.root_node(), text, options);
+    let mut matches = cursor.matches_with_options(&grammar.query, tree.root_node(), text, options);
     while let Some(found) = matches.next() {
         let mut name = None;
         let mut whole: Option<(Node<'_>, Kind)> = None;

@@ -76,7 +76,8 @@ pub fn try_call(pack: &Pack, tool: &str, arguments: &Value) -> Result<Value, Pro
 }
 
 pub fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
-    try_call(pack, tool, arguments).unwrap_or_else(|problem| panic!("{tool} {arguments}: {problem:?}"))
+    try_call(pack, tool, arguments)
+        .unwrap_or_else(|problem| panic!("{tool} {arguments}: {problem:?}"))
 }
 
 pub fn search(pack: &Pack, arguments: &Value) -> Value {
@@ -104,7 +105,9 @@ pub fn lines(answer: &Value) -> Vec<(String, u64)> {
     let one = |hit: &Value| {
         let path = hit["path"].as_str().unwrap().to_owned();
         let lines = hit["match_lines"].as_array().unwrap().clone();
-        lines.into_iter().map(move |line| (path.clone(), line.as_u64().unwrap()))
+        lines
+            .into_iter()
+            .map(move |line| (path.clone(), line.as_u64().unwrap()))
     };
     hits.iter().flat_map(one).collect()
 }
@@ -112,7 +115,9 @@ pub fn lines(answer: &Value) -> Vec<(String, u64)> {
 /// Paths of the hits, in their order.
 pub fn paths(answer: &Value) -> Vec<String> {
     let hits = answer["hits"].as_array().unwrap();
-    hits.iter().map(|hit| hit["path"].as_str().unwrap().to_owned()).collect()
+    hits.iter()
+        .map(|hit| hit["path"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Waits until `holds`.
@@ -126,16 +131,31 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The workspace, a real tree.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 /// A ripgrep to compare with: the one that `cargo xtask test` installs, or the machine's.
 pub fn ripgrep() -> Option<PathBuf> {
     let modules = workspace().join("target/tools/node/node_modules/@vscode");
-    let installed = fs::read_dir(modules).ok().into_iter().flatten().filter_map(Result::ok);
-    let mut candidates: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin/rg")).filter(|path| path.exists()).collect();
+    let installed = fs::read_dir(modules)
+        .ok()
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let mut candidates: Vec<PathBuf> = installed
+        .map(|entry| entry.path().join("bin/rg"))
+        .filter(|path| path.exists())
+        .collect();
     candidates.push(PathBuf::from("rg"));
-    candidates.into_iter().find(|rg| std::process::Command::new(rg).arg("--version").output().is_ok_and(|out| out.status.success()))
+    candidates.into_iter().find(|rg| {
+        std::process::Command::new(rg)
+            .arg("--version")
+            .output()
+            .is_ok_and(|out| out.status.success())
+    })
 }
 
 /// Numbers that look random and are the same every time.
