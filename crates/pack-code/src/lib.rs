@@ -34,7 +34,6 @@ use serde_json::json;
 use crate::tools::{build as build_tool, check, search, search_spec, show, status};
 use crate::workspace::Workspace;
 
-pub use crate::query::weights;
 pub use crate::settings::{CodeSettings, RootSetting};
 
 /// Name of the pack.

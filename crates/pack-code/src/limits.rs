@@ -81,7 +81,5 @@ pub(crate) const FILE_SYMBOLS: usize = 20_000;
 /// Text of one batch of the symbol layer, published as one generation.
 pub(crate) const SYMBOL_BATCH_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Decoded blocks that a reader keeps.
-pub(crate) const CACHED_BLOCKS: usize = 512;
 /// Bytes of all indexes together.
 pub(crate) const CACHE_BYTES: u64 = 20 * 1000 * 1000 * 1000;

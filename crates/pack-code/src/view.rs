@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::store::StoreError;
-use crate::store::chunk::{Fields, terms_of};
+use crate::store::chunk::{TermFields, terms_of};
 use crate::store::manifest::Manifest;
 use crate::store::segment::Segment;
 use crate::store::side::DocSet;
@@ -101,7 +101,7 @@ pub(crate) enum Change {
 pub(crate) struct Live {
     pub(crate) stamp: Stamp,
     pub(crate) skip: Option<Skip>,
-    terms: OnceLock<(BTreeMap<Box<[u8]>, Fields>, u32)>,
+    terms: OnceLock<(TermFields, u32)>,
 }
 
 impl Live {
@@ -114,18 +114,11 @@ impl Live {
     }
 
     /// The terms of the file and their number.
-    pub(crate) fn terms(
-        &self,
-        path: &str,
-        reader: &Reader<'_>,
-    ) -> &(BTreeMap<Box<[u8]>, Fields>, u32) {
+    pub(crate) fn terms(&self, path: &str, reader: &Reader<'_>) -> &(TermFields, u32) {
         self.terms.get_or_init(|| {
             let mut buffer = Vec::new();
             match reader.read(path, &mut buffer).0 {
-                Content::Text => {
-                    let (terms, tokens) = terms_of(path, Lang::of_path(path), &buffer);
-                    (terms.into_iter().collect(), tokens)
-                }
+                Content::Text => terms_of(path, Lang::of_path(path), &buffer),
                 _ => Default::default(),
             }
         })

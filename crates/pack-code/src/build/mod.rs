@@ -61,6 +61,9 @@ pub(crate) struct Request {
     pub(crate) changed: Option<Vec<String>>,
 }
 
+/// How often a running job is written to its folder, in milliseconds.
+const BEAT_MS: u64 = 250;
+
 /// A job in progress, shared with whoever shows it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -69,6 +72,8 @@ pub(crate) struct Progress {
     pub(crate) files_done: AtomicU64,
     pub(crate) bytes_done: AtomicU64,
     pub(crate) stop: AtomicBool,
+    /// When the job was last written to its folder.
+    written_ms: AtomicU64,
 }
 
 impl Progress {
@@ -86,6 +91,20 @@ impl Progress {
         job.files_done = self.files_done.load(Ordering::Relaxed).max(job.files_done);
         job.bytes_done = self.bytes_done.load(Ordering::Relaxed).max(job.bytes_done);
         job
+    }
+
+    /// Keeps the job in its folder, now and then, for other processes to see.
+    pub(crate) fn beat(&self, folder: &Path) {
+        let now = now_ms();
+        let before = self.written_ms.load(Ordering::Relaxed);
+        let due = now.saturating_sub(before) >= BEAT_MS;
+        let ours = || {
+            self.written_ms
+                .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        if due && ours().is_ok() {
+            self.snapshot().write(folder);
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Job)) -> Job {
@@ -133,7 +152,7 @@ pub(crate) fn build(
         result = build_locked(place, &full, progress);
     }
     let ended = |job: &mut Job| {
-        job.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        job.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     };
     let job = match &result {
         Ok(()) => progress.change(|job| {
@@ -177,6 +196,12 @@ fn build_locked(place: &Place, request: &Request, progress: &Progress) -> Result
     let kept = before
         .as_ref()
         .filter(|_| !request.full || request.globs.is_some());
+    if let (Some(kept), None) = (kept, &request.changed) {
+        // A build that somebody asked for also repairs: what is kept is read and checked.
+        for segment in &kept.segments {
+            segment.verify()?;
+        }
+    }
     let difference = Difference::find(place, kept, request, progress)?;
     let mut manifest = before
         .as_ref()

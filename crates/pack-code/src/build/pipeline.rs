@@ -206,6 +206,7 @@ fn index_chunk(
         }
         docs.push(record);
         progress.files_done.fetch_add(1, Ordering::Relaxed);
+        progress.beat(&place.folder);
     }
     let runs = indexer.finish();
     Ok(Chunk {

@@ -97,7 +97,7 @@ mod linux {
                 // Gone meanwhile; its parent says so, too.
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => {
-                    state.incomplete = Some(format!("{directory:?} cannot be watched: {errno}"))
+                    state.incomplete = Some(format!("{directory:?} cannot be watched: {errno}"));
                 }
             }
         }

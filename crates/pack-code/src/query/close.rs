@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::limits;
 use crate::query::round_score;
+use crate::query::weights;
 use crate::query::words::QueryTerms;
 use crate::text::defs::{Kind, definition};
 use crate::text::hash::FastMap;
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
-use crate::query::weights::get as w;
 /// Lines of a snippet.
 const SHOWN: u64 = 12;
 
@@ -31,6 +31,7 @@ pub(crate) struct Look {
     def_cover: f64,
     /// Share of the query in the first lines.
     head: f64,
+    /// Share of the query in the names of the folders.
     folder: f64,
     pub(crate) symbol: Option<(String, Kind)>,
     pub(crate) first_line: u64,
@@ -41,22 +42,25 @@ pub(crate) struct Look {
 impl Look {
     /// The score of the second step, from that of the first between 0 and 1.
     pub(crate) fn score(&self, first: f64) -> f64 {
-        w(21) * first
-            + w(6) * self.passage
-            + w(7) * self.defines
-            + w(8) * self.named
-            + w(9) * self.file_name
-            + w(11) * self.def_cover
-            + w(12) * self.head
-            + w(23) * self.folder
+        weights::FIRST * first
+            + weights::PASSAGE * self.passage
+            + weights::DEFINES * self.defines
+            + weights::NAMED * self.named
+            + weights::CALLED * self.file_name
+            + weights::DEFINES_ALL * self.def_cover
+            + weights::HEAD * self.head
+            + weights::FOLDERS * self.folder
     }
 
     pub(crate) fn boosts(&self) -> serde_json::Value {
         json!({
-            "passage": round_score(w(6) * self.passage),
-            "definition": round_score(w(7) * self.defines),
-            "named": round_score(w(8) * self.named),
-            "file_name": round_score(w(9) * self.file_name),
+            "passage": round_score(weights::PASSAGE * self.passage),
+            "definition": round_score(weights::DEFINES * self.defines),
+            "named": round_score(weights::NAMED * self.named),
+            "file_name": round_score(weights::CALLED * self.file_name),
+            "definitions": round_score(weights::DEFINES_ALL * self.def_cover),
+            "head": round_score(weights::HEAD * self.head),
+            "folders": round_score(weights::FOLDERS * self.folder),
         })
     }
 }
@@ -147,7 +151,7 @@ impl<'a> Closer<'a> {
             head: (self.query.weight_of(
                 masks
                     .iter()
-                    .take(w(22) as usize)
+                    .take(weights::HEAD_LINES)
                     .fold(0, |all, mask| all | mask),
             ) / self.total)
                 .min(1.0),
@@ -198,7 +202,7 @@ impl<'a> Closer<'a> {
         Candidate {
             line,
             worth: share.min(1.0)
-                * (w(20) + (1.0 - w(20)) * precision)
+                * (weights::PRECISION_FLOOR + (1.0 - weights::PRECISION_FLOOR) * precision)
                 * if kind.is_type() { 1.0 } else { 0.8 },
             named,
             name,
@@ -219,7 +223,7 @@ impl<'a> Closer<'a> {
             let mut union = 0;
             let mut density = BTreeSet::new();
             for (other, mask) in lines.iter().skip(number) {
-                if other - line > w(19) as usize {
+                if other - line > weights::WINDOW {
                     break;
                 }
                 union |= mask;
@@ -253,7 +257,7 @@ impl<'a> Closer<'a> {
         let precision = if parts > 0.0 { hits / parts } else { 0.0 };
         let share = (self.query.weight_of(mask) / self.total).min(1.0);
         if share > 0.0 {
-            (w(10) + (1.0 - w(10)) * share) * precision
+            (weights::CALLED_FLOOR + (1.0 - weights::CALLED_FLOOR) * share) * precision
         } else {
             0.0
         }

@@ -12,7 +12,7 @@ pub(crate) mod plan;
 pub(crate) mod ranked;
 pub(crate) mod snippet;
 pub(crate) mod symbol;
-pub mod weights;
+pub(crate) mod weights;
 pub(crate) mod words;
 
 use serde::Serialize;

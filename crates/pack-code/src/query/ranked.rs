@@ -14,6 +14,7 @@ use crate::limits;
 use crate::query::close::{Closer, Look};
 use crate::query::filter::Filter;
 use crate::query::snippet::Lines;
+use crate::query::weights;
 use crate::query::words::{QueryTerms, Term};
 use crate::query::{Found, Hit, Relation, Total, round_score};
 use crate::store::StoreError;
@@ -23,8 +24,6 @@ use crate::tree::class::{Class, classify};
 use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
 use crate::view::View;
-
-use crate::query::weights::get as w;
 
 /// One repository to search.
 pub(crate) struct Source<'a> {
@@ -88,7 +87,7 @@ fn path_factor(path: &str) -> f64 {
         .split('/')
         .any(|folder| old(&folder.to_ascii_lowercase()))
         || stem.split(['_', '-']).any(old);
-    (if header { w(13) } else { 1.0 }) * (if legacy { w(14) } else { 1.0 })
+    (if header { weights::HEADER } else { 1.0 }) * (if legacy { weights::LEGACY } else { 1.0 })
 }
 
 /// Errors of a ranked search.
@@ -194,7 +193,6 @@ fn score(
 ) -> Result<(), StoreError> {
     let view = source.view;
     let average = average_length(view);
-    let all: f64 = terms.total_weight();
     for (at, segment) in view.generation.segments.iter().enumerate() {
         let length = segment.docs.len() as usize;
         let mut sums = vec![0.0_f64; length];
@@ -231,7 +229,7 @@ fn score(
             }
             let path = segment.docs.path(doc);
             if filter.admits(path, segment.docs.lang(doc)) {
-                scored.push(finish(number, path, sum, mask, terms, all));
+                scored.push(finish(number, path, sum, mask));
             }
         }
     }
@@ -249,7 +247,7 @@ fn score(
             }
         }
         if mask != 0 {
-            scored.push(finish(number, path, sum, mask, terms, all));
+            scored.push(finish(number, path, sum, mask));
         }
     }
     Ok(())
@@ -265,22 +263,20 @@ fn average_length(view: &View) -> f64 {
 }
 
 fn contribution(term: &Term, fields: Fields, tokens: u32, average: f64) -> f64 {
-    let norm = 1.0 - w(1) + w(1) * f64::from(tokens) / average;
+    let norm = 1.0 - weights::B + weights::B * f64::from(tokens) / average;
     let frequency = f64::from(fields.count) / norm
-        + w(2) * f64::from(fields.defs).sqrt()
-        + w(3) * f64::from(u8::from(fields.name))
-        + w(4) * f64::from(u8::from(fields.folder));
-    term.weight * term.idf * frequency * (w(0) + 1.0) / (w(0) + frequency)
+        + weights::DEFINITION * f64::from(fields.defs).sqrt()
+        + weights::FILE_NAME * f64::from(u8::from(fields.name))
+        + weights::FOLDER * f64::from(u8::from(fields.folder));
+    term.weight * term.idf * frequency * (weights::K1 + 1.0) / (weights::K1 + frequency)
 }
 
-fn finish(source: usize, path: &str, sum: f64, mask: u64, terms: &QueryTerms, all: f64) -> Scored {
+fn finish(source: usize, path: &str, sum: f64, mask: u64) -> Scored {
     let class = classify(path);
-    let covered = terms.weight_of(mask) / all.max(f64::MIN_POSITIVE);
-    let factor = w(5) + (1.0 - w(5)) * covered;
     Scored {
         source,
         path: path.to_owned(),
-        score: sum * factor * class_factor(class) * path_factor(path),
+        score: sum * class_factor(class) * path_factor(path),
         mask,
         class,
     }
@@ -318,8 +314,8 @@ fn look_closer(
         file.score = least
             + top
                 * look.score(file.score / top)
-                * class_factor(file.class).powf(w(24))
-                * path_factor(&file.path).powf(w(24));
+                * class_factor(file.class).powf(weights::SECOND_STEP)
+                * path_factor(&file.path).powf(weights::SECOND_STEP);
         looks.insert((file.source, file.path.clone()), look);
     }
     order(best, sources);

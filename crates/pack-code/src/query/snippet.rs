@@ -36,11 +36,6 @@ impl<'a> Lines<'a> {
         line.strip_suffix(b"\n").unwrap_or(line)
     }
 
-    /// The number of the line that holds a place.
-    pub(crate) fn number_at(&self, at: usize) -> u64 {
-        self.starts.partition_point(|start| *start <= at) as u64
-    }
-
     /// Lines as text, long ones cut, at most `max_bytes` in all.
     pub(crate) fn snippet(&self, first: u64, last: u64, max_bytes: usize) -> String {
         let mut out = String::new();
@@ -93,10 +88,6 @@ mod tests {
         assert_eq!(lines.snippet(1, 4, 100), "a\nb\n\nd");
         assert_eq!(lines.snippet(1, 4, 2), "a");
         assert_eq!(lines.snippet(1, 4, 3), "a\nb");
-        assert_eq!(
-            (lines.number_at(0), lines.number_at(3), lines.number_at(6)),
-            (1, 2, 4)
-        );
         assert_eq!(Lines::new(b"").count(), 0);
         assert_eq!(Lines::new(b"x\n").count(), 1);
     }

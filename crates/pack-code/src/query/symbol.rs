@@ -3,10 +3,9 @@
 //! Names come from the symbol layer; for files that it does not cover yet, and for changed ones,
 //! the definitions are found in the text itself.
 
-use mainstay_worker::{CancelToken, Problem};
+use mainstay_worker::CancelToken;
 use serde_json::json;
 
-use crate::limits;
 use crate::query::candidates::{Docs, candidates};
 use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
@@ -151,7 +150,6 @@ impl Wanted {
 
 fn add(
     number: usize,
-    source: &Source<'_>,
     path: &str,
     symbol: Symbol,
     fit: (f64, &'static str),
@@ -159,7 +157,6 @@ fn add(
     query: &SymbolQuery<'_>,
     matches: &mut Vec<Match>,
 ) {
-    let _ = source;
     let lang = Lang::of_path(path);
     let kind_fits = query.kinds.is_empty() || query.kinds.contains(&symbol.kind);
     if !kind_fits || matches.len() >= MOST || !query.filter.admits(path, lang) {
@@ -309,7 +306,6 @@ fn collect(
                         };
                         add(
                             number,
-                            source,
                             segment.docs.path(posting.doc),
                             symbol,
                             fit,
@@ -381,7 +377,7 @@ fn in_texts(
         }
         for symbol in extract(path, &buffer) {
             if let Some(fit) = wanted.fit(&symbol.name) {
-                add(number, source, path, symbol, fit, wanted, query, matches);
+                add(number, path, symbol, fit, wanted, query, matches);
             }
         }
     }
@@ -444,6 +440,5 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, matches: &[Match]) -> F
             }),
         });
     }
-    let _ = limits::HITS;
     found
 }

@@ -1,6 +1,6 @@
 //! The words of a query as terms with weights.
 
-use crate::query::weights::get as w;
+use crate::query::weights;
 use crate::text::words::{identifiers, parts_of, terms};
 
 /// Terms of one query; a mask has a bit for each.
@@ -101,16 +101,16 @@ impl QueryTerms {
             let weak = WEAK.contains(&word.to_lowercase().as_str());
             let mut made = Vec::new();
             terms(word.as_bytes(), &mut scratch, |term| {
-                made.push(term.to_vec())
+                made.push(term.to_vec());
             });
             let several = made.len() > 1;
             let last = made.len().saturating_sub(1);
             for (at, bytes) in made.into_iter().enumerate() {
                 let whole = several && at == last;
                 let weight = match (weak, whole, several) {
-                    (true, _, _) => w(16),
-                    (_, true, _) => w(18),
-                    (_, _, true) => w(17),
+                    (true, _, _) => weights::WEAK,
+                    (_, true, _) => weights::WHOLE,
+                    (_, _, true) => weights::PART,
                     _ => 1.0,
                 };
                 found.add(bytes, weight, whole);
@@ -121,7 +121,7 @@ impl QueryTerms {
             if let [a, b] = pair {
                 let joined = format!("{}{}", a.to_lowercase(), b.to_lowercase());
                 if joined.len() <= 40 {
-                    found.add(joined.into_bytes(), w(15), true);
+                    found.add(joined.into_bytes(), weights::JOINED, true);
                 }
             }
         }

@@ -10,7 +10,7 @@
 use crate::store::codec::put;
 use crate::text::defs::definition;
 use crate::text::hash::FastMap;
-use crate::text::words::{identifiers, is_word, terms};
+use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
 /// Where and how often a term stands in a document, in one byte.
@@ -100,6 +100,10 @@ struct TermState {
 const TRIGRAMS: usize = 1 << 24;
 
 /// ASCII letters in lower case, everything else as it is.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "there is a place for every byte, and this runs when the crate is compiled"
+)]
 pub(crate) const FOLD: [u8; 256] = {
     let mut fold = [0; 256];
     let mut byte = 0;
@@ -197,7 +201,7 @@ impl ChunkIndexer {
             let (from, to) = self.spans.get(id as usize).copied().unwrap_or_default();
             tokens = tokens.saturating_add(count.saturating_mul(to - from));
             self.each_term(from, to, |state| {
-                state.count = state.count.saturating_add(count)
+                state.count = state.count.saturating_add(count);
             });
         }
         self.touched.clear();
@@ -427,8 +431,11 @@ fn radix_pass(numbers: &mut Vec<u64>, scratch: &mut Vec<u64>, shift: u32) {
     std::mem::swap(numbers, scratch);
 }
 
+/// Terms with their fields.
+pub(crate) type TermFields = std::collections::BTreeMap<Box<[u8]>, Fields>;
+
 /// The terms that one text has, for files that are not in a segment.
-pub(crate) fn terms_of(path: &str, lang: Lang, text: &[u8]) -> (Vec<(Box<[u8]>, Fields)>, u32) {
+pub(crate) fn terms_of(path: &str, lang: Lang, text: &[u8]) -> (TermFields, u32) {
     let mut indexer = ChunkIndexer {
         seen: Vec::new(),
         ..ChunkIndexer::default()
@@ -439,12 +446,6 @@ pub(crate) fn terms_of(path: &str, lang: Lang, text: &[u8]) -> (Vec<(Box<[u8]>, 
         Some((name.clone(), Fields::unpack(*posting as u8)))
     });
     (found.collect(), tokens)
-}
-
-/// Whether `text` at `at..end` stands as a whole word.
-pub(crate) fn is_whole_word(text: &[u8], at: usize, end: usize) -> bool {
-    let before = at.checked_sub(1).and_then(|at| text.get(at));
-    !before.is_some_and(|byte| is_word(*byte)) && !text.get(end).is_some_and(|byte| is_word(*byte))
 }
 
 #[cfg(test)]
@@ -490,12 +491,7 @@ mod tests {
             Lang::RUST,
             b"fn spawn_task() { spawn(x) }\n",
         );
-        let of = |name: &str| {
-            terms
-                .iter()
-                .find(|term| *term.0 == *name.as_bytes())
-                .map(|term| term.1)
-        };
+        let of = |name: &str| terms.get(name.as_bytes()).copied();
         let spawn = of("spawn").unwrap();
         assert_eq!((spawn.count, spawn.defs, spawn.name), (2, 1, false));
         assert_eq!(of("spawntask").unwrap().defs, 1);

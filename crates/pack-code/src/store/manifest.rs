@@ -2,7 +2,7 @@
 //!
 //! It is one line of JSON and one line with its checksum, replaced as a whole by rename.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -124,9 +124,6 @@ impl Manifest {
         }
     }
 }
-
-/// Counts by name.
-pub(crate) type Counts = BTreeMap<String, u64>;
 
 #[cfg(test)]
 mod tests {

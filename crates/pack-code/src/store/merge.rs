@@ -3,13 +3,13 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read as _};
+use std::io::{self, BufRead, BufReader, Cursor};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use crate::store::StoreError;
 use crate::store::codec::{put, take, take_u32};
-use crate::store::table::{Stream, Table, TableWriter};
+use crate::store::table::{Entry, Stream, Table, TableWriter};
 
 /// A run that waits to be joined.
 #[derive(Debug)]
@@ -224,8 +224,6 @@ pub(crate) fn join_tables(
     }
     writer.finish()
 }
-
-type Entry = (Vec<u8>, u32, Vec<u8>);
 
 fn advance(stream: &mut Stream, head: &mut Option<Entry>) -> Result<Entry, StoreError> {
     let next = stream.next()?;

@@ -57,6 +57,13 @@ impl Segment {
         })
     }
 
+    /// Reads every table whole and compares its checksums.
+    pub(crate) fn verify(&self) -> Result<(), StoreError> {
+        self.trigrams.verify()?;
+        self.terms.verify()?;
+        self.symbols.iter().try_for_each(Table::verify)
+    }
+
     /// Whether a document counts in this generation.
     pub(crate) fn is_live(&self, doc: u32) -> bool {
         doc < self.docs.len() && !self.dead.contains(doc)

@@ -147,6 +147,10 @@ pub(crate) struct Table {
     path: PathBuf,
     file: File,
     blocks_at: u64,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "part of the format; tests compare it")
+    )]
     entries: u64,
     index: Vec<u8>,
     /// Where each entry of the index begins.
@@ -220,7 +224,8 @@ impl Table {
         })
     }
 
-    pub(crate) const fn entries(&self) -> u64 {
+    #[cfg(test)]
+    const fn entries(&self) -> u64 {
         self.entries
     }
 
@@ -375,6 +380,9 @@ impl Table {
     }
 }
 
+/// A key with its count and list.
+pub(crate) type Entry = (Vec<u8>, u32, Vec<u8>);
+
 /// See [`Table::stream`].
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -385,7 +393,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// The next key with its count and list.
-    pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, u32, Vec<u8>)>, StoreError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, StoreError> {
         loop {
             if let Some((key, found)) = self.entries.next() {
                 let list = self.table.list(&found)?;

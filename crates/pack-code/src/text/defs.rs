@@ -276,7 +276,7 @@ fn by_keyword(line: &[u8], indent: usize, lang: Lang) -> Option<Def> {
                 at = skip_blanks(
                     line,
                     at + 1 + line.get(at + 1..)?.iter().position(|b| *b == b'"')? + 1,
-                )
+                );
             }
             _ => {}
         }

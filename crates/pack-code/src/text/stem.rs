@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn short_and_odd_words_stay() {
         for word in ["is", "class", "status", "id", "string", "utf8", "the"] {
-            assert_eq!(stemmed(word).is_empty(), false);
+            assert!(!stemmed(word).is_empty());
         }
         assert_eq!(stemmed("class"), "class");
         assert_eq!(stemmed("status"), "status");

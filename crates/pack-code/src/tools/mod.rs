@@ -10,10 +10,11 @@ pub(crate) mod status;
 use mainstay_worker::{ErrorKind, Problem};
 use serde_json::{Value, json};
 
-/// Default limits of what a tool's porcelain names.
-pub(crate) const NAMED: usize = 20;
-
 /// An object with these members, of which `required` must be there.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "every caller makes it on the spot"
+)]
 pub(crate) fn object(properties: Value, required: &[&str]) -> Value {
     json!({
         "type": "object", "properties": properties, "required": required,

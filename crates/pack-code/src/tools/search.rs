@@ -69,7 +69,12 @@ pub(crate) fn call(
         });
     }
     context.check()?;
-    let mut found = run(&request, &seen, context, started)?;
+    let mut found = match run(&request, &seen, context, started) {
+        Err(problem) if problem.kind == ErrorKind::Internal && forget_damaged(&mut seen) => {
+            run(&request, &seen, context, started)?
+        }
+        found => found?,
+    };
     // What looked like code may have been prose.
     let auto = arguments.kind == KindArgument::Auto
         && request.after.is_none()
@@ -100,6 +105,18 @@ pub(crate) fn call(
         }
     }
     Ok(reply(&request, &seen, found, started))
+}
+
+/// Leaves out the indexes that turned out to be damaged; says whether there were any.
+fn forget_damaged(seen: &mut [Seen<'_>]) -> bool {
+    let mut any = false;
+    for seen in seen {
+        if seen.view.is_some() && seen.repo.tracker.error().is_some() {
+            seen.view = None;
+            any = true;
+        }
+    }
+    any
 }
 
 fn check(arguments: &Arguments) -> Result<Request<'_>, Problem> {

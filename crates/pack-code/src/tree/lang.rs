@@ -85,10 +85,8 @@ impl Lang {
     pub(crate) const JAVASCRIPT: Self = Self(3);
     pub(crate) const TYPESCRIPT: Self = Self(4);
     pub(crate) const GO: Self = Self(5);
-    pub(crate) const JAVA: Self = Self(6);
     pub(crate) const C: Self = Self(7);
     pub(crate) const CPP: Self = Self(8);
-    pub(crate) const CSHARP: Self = Self(9);
     pub(crate) const RUBY: Self = Self(10);
     pub(crate) const PHP: Self = Self(11);
     pub(crate) const BASH: Self = Self(12);
@@ -163,11 +161,7 @@ mod tests {
         assert_eq!(Lang::of_path("none"), Lang::TEXT);
         assert_eq!(Lang::named("C++"), Some(Lang::CPP));
         assert_eq!(Lang::named("klingon"), None);
-        for (constant, name) in [
-            (Lang::BASH, "bash"),
-            (Lang::PHP, "php"),
-            (Lang::CSHARP, "csharp"),
-        ] {
+        for (constant, name) in [(Lang::BASH, "bash"), (Lang::PHP, "php")] {
             assert_eq!(constant.name(), name);
         }
     }

@@ -1,6 +1,10 @@
 //! What the tests of this pack share: a tree with its pack, and calls.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part, and all of it is public to them"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
