@@ -40,7 +40,7 @@ pub(crate) const SCAN_TIME: Duration = Duration::from_millis(900);
 /// Bytes that one exact query verifies before it hands out a cursor.
 pub(crate) const VERIFY_BYTES: u64 = 192 * 1024 * 1024;
 /// Candidates beyond the last hit that are still counted, so that small totals are exact.
-pub(crate) const COUNT_ON_FILES: usize = 32;
+pub(crate) const COUNT_ON_FILES: usize = 16;
 /// Bytes of a compiled pattern and of its lazy automaton.
 pub(crate) const REGEX_BYTES: usize = 10 * 1024 * 1024;
 /// Longest query.
@@ -50,7 +50,7 @@ pub(crate) const PLAN_STRINGS: usize = 64;
 /// Files that a ranked query reads to find its passages.
 pub(crate) const RERANK_FILES: usize = 40;
 /// Bytes of one file that a ranked query reads.
-pub(crate) const RERANK_FILE_BYTES: usize = 512 * 1024;
+pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
 /// Hits of one answer.
 pub(crate) const HITS: usize = 200;
 /// Lines of context on either side.

@@ -166,6 +166,7 @@ pub(crate) struct View {
     /// Documents that the overlay replaces, by segment.
     masked: Vec<DocSet>,
     pub(crate) freshness: Freshness,
+    skipped: OnceLock<Vec<(Skip, String)>>,
 }
 
 impl View {
@@ -187,6 +188,7 @@ impl View {
             overlay,
             masked,
             freshness,
+            skipped: OnceLock::new(),
         }
     }
 
@@ -238,7 +240,11 @@ impl View {
     }
 
     /// Skipped files with their reasons, sorted by reason and path.
-    pub(crate) fn skipped(&self) -> Vec<(Skip, String)> {
+    pub(crate) fn skipped(&self) -> &[(Skip, String)] {
+        self.skipped.get_or_init(|| self.find_skipped())
+    }
+
+    fn find_skipped(&self) -> Vec<(Skip, String)> {
         let mut found = Vec::new();
         for (number, segment) in self.generation.segments.iter().enumerate() {
             for doc in segment.live_docs() {

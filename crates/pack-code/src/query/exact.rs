@@ -169,6 +169,9 @@ impl Run<'_> {
             if self.is_spent(class, source.repo, path, after_line) {
                 return Ok(());
             }
+            if let Some(Counted::Some(files)) = self.full_after {
+                self.full_after = Some(Counted::Some(files + 1));
+            }
             let (content, stamp) = source.reader.read(path, &mut buffer);
             self.bytes += buffer.len() as u64;
             if !matches!(content, Content::Text) || !self.query.filter.admits_time(stamp.modified) {
@@ -179,9 +182,8 @@ impl Run<'_> {
             if lines.is_empty() {
                 continue;
             }
-            if let Some(Counted::Some(files)) = self.full_after {
+            if self.full_after.is_some() {
                 self.counted += lines.len() as u64;
-                self.full_after = Some(Counted::Some(files + 1));
                 continue;
             }
             self.take(source, class, path, lang, &buffer, &lines);
@@ -192,7 +194,7 @@ impl Run<'_> {
     fn is_spent(&mut self, class: u8, repo: usize, path: &str, after_line: u64) -> bool {
         match self.full_after {
             Some(Counted::Some(files)) => {
-                return files >= limits::COUNT_ON_FILES || self.bytes > limits::VERIFY_BYTES / 8;
+                return files >= limits::COUNT_ON_FILES;
             }
             Some(Counted::All) => return true,
             None => {}

@@ -16,6 +16,11 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Whether every name is in scope.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.paths.is_none() && self.excluded.is_none() && self.langs.is_empty()
+    }
+
     /// Whether a file is in scope, as far as its name says.
     pub(crate) fn admits(&self, path: &str, lang: Lang) -> bool {
         self.paths.as_ref().is_none_or(|globs| globs.is_match(path))

@@ -57,6 +57,28 @@ struct Scored {
     class: Class,
 }
 
+/// A file of the first step, before its path is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Rough {
+    source: usize,
+    place: Place,
+    score: f64,
+    mask: u64,
+}
+
+/// Where a file of the first step stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// A document of a segment.
+    Indexed(usize, u32),
+    /// One of the changed files.
+    Changed(usize),
+}
+
+/// Files that go into the second step, for pages near the beginning.
+const WINDOW: usize = 400;
+const NEAR_PAGES: usize = 100;
+
 /// What the penalty of a class is.
 const fn class_factor(class: Class) -> f64 {
     match class {
@@ -111,20 +133,30 @@ pub(crate) fn search(
 ) -> Result<Found, Failed> {
     let mut terms = QueryTerms::of(query.text);
     weigh(sources, &mut terms)?;
-    let mut scored = Vec::new();
+    let mut rough = Vec::new();
     for (number, source) in sources.iter().enumerate() {
         cancel.check()?;
-        score(source, number, &terms, query.filter, &mut scored)
+        score(source, number, &terms, query.filter, &mut rough)
             .map_err(|error| Failed::Store(number, error))?;
     }
+    let mut total = rough.len();
+    let near = query.offset + query.limit <= NEAR_PAGES && query.filter.modified_since.is_none();
+    if near && rough.len() > WINDOW {
+        // Only the best are worth their paths; equals at the edge all stay.
+        rough.select_nth_unstable_by(WINDOW, |a, b| b.score.total_cmp(&a.score));
+        let edge = rough.get(WINDOW).map_or(0.0, |file| file.score);
+        rough.retain(|file| file.score >= edge);
+    }
+    let mut scored: Vec<Scored> = rough.iter().map(|file| file.finish(sources)).collect();
     if query.filter.modified_since.is_some() {
         scored.retain(|file| is_recent(sources, file, query.filter));
+        total = scored.len();
     }
     order(&mut scored, sources);
     cancel.check()?;
     let mut looks = BTreeMap::new();
     look_closer(sources, &terms, &mut scored, &mut looks, cancel)?;
-    Ok(page(sources, query, &terms, &scored, &mut looks))
+    Ok(page(sources, query, &terms, &scored, total, &mut looks))
 }
 
 /// Best first; the path decides between equals.
@@ -189,7 +221,7 @@ fn score(
     number: usize,
     terms: &QueryTerms,
     filter: &Filter,
-    scored: &mut Vec<Scored>,
+    rough: &mut Vec<Rough>,
 ) -> Result<(), StoreError> {
     let view = source.view;
     let average = average_length(view);
@@ -227,13 +259,18 @@ fn score(
             if mask == 0 || !view.is_live(at, doc) {
                 continue;
             }
-            let path = segment.docs.path(doc);
-            if filter.admits(path, segment.docs.lang(doc)) {
-                scored.push(finish(number, path, sum, mask));
+            if filter.is_open() || filter.admits(segment.docs.path(doc), segment.docs.lang(doc)) {
+                let class = Class::from_number(segment.docs.class_number(doc));
+                rough.push(Rough {
+                    source: number,
+                    place: Place::Indexed(at, doc),
+                    score: sum * class_factor(class),
+                    mask,
+                });
             }
         }
     }
-    for (_, path, live) in view.changed() {
+    for (at, (_, path, live)) in view.changed().into_iter().enumerate() {
         let lang = Lang::of_path(path);
         if live.skip.is_some() || !filter.admits(path, lang) {
             continue;
@@ -247,7 +284,12 @@ fn score(
             }
         }
         if mask != 0 {
-            scored.push(finish(number, path, sum, mask));
+            rough.push(Rough {
+                source: number,
+                place: Place::Changed(at),
+                score: sum * class_factor(classify(path)),
+                mask,
+            });
         }
     }
     Ok(())
@@ -271,14 +313,25 @@ fn contribution(term: &Term, fields: Fields, tokens: u32, average: f64) -> f64 {
     term.weight * term.idf * frequency * (weights::K1 + 1.0) / (weights::K1 + frequency)
 }
 
-fn finish(source: usize, path: &str, sum: f64, mask: u64) -> Scored {
-    let class = classify(path);
-    Scored {
-        source,
-        path: path.to_owned(),
-        score: sum * class_factor(class) * path_factor(path),
-        mask,
-        class,
+impl Rough {
+    /// The file with its path, and with what the path says about it.
+    fn finish(&self, sources: &[Source<'_>]) -> Scored {
+        let view = sources.get(self.source).map(|source| source.view);
+        let path = view.and_then(|view| match self.place {
+            Place::Indexed(segment, doc) => {
+                let segment = view.generation.segments.get(segment)?;
+                Some(segment.docs.path(doc).to_owned())
+            }
+            Place::Changed(at) => Some(view.changed().get(at)?.1.to_owned()),
+        });
+        let path = path.unwrap_or_default();
+        Scored {
+            source: self.source,
+            score: self.score * path_factor(&path),
+            mask: self.mask,
+            class: classify(&path),
+            path,
+        }
     }
 }
 
@@ -327,11 +380,12 @@ fn page(
     query: &Ranked<'_>,
     terms: &QueryTerms,
     scored: &[Scored],
+    total: usize,
     looks: &mut BTreeMap<(usize, String), Look>,
 ) -> Found {
     let mut found = Found {
         total: Total {
-            value: scored.len() as u64,
+            value: total as u64,
             relation: Relation::Exact,
         },
         ..Found::default()

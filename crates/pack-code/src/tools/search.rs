@@ -492,15 +492,15 @@ fn reply(request: &Request<'_>, seen: &[Seen<'_>], found: Found, started: Instan
 
 /// Files in scope that were not searched.
 fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
-    let mut files: Vec<(Skip, &str, String)> = Vec::new();
+    let mut files: Vec<(Skip, &str, &str)> = Vec::new();
     for seen in seen {
         let Some(view) = &seen.view else { continue };
-        let in_scope = view.skipped().into_iter().filter(|(_, path)| {
+        let in_scope = view.skipped().iter().filter(|(_, path)| {
             request
                 .filter
                 .admits(path, crate::tree::lang::Lang::of_path(path))
         });
-        files.extend(in_scope.map(|(skip, path)| (skip, seen.name, path)));
+        files.extend(in_scope.map(|(skip, path)| (*skip, seen.name, path.as_str())));
     }
     if files.is_empty() {
         return None;

@@ -20,6 +20,17 @@ impl Class {
         self as u8
     }
 
+    pub(crate) const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Code,
+            1 => Self::Example,
+            2 => Self::Docs,
+            3 => Self::Test,
+            4 => Self::Vendored,
+            _ => Self::Generated,
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Code => "code",
