@@ -9,7 +9,7 @@
 
 use crate::store::codec::put;
 use crate::text::defs::definition;
-use crate::text::hash::FastMap;
+use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
@@ -72,11 +72,11 @@ pub(crate) struct ChunkIndexer {
     pairs: Vec<u64>,
     scratch: Vec<u64>,
     /// Identifiers of this chunk as they are written.
-    known: FastMap<Box<[u8]>, u32>,
+    known: FingerprintMap<u32>,
     /// For each of them, its terms in `term_ids`.
     spans: Vec<(u32, u32)>,
     term_ids: Vec<u32>,
-    dictionary: FastMap<Box<[u8]>, u32>,
+    dictionary: FingerprintMap<u32>,
     names: Vec<Box<[u8]>>,
     counts: Vec<u32>,
     touched: Vec<u32>,
@@ -121,10 +121,10 @@ impl Default for ChunkIndexer {
             seen_list: Vec::new(),
             pairs: Vec::new(),
             scratch: Vec::new(),
-            known: FastMap::default(),
+            known: FingerprintMap::default(),
             spans: Vec::new(),
             term_ids: Vec::new(),
-            dictionary: FastMap::default(),
+            dictionary: FingerprintMap::default(),
             names: Vec::new(),
             counts: Vec::new(),
             touched: Vec::new(),
@@ -267,7 +267,8 @@ impl ChunkIndexer {
 
     /// The number of an identifier; its terms are made the first time it is met.
     fn intern(&mut self, word: &[u8]) -> u32 {
-        if let Some(id) = self.known.get(word) {
+        let print = fingerprint(word);
+        if let Some(id) = self.known.get(&print) {
             return *id;
         }
         let id = self.spans.len() as u32;
@@ -279,13 +280,14 @@ impl ChunkIndexer {
             &mut self.fields,
         );
         terms(word, &mut self.word, |term| {
-            let number = match dictionary.get(term) {
+            let print = fingerprint(term);
+            let number = match dictionary.get(&print) {
                 Some(number) => *number,
                 None => {
                     let number = names.len() as u32;
                     names.push(term.into());
                     fields.push(TermState::default());
-                    dictionary.insert(term.into(), number);
+                    dictionary.insert(print, number);
                     number
                 }
             };
@@ -293,7 +295,7 @@ impl ChunkIndexer {
         });
         self.spans.push((from, self.term_ids.len() as u32));
         self.counts.push(0);
-        self.known.insert(word.into(), id);
+        self.known.insert(print, id);
         id
     }
 
