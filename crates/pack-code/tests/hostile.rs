@@ -47,7 +47,7 @@ fn links_pipes_and_odd_names_neither_hang_nor_lead_out() {
     fs::write(root.join(OsStr::from_bytes(b"bad\xff.txt")), "needle\n").unwrap();
     fs::write(root.join("new\nline.txt"), "needle\n").unwrap();
     fs::write(root.join("locked.txt"), "needle\n").unwrap();
-    fs::set_permissions(root.join("locked.txt"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(root.join("locked.txt"), fs::Permissions::from_mode(0o000)).unwrap();
     let started = Instant::now();
     let pack = place.built();
     let answer = search(&pack, &literal("needle"));
@@ -112,7 +112,7 @@ fn files_that_change_while_they_are_read_do_no_harm() {
             while !stop.load(Ordering::Relaxed) {
                 let path = place.root().join(format!("f{}.txt", round % 50));
                 let text = "steady needle\n".repeat(round % 3000);
-                if round % 7 == 0 {
+                if round.is_multiple_of(7) {
                     let _ = fs::remove_file(&path);
                 } else {
                     fs::write(&path, text).unwrap();

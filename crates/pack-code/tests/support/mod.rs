@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mainstay_pack_code::{CodeSettings, RootSetting, pack};
 use mainstay_worker::testing::{TempDir, run_tool};
-use mainstay_worker::{Pack, Problem};
+use mainstay_worker::{ErrorKind, Pack, Problem};
 use serde_json::{Value, json};
 
 /// Every wait of a test ends after this time.
@@ -172,4 +172,35 @@ impl Dice {
         self.0 ^= self.0 << 17;
         usize::try_from(self.0 % limit as u64).unwrap()
     }
+}
+
+/// A little tree with one thing in several languages.
+pub const FILES: &[(&str, &str)] = &[
+    (
+        "src/router.rs",
+        "//! Routes requests.\n\npub struct Router {\n    routes: Vec<Route>,\n}\n\nimpl Router {\n    pub fn add_route(&mut self, route: Route) {\n        self.routes.push(route);\n    }\n}\n",
+    ),
+    (
+        "src/main.py",
+        "class Router:\n    def add_route(self, route):\n        pass\n\ndef main():\n    Router().add_route('x')\n",
+    ),
+    (
+        "tests/router_test.rs",
+        "fn router_works() {\n    let router = Router::default();\n}\n",
+    ),
+    ("docs/routing.md", "# Routing\n\nThe Router maps paths.\n"),
+];
+
+pub fn small_place() -> (Place, Pack) {
+    let place = Place::with(FILES);
+    let pack = place.built();
+    (place, pack)
+}
+
+pub fn refused(pack: &Pack, tool: &str, arguments: &Value) -> (ErrorKind, String) {
+    let problem = try_call(pack, tool, arguments).unwrap_err();
+    (
+        problem.kind,
+        format!("{} / {}", problem.message, problem.hint.unwrap_or_default()),
+    )
 }
