@@ -43,12 +43,14 @@ pub(crate) const VERIFY_BYTES: u64 = 192 * 1024 * 1024;
 pub(crate) const COUNT_ON_FILES: usize = 16;
 /// Bytes of a compiled pattern and of its lazy automaton.
 pub(crate) const REGEX_BYTES: usize = 10 * 1024 * 1024;
+/// Compiled patterns that are kept for the next page.
+pub(crate) const PATTERNS: usize = 16;
 /// Longest query.
 pub(crate) const QUERY_BYTES: usize = 4096;
 /// Alternatives that a plan keeps apart.
 pub(crate) const PLAN_STRINGS: usize = 64;
 /// Files that a ranked query reads to find its passages.
-pub(crate) const RERANK_FILES: usize = 40;
+pub(crate) const RERANK_FILES: usize = 28;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
 /// Hits of one answer.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mainstay_worker::{ErrorKind, Problem, render};
 
 use crate::fresh::repo::Repo;
+use crate::query::pattern::Patterns;
 use crate::settings::CodeSettings;
 
 /// All repositories, the broken ones included.
@@ -14,6 +15,7 @@ pub(crate) struct Workspace {
     pub(crate) members: Vec<Member>,
     pub(crate) cache: Option<PathBuf>,
     pub(crate) settings: CodeSettings,
+    pub(crate) patterns: Patterns,
 }
 
 /// One repository, or why it cannot be used.

@@ -1,7 +1,5 @@
 //! A closer look at one file: where the words of the query stand together, and what is defined.
 
-use std::collections::BTreeSet;
-
 use serde_json::json;
 
 use crate::limits;
@@ -9,7 +7,7 @@ use crate::query::round_score;
 use crate::query::weights;
 use crate::query::words::QueryTerms;
 use crate::text::defs::{Kind, definition};
-use crate::text::hash::FastMap;
+use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
@@ -70,7 +68,7 @@ pub(crate) struct Closer<'a> {
     query: &'a QueryTerms,
     total: f64,
     /// Terms of the query that an identifier has, as a mask.
-    known: FastMap<Vec<u8>, u64>,
+    known: FingerprintMap<u64>,
     scratch: Vec<u8>,
 }
 
@@ -88,13 +86,14 @@ impl<'a> Closer<'a> {
         Self {
             query,
             total: query.total_weight().max(f64::MIN_POSITIVE),
-            known: FastMap::default(),
+            known: FingerprintMap::default(),
             scratch: Vec::new(),
         }
     }
 
     fn mask_of(&mut self, identifier: &[u8]) -> u64 {
-        if let Some(mask) = self.known.get(identifier) {
+        let print = fingerprint(identifier);
+        if let Some(mask) = self.known.get(&print) {
             return *mask;
         }
         let mut mask = 0;
@@ -104,7 +103,7 @@ impl<'a> Closer<'a> {
                 mask |= 1 << bit;
             }
         });
-        self.known.insert(identifier.to_vec(), mask);
+        self.known.insert(print, mask);
         mask
     }
 
@@ -221,15 +220,15 @@ impl<'a> Closer<'a> {
         let (mut best, mut at) = (0.0, 1);
         for (number, (line, _)) in lines.iter().enumerate() {
             let mut union = 0;
-            let mut density = BTreeSet::new();
+            let mut density = 0_u32;
             for (other, mask) in lines.iter().skip(number) {
                 if other - line > weights::WINDOW {
                     break;
                 }
                 union |= mask;
-                density.insert(*other);
+                density += 1;
             }
-            let share = self.query.weight_of(union) / self.total + 0.002 * density.len() as f64;
+            let share = self.query.weight_of(union) / self.total + 0.002 * f64::from(density);
             if share > best {
                 best = share;
                 at = *line as u64 + 1;

@@ -1,5 +1,8 @@
 //! Patterns: ripgrep's own matcher, and the case that `smart` means.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use mainstay_worker::{ErrorKind, Problem};
 use regex_syntax::ast::{self, Ast, Visitor};
@@ -16,6 +19,28 @@ pub(crate) enum Case {
     Smart,
     Sensitive,
     Insensitive,
+}
+
+/// The patterns that were compiled last: pages of one query come one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns(Mutex<VecDeque<(String, Case, Arc<Pattern>)>>);
+
+impl Patterns {
+    /// The pattern of a regular expression, compiled now or before.
+    pub(crate) fn regex(&self, text: &str, case: Case) -> Result<Arc<Pattern>, Problem> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |(known, of, _): &&(String, Case, Arc<Pattern>)| known == text && *of == case;
+        if let Some((_, _, pattern)) = lock().iter().find(known) {
+            return Ok(Arc::clone(pattern));
+        }
+        let pattern = Arc::new(Pattern::regex(text, case)?);
+        let mut kept = lock();
+        kept.push_back((text.to_owned(), case, Arc::clone(&pattern)));
+        if kept.len() > limits::PATTERNS {
+            kept.pop_front();
+        }
+        Ok(pattern)
+    }
 }
 
 /// A compiled pattern.

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::query::auto::{Chosen, choose};
 use crate::query::cursor::Cursor;
 use crate::query::filter::{Filter, globs, instant, langs};
-use crate::query::pattern::Pattern;
+use crate::query::pattern::{Pattern, Patterns};
 use crate::query::plan::Plan;
 use crate::query::{Found, Hit, Relation, exact, path, ranked, symbol};
 use crate::store::codec::checksum;
@@ -36,6 +36,7 @@ struct Seen<'a> {
 /// Everything that the arguments say, checked.
 struct Request<'a> {
     arguments: &'a Arguments,
+    patterns: &'a Patterns,
     chosen: Chosen,
     text: String,
     filter: Filter,
@@ -52,7 +53,7 @@ pub(crate) fn call(
     context: &Context,
 ) -> Result<Reply, Problem> {
     let started = Instant::now();
-    let mut request = check(arguments)?;
+    let mut request = check(arguments, &workspace.patterns)?;
     let members = workspace.several(&arguments.repo)?;
     let mut seen: Vec<Seen<'_>> = Vec::new();
     for (member, repo) in members {
@@ -119,7 +120,7 @@ fn forget_damaged(seen: &mut [Seen<'_>]) -> bool {
     any
 }
 
-fn check(arguments: &Arguments) -> Result<Request<'_>, Problem> {
+fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request<'a>, Problem> {
     let invalid = |message: &str| Problem::new(ErrorKind::InvalidArguments, message.to_owned());
     if arguments.query.trim().is_empty() {
         return Err(invalid("the query is empty").with_hint("say what to look for"));
@@ -196,6 +197,7 @@ fn check(arguments: &Arguments) -> Result<Request<'_>, Problem> {
         fingerprint,
         after,
         arguments,
+        patterns,
     })
 }
 
@@ -211,7 +213,9 @@ fn run(
             run_exact(request, &pattern, seen, context, started)
         }
         Chosen::Regex => {
-            let pattern = Pattern::regex(&request.text, request.arguments.case)?;
+            let pattern = request
+                .patterns
+                .regex(&request.text, request.arguments.case)?;
             run_exact(request, &pattern, seen, context, started)
         }
         Chosen::Ranked | Chosen::Symbol | Chosen::Path => {
