@@ -13,10 +13,10 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use mainstay_pack_code::{CodeSettings, RootSetting, cache, catalog, pack};
+use mainstay_pack_code::{CodeSettings, RootSetting, catalog, pack};
 use mainstay_worker::testing::rpc::{Answer, Op, ToWorker};
 use mainstay_worker::testing::{Peer, TempDir, run_tool};
-use mainstay_worker::{Code, ErrorKind, Json, Pack, RenderMode, Replay};
+use mainstay_worker::{Code, ErrorKind, Json, RenderMode, Replay};
 use serde_json::{Value, json};
 
 use support::{
