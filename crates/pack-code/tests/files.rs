@@ -13,10 +13,10 @@ mod support;
 use std::fs;
 
 use mainstay_pack_code::cache;
-use mainstay_worker::{ErrorKind, Pack};
+use mainstay_worker::ErrorKind;
 use serde_json::{Value, json};
 
-use support::{FILES, Place, call, refused, search, small_place as place, wait_until};
+use support::{FILES, call, refused, search, small_place as place, wait_until};
 
 // covers: show_file.path, show_file.start_line, show_file.end_line, show_file.max_bytes
 #[test]
