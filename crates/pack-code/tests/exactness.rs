@@ -224,6 +224,9 @@ fn seeded_literals_and_regexes_of_a_real_tree_match_ripgrep() {
             compare(&pack, &rg, &root, &pattern, false, case, limit.max(37));
         }
         tried += 1;
+        if tried % 100 == 0 {
+            println!("{tried} patterns compared");
+        }
     }
     assert!(tried >= 500);
 }
