@@ -163,12 +163,12 @@ fn porcelain(alias: &str, job: &Job) -> Porcelain {
             job.files_done,
             files(job.files_total)
         ),
+        // Without the time it took: the same answer reads the same.
         State::Done => format!(
-            "{alias}: generation {} is current; {} indexed ({}) in {}",
+            "{alias}: generation {} is current; {} indexed ({})",
             job.generation,
             files(job.files_done),
-            render::bytes(job.bytes_done),
-            render::millis(Duration::from_millis(job.duration_ms))
+            render::bytes(job.bytes_done)
         ),
         State::Failed => format!("{alias}: the build failed"),
         State::Cancelled => {
