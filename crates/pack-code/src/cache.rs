@@ -56,6 +56,27 @@ pub fn list(cache_dir: &Path) -> io::Result<Vec<CachedIndex>> {
     Ok(found)
 }
 
+/// Removes the indexes that were written longest ago until all together are within `max_bytes`.
+/// The one in `keep` stays, and so does what cannot be removed now.
+pub(crate) fn trim(keep: &Path, max_bytes: u64) {
+    let Some(cache_dir) = keep.parent().and_then(Path::parent) else {
+        return;
+    };
+    let Ok(mut indexes) = list(cache_dir) else {
+        return;
+    };
+    let mut bytes: u64 = indexes.iter().map(|index| index.bytes).sum();
+    indexes.sort_by_key(|index| index.modified);
+    for index in indexes.iter().filter(|index| index.folder != keep) {
+        if bytes <= max_bytes {
+            return;
+        }
+        if clear(index).is_ok_and(|cleared| cleared) {
+            bytes -= index.bytes;
+        }
+    }
+}
+
 /// Removes an index, unless somebody is writing it; says whether it did.
 pub fn clear(index: &CachedIndex) -> io::Result<bool> {
     match WriterLock::take(&index.folder) {

@@ -32,11 +32,11 @@ pub(crate) const WATCHED_DIRECTORIES: usize = 100_000;
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 
 /// Time a search waits for a first build before it scans.
-pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(700);
+pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 /// Time a search waits for a sweep before it answers as not fresh.
-pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(20);
+pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
 /// Time of a scan without an index.
-pub(crate) const SCAN_TIME: Duration = Duration::from_millis(900);
+pub(crate) const SCAN_TIME: Duration = Duration::from_millis(700);
 /// Bytes that one exact query verifies before it hands out a cursor.
 pub(crate) const VERIFY_BYTES: u64 = 192 * 1024 * 1024;
 /// Candidates beyond the last hit that are still counted, so that small totals are exact.

@@ -12,11 +12,11 @@ mod support;
 
 use std::fs;
 
-use mainstay_pack_code::cache;
+use mainstay_pack_code::{CodeSettings, cache, pack};
 use mainstay_worker::ErrorKind;
 use serde_json::{Value, json};
 
-use support::{FILES, call, refused, search, small_place as place, wait_until};
+use support::{FILES, Place, call, refused, search, small_place as place, wait_until};
 
 // covers: show_file.path, show_file.start_line, show_file.end_line, show_file.max_bytes
 #[test]
@@ -184,5 +184,32 @@ fn the_cache_lists_its_indexes_and_forgets_them() {
         cache::list(&place.cache().join("absent"))
             .unwrap()
             .is_empty()
+    );
+}
+
+#[test]
+fn indexes_past_the_size_of_the_cache_go_oldest_first() {
+    let one = Place::with(FILES);
+    drop(one.built());
+    let two = Place::with(FILES);
+    let settings = CodeSettings {
+        cache_dir: Some(one.cache()),
+        cache_bytes: Some(1),
+        ..two.settings()
+    };
+    let pack = pack(&settings, "0.0.0").unwrap();
+    // The keeper of the first pack may still hold its lock for a moment.
+    wait_until("only the newer one is left", || {
+        call(&pack, "index_build", &json!({"mode": "full"}));
+        cache::list(&one.cache()).unwrap().len() == 1
+    });
+    let left = cache::list(&one.cache()).unwrap();
+    assert_eq!(
+        left[0].root,
+        two.root().canonicalize().unwrap().to_string_lossy()
+    );
+    assert_eq!(
+        search(&pack, &json!({"query": "add_route", "kind": "literal"}))["total"]["value"],
+        3
     );
 }

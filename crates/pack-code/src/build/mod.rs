@@ -38,6 +38,8 @@ pub(crate) struct Place {
     pub(crate) folder: std::path::PathBuf,
     pub(crate) rules: Rules,
     pub(crate) max_bytes: u64,
+    /// Bytes of all indexes together.
+    pub(crate) cache_bytes: u64,
 }
 
 impl Place {

@@ -252,6 +252,9 @@ impl Keeper {
                 Err(error) => break Err(error),
             }
         };
+        if result.is_ok() {
+            crate::cache::trim(&self.place.folder, self.place.cache_bytes);
+        }
         // Whoever waits for the build wants to see its generation, fresh.
         if !self.ended.load(Ordering::Relaxed) {
             self.tracker.refresh();

@@ -85,6 +85,7 @@ impl Repo {
                 no_ignore: settings.no_ignore,
             },
             max_bytes: settings.max_file_bytes.unwrap_or(limits::FILE_BYTES),
+            cache_bytes: settings.cache_bytes.unwrap_or(limits::CACHE_BYTES),
         });
         let tracker = Arc::new(Tracker::new(Arc::clone(&place), !settings.no_watch));
         let keeper = Keeper::new(
