@@ -23,6 +23,10 @@ use crate::tree::file::{Content, Reader};
 use crate::tree::walk::threads;
 use crate::view::Generation;
 
+/// How far the threads of this layer stand back.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 15;
+
 /// The key of a name.
 pub(crate) fn key(name: &str) -> Vec<u8> {
     let mut key = name.to_lowercase().into_bytes();
@@ -139,11 +143,15 @@ fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
             .append(&mut numbers);
     };
     std::thread::scope(|scope| {
-        // Half of the threads: the other half is for the calls.
-        for _ in 1..threads().div_ceil(2) {
-            scope.spawn(work);
+        // Half of the threads, and those behind everything else: the rest is for the calls.
+        for _ in 0..threads().div_ceil(2) {
+            scope.spawn(|| {
+                // On Linux this is about the thread alone; where it is refused nothing is lost.
+                #[cfg(target_os = "linux")]
+                let _ = rustix::process::setpriority_process(None, NICE);
+                work();
+            });
         }
-        work();
     });
     // Every number below the first that is missing has been dealt with.
     let mut done = done
