@@ -1,6 +1,6 @@
 //! The command line of the tasks, parsed by hand.
 //!
-//! `Task` is the whole of what can be asked for. Five words and one flag need
+//! `Task` is the whole of what can be asked for. Six words and one flag need
 //! no parser library.
 
 use std::ffi::OsString;
@@ -11,6 +11,7 @@ usage: cargo xtask TASK
   test [--install]    build and run every test; with CI=true, run the checks of `ci` first
   ci [--install]      tidy, format, clippy and dependency checks, then test
   tidy                check crate directions, file sizes, words, links and argument tests
+  schemas             write the lock and the published definitions of our tools anew
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers at random under load for so long (60)
   help                print this
@@ -21,6 +22,7 @@ usage: cargo xtask TASK
 pub(crate) enum Task {
     Help,
     Tidy,
+    Schemas,
     Test(TestOptions),
     Bench(Vec<OsString>),
     Storm { seconds: u64 },
@@ -44,6 +46,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     match name.to_str() {
         Some("help" | "--help" | "-h") => nothing_more(arguments, Task::Help),
         Some("tidy") => nothing_more(arguments, Task::Tidy),
+        Some("schemas") => nothing_more(arguments, Task::Schemas),
         Some("test") => test_options(arguments, false).map(Task::Test),
         Some("ci") => test_options(arguments, true).map(Task::Test),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
@@ -95,6 +98,7 @@ mod tests {
     #[test]
     fn every_task_is_reached_by_its_name() {
         assert_eq!(parsed("tidy"), Ok(Task::Tidy));
+        assert_eq!(parsed("schemas"), Ok(Task::Schemas));
         assert_eq!(parsed("test"), Ok(Task::Test(TestOptions::default())));
         assert_eq!(
             parsed("ci --install"),

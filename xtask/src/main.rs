@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `bench` and `storm`.
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `bench` and `storm`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -15,6 +15,7 @@
 mod args;
 mod bench;
 mod context;
+mod schemas;
 mod step;
 mod storm;
 mod test;
@@ -51,6 +52,7 @@ fn run(task: Task) -> anyhow::Result<()> {
             Ok(())
         }
         Task::Tidy => tidy::run(&context),
+        Task::Schemas => schemas::run(&context),
         Task::Test(options) => test::run(&context, &options),
         Task::Bench(arguments) => bench::run(&context, &arguments),
         Task::Storm { seconds } => storm::run(&context, seconds),

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Call(Call),
     /// List the tools
     Tools(Tools),
+    /// Record what the tools promise, and find changes that need a higher version
+    Lock(Lock),
     /// Show the hosts of this user that are running
     Status(Status),
     /// Stop a running host: it finishes what is in flight, then ends
@@ -221,6 +223,68 @@ pub(crate) struct Tools {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Print the whole definitions as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lock {
+    #[command(subcommand)]
+    pub(crate) command: LockCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockCommand {
+    /// Record every tool's contract; refused while a change lacks a bump or a reason
+    Write(LockWrite),
+    /// Say whether the tools are what the lock says, and what is missing if not
+    Check(LockCheck),
+    /// Show every change since the lock was written
+    Diff(LockDiff),
+}
+
+/// Which lock, and which tools it is about.
+#[derive(Debug, Args)]
+pub(crate) struct Locked {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The lock
+    #[arg(long, value_name = "FILE", default_value = crate::lock::FILE)]
+    pub(crate) file: PathBuf,
+    /// Leave out the host's own tools, for the lock of a pack
+    #[arg(long, conflicts_with = "socket")]
+    pub(crate) packs_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockWrite {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Why a changed description needs no higher version, or why a tool is gone; may be repeated
+    #[arg(long = "reason", value_name = "TOOL[.ARGUMENT]: TEXT")]
+    pub(crate) reasons: Vec<String>,
+    /// Also write each tool's published definition to DIR/TOOL.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schemas: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockCheck {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Also check what changed between this older lock and the present one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) since: Option<PathBuf>,
+    /// Also check the published definitions in DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schemas: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockDiff {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Print every change as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -14,6 +14,7 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod local;
+mod lock;
 mod operate;
 mod serve;
 mod server_file;
@@ -64,6 +65,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
+        Some(Command::Lock(lock)) => lock::run(&lock.command),
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),

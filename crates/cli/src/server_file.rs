@@ -13,11 +13,13 @@ use mainstay_host::wrap::Rules;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+/// Longest line of a client or of a wrapped server.
+const FRAME_BYTES: usize = 16 * 1024 * 1024;
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// One server of a file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerEntry {
     pub(crate) name: String,
     pub(crate) command: String,
@@ -26,8 +28,48 @@ pub(crate) struct ServerEntry {
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) rules: Rules,
     pub(crate) lock: Option<PathBuf>,
-    pub(crate) limits: Option<Limits>,
+    /// What the file says about limits, over those of a wrapped server.
+    pub(crate) limits: Limits,
     pub(crate) isolate: bool,
+}
+
+impl Default for ServerEntry {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            command: String::new(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            rules: Rules::default(),
+            lock: None,
+            limits: default_limits(),
+            isolate: false,
+        }
+    }
+}
+
+/// The limits of a wrapped server, where nothing else is said.
+fn default_limits() -> Limits {
+    let limits = Limits::default();
+    Limits {
+        request_frame_bytes: FRAME_BYTES,
+        worker_frame_bytes: FRAME_BYTES,
+        // A server decides itself how much it does at a time.
+        pool: limits.in_flight,
+        ..limits
+    }
+}
+
+/// Those limits, with what a file says instead.
+fn limits_of(written: Option<Value>) -> anyhow::Result<Limits> {
+    let mut limits = serde_json::to_value(default_limits())?;
+    match (limits.as_object_mut(), written) {
+        (Some(limits), Some(Value::Object(written))) => limits.extend(written),
+        (_, None) => {}
+        _ => bail!("it must be a table"),
+    }
+    Ok(serde_json::from_value(limits)?)
 }
 
 /// What clients write; members that we do not know are theirs.
@@ -111,10 +153,7 @@ fn read(
     }
     let ours = &mut written.mainstay;
     let lock = ours.remove("lock").map(serde_json::from_value).transpose();
-    let limits = ours
-        .remove("limits")
-        .map(serde_json::from_value)
-        .transpose();
+    let limits = ours.remove("limits");
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
@@ -122,8 +161,8 @@ fn read(
     let rules: Rules =
         serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
     let mut mistakes = rules.check();
-    let limits: Option<Limits> = limits.context("under mainstay.limits")?;
-    if let Some(Err(wrong)) = limits.as_ref().map(Limits::check) {
+    let limits = limits_of(limits).context("under mainstay.limits")?;
+    if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));
     }
     if !mistakes.is_empty() {
@@ -196,7 +235,7 @@ mod tests {
         assert_eq!(entry.args, ["-y", "server", "/srv/me/x", "y"]);
         assert_eq!(entry.env["A"], "/srv/me");
         assert_eq!(entry.rules.timeout_ms, Some(5000));
-        assert_eq!(entry.limits.unwrap().queue, 3);
+        assert_eq!((entry.limits.queue, entry.limits.pool), (3, 128));
     }
 
     #[test]

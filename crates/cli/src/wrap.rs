@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use mainstay_contract::limits::Limits;
 use mainstay_host::Log;
 use mainstay_host::config::{Command, Transport, TreeKill};
 use mainstay_host::wrap::{WrapConfig, serve_wrapped};
@@ -16,15 +15,13 @@ use crate::args::{Wrap, WrapRules};
 use crate::builtin::{Executable, SECRETS};
 use crate::environment::{Endpoint, Environment, variable};
 use crate::exit::Failure;
+use crate::lock;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
 
-/// Longest line of a client or of a wrapped server.
-const FRAME_BYTES: usize = 16 * 1024 * 1024;
-
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
-    let environment = Environment::read()?;
+    let environment = Environment::read_for_wrap()?;
     let transport = match (&wrap.socket, environment.endpoint) {
         (Some(path), _) => Transport::Socket {
             path: path.clone(),
@@ -39,6 +36,7 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let mut config = config(&wrap.server, &wrap.command, transport)?;
     config.ready_file = environment.named_ready_file;
     config.control_dir = Some(environment.runtime_dir);
+    config.cache_dir = environment.cache_dir;
     config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
@@ -73,6 +71,10 @@ pub(crate) fn config(
     };
     let program = find_program(&program)?;
     apply(rules, &mut entry)?;
+    let locked = match rules.lock.as_ref().or(entry.lock.as_ref()) {
+        Some(path) => Some(Arc::new(lock::foreign(path)?)),
+        None => None,
+    };
     let executable = Executable::open()?;
     // Namespaces change what a server sees; it gets one only when that is asked for.
     let tree_kill = if rules.isolate || entry.isolate {
@@ -101,32 +103,21 @@ pub(crate) fn config(
             cwd: entry.cwd,
         },
         rules: Arc::new(entry.rules),
-        locked: None,
-        limits: entry.limits.unwrap_or_else(limits),
+        locked,
+        limits: entry.limits,
         shim: executable.shim(tree_kill),
         transport,
         ready_file: None,
         telemetry: None,
         control_dir: None,
+        cache_dir: None,
         version: VERSION.to_owned(),
     })
 }
 
-/// The limits of a wrapped server, where nothing else is said.
-fn limits() -> Limits {
-    let limits = Limits::default();
-    Limits {
-        request_frame_bytes: FRAME_BYTES,
-        worker_frame_bytes: FRAME_BYTES,
-        // A server decides itself how much it does at a time.
-        pool: limits.in_flight,
-        ..limits
-    }
-}
-
 /// What the command line says counts before the file.
 fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
-    let limits = entry.limits.get_or_insert_with(limits);
+    let limits = &mut entry.limits;
     if let Some(seconds) = rules.timeout {
         entry.rules.timeout_ms = Some(millis("--timeout", seconds)?);
     }

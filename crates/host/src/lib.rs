@@ -36,5 +36,5 @@ pub mod wrap;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::log::{Level, Log};
-pub use self::serve::{ServeError, serve};
+pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;

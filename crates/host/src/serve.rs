@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::tool::ToolSpec;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -39,8 +41,21 @@ pub enum ServeError {
     },
 }
 
+/// What a host had on offer when it ended.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// The host's own tools.
+    pub own: Vec<ToolSpec>,
+    /// The tools of all packs, sorted by name.
+    pub tools: Vec<ToolSpec>,
+    /// Packs that never said what they offer, and the last thing that went wrong with each.
+    pub unknown: Vec<(String, Option<Fault>)>,
+    /// Time for a call of a tool that sets none itself.
+    pub call_timeout_ms: u64,
+}
+
 /// Serves until the client leaves (stdio) or a signal comes.
-pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
+pub fn serve(mut config: Config, log: &Log) -> Result<Served, ServeError> {
     let recorder = recorder_for(config.telemetry.take(), &config.limits, log)?;
     in_runtime(run(config, log.clone(), recorder.clone()), &recorder, log)
 }
@@ -61,11 +76,11 @@ pub(crate) fn recorder_for(
 }
 
 /// Runs a host on a runtime of its own.
-pub(crate) fn in_runtime(
-    host: impl Future<Output = Result<(), ServeError>> + Send + 'static,
+pub(crate) fn in_runtime<T: Send + 'static>(
+    host: impl Future<Output = Result<T, ServeError>> + Send + 'static,
     recorder: &Recorder,
     log: &Log,
-) -> Result<(), ServeError> {
+) -> Result<T, ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -89,7 +104,7 @@ pub(crate) fn in_runtime(
     served
 }
 
-async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), ServeError> {
+async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served, ServeError> {
     let mode = config.transport.mode();
     let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
     let ready_file = config.ready_file.take();

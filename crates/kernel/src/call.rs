@@ -133,7 +133,9 @@ impl Call {
 
     /// Whether it may be sent, or probed for, once more.
     pub const fn attempts(&self, replays: u32) -> Attempts {
-        if self.attempt <= replays && self.probes <= replays {
+        // What never ends by itself outlives any number of workers.
+        let endless = matches!(self.task(), Some(task) if task.timeout_ms >= UNTIMED_MS);
+        if endless || self.attempt <= replays && self.probes <= replays {
             Attempts::Left
         } else {
             Attempts::Spent

@@ -6,6 +6,9 @@
 //! | [`peer`] | a client over any pair of streams, and a host for packs without a host |
 //! | [`process`] | the real `mainstay` in a process of its own, watched from outside |
 //! | [`misbehave`] | workers that break the rules, each in one way |
+//! | [`fixture`] | a small MCP server of the kind that others write, good and bad as asked |
+//! | [`wrapped`] | servers of others, started bare and behind `mainstay wrap` |
+//! | [`conversation`] | a recorded conversation with any server, and the bytes that came back |
 //! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
 //! | [`oracle`] | what clients were told, against what really happened |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
@@ -19,7 +22,9 @@
 
 pub mod bench;
 pub mod clock;
+pub mod conversation;
 pub mod crash;
+pub mod fixture;
 pub mod fuzz;
 pub mod hostile;
 mod mailbox;
@@ -28,3 +33,4 @@ pub mod oracle;
 pub mod peer;
 pub mod process;
 pub mod transcript;
+pub mod wrapped;

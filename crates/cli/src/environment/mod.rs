@@ -37,6 +37,8 @@ pub(crate) struct Environment {
     /// Where else hosts of this user may have theirs: clients start servers with a short
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
+    /// Where what can be made again is kept between runs, if there is a place for it.
+    pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -67,6 +69,24 @@ impl Environment {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn read() -> Result<Self, Failure> {
         Self::from(|name| std::env::var_os(name), Path::is_dir)
+    }
+
+    /// Reads the environment that a wrapped server is started with. What stands there may be meant
+    /// for the server, whose author knows other meanings of the same names; so nothing of it that
+    /// wrapping does not need can be a mistake.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn read_for_wrap() -> Result<Self, Failure> {
+        Self::for_wrap(|name| std::env::var_os(name))
+    }
+
+    fn for_wrap(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let on_socket = get("MCP_ENDPOINT").is_some_and(|endpoint| endpoint == "socket");
+        let ours = |name: &str| match name {
+            "MCP_ENDPOINT" | "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
+            _ => !name.starts_with("SYN_"),
+        };
+        Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
     }
 
     /// Reads from `get`; every mistake is reported, not only the first. An empty variable counts
@@ -175,6 +195,11 @@ impl Environment {
             socket_mode,
             runtime_dir: first,
             other_runtime_dirs: runtime_dirs,
+            cache_dir: cache_dir(
+                value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
+                value("XDG_CACHE_HOME").map(PathBuf::from),
+                value("HOME").map(PathBuf::from),
+            ),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,
@@ -200,6 +225,21 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The place of caches: the one named, else the user's. Relative ones are of no use: the working
+/// directory is the client's choice.
+fn cache_dir(
+    named: Option<PathBuf>,
+    user: Option<PathBuf>,
+    home: Option<PathBuf>,
+) -> Option<PathBuf> {
+    let of_user = || {
+        let user = user.filter(|path| path.is_absolute());
+        let base = user.or_else(|| Some(home?.join(".cache")))?;
+        Some(base.join("mainstay"))
+    };
+    named.or_else(of_user).filter(|path| path.is_absolute())
 }
 
 fn parse_mode(value: &OsString) -> Result<u32, String> {
@@ -269,6 +309,33 @@ mod tests {
             ]
         );
         assert_eq!(dirs(&[]), ["/tmp/mainstay-ID", "/run/user/ID/mainstay"]);
+    }
+
+    #[test]
+    fn what_is_meant_for_a_wrapped_server_is_no_mistake() {
+        let with = |variables: &[(&str, &str)]| {
+            let get = |name: &str| {
+                let mut set = variables.iter();
+                let value = set.find(|(key, _)| *key == name)?.1;
+                Some(OsString::from(value))
+            };
+            Environment::for_wrap(get).map_err(|failure| failure.error.to_string())
+        };
+        let environment = with(&[
+            ("MCP_ENDPOINT", "wss://example.com/mcp"),
+            ("MCP_SOCKET_MODE", "rw"),
+            ("MCP_MAX_BATCH", "many"),
+            ("SYN_BACKEND_URL", "none"),
+            ("MAINSTAY_TELEMETRY", "/there/events"),
+        ]);
+        let environment = environment.unwrap();
+        assert_eq!(environment.endpoint, Endpoint::Stdio);
+        assert!(environment.telemetry.is_some());
+        let socket = with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_PATH", "/there/x")]);
+        let socket = socket.unwrap();
+        assert_eq!(socket.endpoint, Endpoint::Socket);
+        assert_eq!(socket.socket_path, Path::new("/there/x"));
+        assert!(with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_MODE", "rw")]).is_err());
     }
 
     #[test]

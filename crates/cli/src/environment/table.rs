@@ -85,6 +85,21 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "file for [events](telemetry.md), like `--telemetry`",
     ),
     row(
+        "MAINSTAY_CACHE_DIR",
+        "`$XDG_CACHE_HOME/mainstay`, else `.cache/mainstay` in the home directory",
+        "where indexes, and what wrapped servers said about themselves, are kept between runs",
+    ),
+    row(
+        "XDG_CACHE_HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
+    ),
+    row(
+        "HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
+    ),
+    row(
         "XDG_RUNTIME_DIR",
         "none",
         "only for the default of `MAINSTAY_RUNTIME_DIR`",

@@ -56,10 +56,12 @@ impl<'a> RelayedRequest<'a> {
     pub fn form(&self) -> Form {
         Form {
             dialect: self.dialect,
-            shape: if self.method == "tools/call" {
-                Shape::Tool
-            } else {
-                Shape::Plain
+            shape: match self.method.as_ref() {
+                "tools/call" => Shape::Tool,
+                "resources/read" | "resources/list" | "resources/templates/list" => {
+                    Shape::Cacheable
+                }
+                _ => Shape::Plain,
             },
         }
     }

@@ -27,6 +27,7 @@ use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
+use crate::serve::Served;
 use crate::system_tools;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
@@ -184,10 +185,19 @@ impl Engine {
     }
 
     /// Runs until everything has ended.
-    pub(crate) async fn run(mut self) -> Result<(), SetupError> {
+    pub(crate) async fn run(mut self) -> Result<Served, SetupError> {
         self.go_on().await;
         self.record_hot_tools();
-        self.setup.map_or(Ok(()), Err)
+        if let Some(refused) = self.setup.take() {
+            return Err(refused);
+        }
+        let mut served = self.directory.served();
+        let workers = self.kernel.health(self.clock.now()).workers;
+        for (name, fault) in &mut served.unknown {
+            let worker = workers.iter().find(|worker| worker.name == *name);
+            *fault = worker.and_then(|worker| worker.last_fault.clone());
+        }
+        Ok(served)
     }
 
     async fn go_on(&mut self) {

@@ -3,8 +3,8 @@
 
 use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::id::{CallId, Generation};
-use mainstay_contract::json::Json;
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
 use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_contract::rpc::Answer;
@@ -17,6 +17,7 @@ use super::client::unknown_method;
 use super::engine::Engine;
 use super::lists::Kind;
 use super::output::Bounded;
+use super::remembered::{Discovered, Remembered};
 use super::tools::{Learned, Standing};
 use super::{edit, probe};
 use crate::clock::iso_now;
@@ -49,6 +50,7 @@ impl Engine {
         }
         let says_no = |result: &str| scan::member(result, "isError") == Some("true");
         let is_error = result.is_none_or(says_no);
+        self.remember(call, text, result);
         let mut line = Json::from_scanned(text);
         // One that was given up is dropped by the kernel; nothing of it counts.
         let live = self.kernel.sent(generation, call).is_some();
@@ -62,6 +64,25 @@ impl Engine {
         Answer::Forwarded(Forwarded { line, is_error })
     }
 
+    /// The next run need not ask what this one was answered.
+    fn remember(&mut self, call: CallId, text: &str, result: Option<&str>) {
+        let Some(remembered) = &mut self.common.remembered else {
+            return;
+        };
+        let method = self.passed.get(&call).map(|passed| passed.method.as_str());
+        match (method, result) {
+            (Some("server/discover"), Some(result)) => {
+                remembered.learn(Discovered::Modern(Json::from_scanned(result)));
+            }
+            (Some("server/discover"), None) if !is_modern_error(text) => {
+                remembered.learn(Discovered::Legacy);
+            }
+            // One that refuses the older way is not what it was.
+            (Some("initialize"), None) => remembered.forget(),
+            _ => {}
+        }
+    }
+
     /// Takes note of a result on its way, and changes it where it must be changed.
     fn pass_result(
         &mut self,
@@ -73,7 +94,10 @@ impl Engine {
             return Ok(None);
         };
         let method = passed.method.clone();
-        self.told.answered(&method, passed.params(), result);
+        let params = passed.params().map(str::to_owned);
+        if self.told.answered(&method, params.as_deref(), result) {
+            self.retell(&method, params.as_deref());
+        }
         let mut changed: Option<String> = None;
         match method.as_str() {
             "tools/call" => {
@@ -86,7 +110,10 @@ impl Engine {
                     }
                 }
             }
-            "initialize" | "server/discover" => changed = self.with_resources(result),
+            "initialize" | "server/discover" => {
+                changed = self.with_resources(result);
+                self.lends_resources = changed.is_some();
+            }
             _ => {}
         }
         if let Some(kind) = Kind::of_method(&method) {
@@ -192,6 +219,11 @@ impl Engine {
                 "mcp:warning reason={reason} pack={pack} tool={tool} withdrawn"
             ));
         }
+        if learned.hidden {
+            self.common.log.line(&format!(
+                "mcp:warning reason=hidden_characters pack={pack} tool={tool}"
+            ));
+        }
         if let Some(why) = &learned.unchecked {
             let line = format!("mcp:warning reason=schema_unchecked pack={pack} tool={tool} {why}");
             self.common.log.say(crate::log::Level::Warn, line);
@@ -211,6 +243,28 @@ impl Engine {
                 read.unwrap_or_else(|| Err(Problem::of(ErrorKind::ResourceNotFound)))
                     .map(Success::Members)
             }
+            Some(passed) if passed.method == "server/discover" => {
+                let known = self.common.remembered.as_ref().and_then(Remembered::answer);
+                match known {
+                    Some(Discovered::Modern(result)) => {
+                        let lent = self.with_resources(result.as_str());
+                        let result = lent.as_deref().unwrap_or(result.as_str());
+                        let line = response(&passed.id, result);
+                        self.lends_resources = lent.is_some();
+                        Ok(Success::Forwarded(Forwarded {
+                            line,
+                            is_error: false,
+                        }))
+                    }
+                    _ => Err(unknown_method(&passed.method)),
+                }
+            }
+            Some(passed) if passed.method == "resources/list" => {
+                Ok(Success::Members(Json::from(json!({"resources": []}))))
+            }
+            Some(passed) if passed.method == "resources/templates/list" => Ok(Success::Members(
+                Json::from(json!({"resourceTemplates": []})),
+            )),
             Some(passed) => self.own_tool(passed.tool.as_deref(), passed.param("arguments")),
             None => Err(Problem::of(ErrorKind::Internal)),
         };
@@ -255,11 +309,24 @@ impl Engine {
             }
             self.silenced.push_back(token.clone());
         }
+        if let (Some(passed), Err(_), Some(generation)) = (&passed, &end.outcome, end.generation)
+            && let Some(server) = self.servers.get_mut(&generation)
+        {
+            server.given_up(&passed.id);
+        }
         let mut output_bytes = 0;
         if end.delivery == Delivery::Send && self.client.is_some() {
             let line = match (&end.outcome, &passed) {
                 // An automatic client then falls back to the older way of opening a session.
                 (Err(_), Some(passed)) if passed.method == "server/discover" => {
+                    let refused = Err(unknown_method(&passed.method));
+                    encode::answer(&end.id, end.form, &refused)
+                }
+                (Ok(Success::Forwarded(response)), Some(passed))
+                    if passed.method == "server/discover"
+                        && response.is_error
+                        && !says_what_it_means(response.line.as_str()) =>
+                {
                     let refused = Err(unknown_method(&passed.method));
                     encode::answer(&end.id, end.form, &refused)
                 }
@@ -271,6 +338,30 @@ impl Engine {
         self.common.recorder.ended(end, output_bytes);
         self.pace();
     }
+}
+
+/// Whether an answer is an error of the modern revision.
+fn is_modern_error(line: &str) -> bool {
+    error_code(line).is_some_and(|code| (-32099..=-32020).contains(&code))
+}
+
+/// Whether a refusal needs no translation: the plain one about an unknown method, or a modern one.
+fn says_what_it_means(line: &str) -> bool {
+    error_code(line) == Some(-32601) || is_modern_error(line)
+}
+
+fn error_code(line: &str) -> Option<i64> {
+    let error = scan::member(line, "error")?;
+    scan::member(error, "code")?.parse().ok()
+}
+
+fn response(id: &RequestId, result: &str) -> Json {
+    let line = ObjectWriter::with_capacity(result.len() + 64)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw())
+        .raw("result", result)
+        .finish();
+    Json::from_scanned(&line)
 }
 
 #[cfg(test)]

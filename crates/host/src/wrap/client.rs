@@ -17,6 +17,7 @@ use mainstay_kernel::call::{NewRequest, Task, UNTIMED_MS, Work};
 use mainstay_kernel::session::Pace;
 
 use super::engine::{Engine, SLOT};
+use super::remembered::{Discovered, Remembered};
 use super::{edit, output, probe};
 use crate::system_tools;
 
@@ -111,7 +112,7 @@ impl Engine {
             .tool
             .as_deref()
             .is_none_or(|tool| self.tools.knows(tool));
-        let work = if known {
+        let work = if known || self.route_own(&passed).is_some() {
             self.route(&passed)
         } else {
             Work::Unrouted(Op::CallTool {
@@ -151,7 +152,13 @@ impl Engine {
         match passed.method.as_str() {
             // One that does not even open a session is of no use.
             "initialize" => (timeout_ms, strict) = (limits.start_timeout_ms, true),
-            "server/discover" => timeout_ms = DISCOVER_MS,
+            "server/discover" => {
+                let known = self.common.remembered.as_ref();
+                if known.and_then(Remembered::answer) == Some(&Discovered::Legacy) {
+                    return Work::Refused(unknown_method(&passed.method));
+                }
+                timeout_ms = DISCOVER_MS;
+            }
             "subscriptions/listen" => timeout_ms = UNTIMED_MS,
             _ => {}
         }
@@ -195,6 +202,14 @@ impl Engine {
                 let uri = passed.param("uri").and_then(scan::unquote);
                 self.common.rules.max_output.is_some()
                     && uri.is_some_and(|uri| uri.starts_with(output::PREFIX))
+            }
+            "resources/list" | "resources/templates/list" => self.lends_resources,
+            "server/discover" => {
+                let known = self.common.remembered.as_ref();
+                matches!(
+                    known.and_then(Remembered::answer),
+                    Some(Discovered::Modern(_))
+                )
             }
             _ => false,
         };
@@ -249,7 +264,14 @@ impl Engine {
                 return;
             }
         }
-        self.told.noticed(method, text);
+        if self.told.noticed(method, text) {
+            let serving = self.serving();
+            for (generation, server) in &self.servers {
+                if Some(*generation) != serving && !self.kernel.is_fenced(*generation) {
+                    server.handle.say(text);
+                }
+            }
+        }
         match self
             .serving()
             .and_then(|serving| self.servers.get(&serving))

@@ -4,7 +4,7 @@
 //! one, told to the kernel, and the kernel's actions are carried out. The kernel has one session
 //! and one slot.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use super::client::Passed;
 use super::lists::{Kind, Seen};
 use super::memory;
 use super::output::Outputs;
+use super::remembered::Remembered;
 use super::rules::Rules;
 use super::server::Server;
 use super::told::Told;
@@ -81,6 +82,7 @@ pub(super) struct Common {
     pub(super) command: Arc<Command>,
     pub(super) rules: Arc<Rules>,
     pub(super) locked: Option<Arc<Locked>>,
+    pub(super) remembered: Option<Remembered>,
     pub(super) limits: Limits,
     pub(super) shim: Shim,
     pub(super) log: Log,
@@ -114,6 +116,8 @@ pub(super) struct Engine {
     pub(super) tools: Tools,
     /// The lists as the client last saw them.
     pub(super) seen: BTreeMap<Kind, Seen>,
+    /// Those that a new server may list differently.
+    pub(super) comparing: BTreeSet<Kind>,
     pub(super) outputs: Outputs,
     /// What is known about the requests in flight.
     pub(super) passed: BTreeMap<CallId, Passed>,
@@ -127,6 +131,10 @@ pub(super) struct Engine {
     pub(super) silenced: VecDeque<String>,
     /// The last modern request's `_meta`, for requests of our own.
     pub(super) meta: Option<Json>,
+    /// The server that got requests last.
+    pub(super) served_by: Option<Generation>,
+    /// Whether the client sees resources that only we have.
+    pub(super) lends_resources: bool,
     /// A restart of which the client has not been told in a result.
     pub(super) restarted: Option<Generation>,
     pub(super) next_own: u64,
@@ -158,6 +166,7 @@ impl Engine {
             asks: Asks::default(),
             tools,
             seen: BTreeMap::new(),
+            comparing: BTreeSet::new(),
             outputs: Outputs::default(),
             passed: BTreeMap::new(),
             held: Vec::new(),
@@ -165,6 +174,8 @@ impl Engine {
             last_call: CallId::new(0),
             silenced: VecDeque::new(),
             meta: None,
+            served_by: None,
+            lends_resources: false,
             restarted: None,
             next_own: 0,
             junk: 0,
@@ -290,9 +301,16 @@ impl Engine {
             }
         }
         while let Some(loss) = self.kernel.poll_loss() {
-            self.common
-                .recorder
-                .worker_lost(&self.common.name, loss.generation, &loss.fault);
+            let (name, fault) = (&self.common.name, &loss.fault);
+            let line = format!("mcp:warning reason=worker_lost pack={name} {fault}");
+            self.common.log.line(&line);
+            let recorder = &self.common.recorder;
+            recorder.worker_lost(name, loss.generation, fault);
+        }
+        let serving = self.serving();
+        if serving.is_some() && serving != self.served_by {
+            let before = std::mem::replace(&mut self.served_by, serving);
+            self.taken_over(before);
         }
     }
 

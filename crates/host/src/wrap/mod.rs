@@ -11,6 +11,7 @@
 //! * [`tools`]: what is known about the tools; [`probe`]: how to find out whether a lost call took
 //!   effect;
 //! * [`lists`]: lists that we fetch ourselves, to know the tools and to notice changes;
+//! * [`remembered`]: what a server said about itself when it ran last;
 //! * [`output`]: text that is too long for a model; [`edit`]: the few changes to lines;
 //! * `client`, `server`, `own`, `answer`: the engine's dealings with either side;
 //! * [`serve`]: one engine per connection, and one voice for all of them.
@@ -25,6 +26,7 @@ mod memory;
 mod output;
 mod own;
 mod probe;
+mod remembered;
 mod rules;
 mod serve;
 mod server;
@@ -59,6 +61,8 @@ pub struct WrapConfig {
     pub telemetry: Option<PathBuf>,
     /// Folder of the control socket; none for a host that serves one command.
     pub control_dir: Option<PathBuf>,
+    /// Where answers to `server/discover` are remembered from one run to the next.
+    pub cache_dir: Option<PathBuf>,
     /// What operators call this host.
     pub host_name: String,
     pub version: String,

@@ -50,19 +50,41 @@ impl Engine {
                 .worker(Recorded::WorkerReady, &name, generation, server.pid());
         }
         self.kernel.handle_ready(now, generation);
-        if self.serving() != Some(generation) {
+    }
+
+    /// Another server gets requests from now on: one that is ready, or a standby.
+    pub(super) fn taken_over(&mut self, before: Option<Generation>) {
+        let Some(serving) = self.serving() else {
             return;
+        };
+        // What waited is sent in the order in which the client said it; its calls are sent by now.
+        self.say_later(serving, None);
+        if before.is_some() && (self.told.has_session() || self.meta.is_some()) {
+            self.tell_restart(serving);
+            self.compare_lists(serving);
         }
-        // What waited is sent in the order in which the client said it.
-        self.act();
-        self.say_later(generation, None);
-        // The first server begins the session; only its successors can differ from it.
-        if generation.get() > 1 && (self.told.has_session() || self.meta.is_some()) {
-            self.tell_restart(generation);
-            self.compare_lists(generation);
-        }
-        if !self.held.is_empty() {
+        if !self.held.is_empty() || (before.is_some() && self.tools.any()) {
             self.want_tools();
+        }
+    }
+
+    /// What the client told the server that serves is told the others, too: a standby must be able
+    /// to take over at any time.
+    pub(super) fn retell(&mut self, method: &str, params: Option<&str>) {
+        let serving = self.serving();
+        let others: Vec<Generation> = self
+            .servers
+            .keys()
+            .copied()
+            .filter(|other| Some(*other) != serving && !self.kernel.is_fenced(*other))
+            .collect();
+        for other in others {
+            let id = self.own_id();
+            let line = request(&id, method, params.unwrap_or("{}"));
+            if let Some(server) = self.servers.get_mut(&other) {
+                server.awaited.insert(id, Awaited::Ping);
+                server.handle.say(line.as_str());
+            }
         }
     }
 
@@ -204,7 +226,8 @@ impl Engine {
             self.release();
         }
         let before = self.seen.get(&kind).and_then(Seen::fingerprint);
-        let changed = before.is_some_and(|before| Some(before) != seen.fingerprint());
+        let compared = self.comparing.remove(&kind);
+        let changed = compared && before.is_some_and(|before| Some(before) != seen.fingerprint());
         if changed && self.told.announces(kind.capability()) {
             let line = ObjectWriter::with_capacity(96)
                 .string("jsonrpc", "2.0")
@@ -222,6 +245,7 @@ impl Engine {
         for kind in Kind::ALL {
             let was_seen = self.seen.get(&kind).and_then(Seen::fingerprint).is_some();
             if was_seen && self.told.announces(kind.capability()) {
+                self.comparing.insert(kind);
                 self.fetch(generation, kind, None, Seen::default());
             }
         }
@@ -247,7 +271,7 @@ impl Engine {
             return;
         }
         let data = format!(
-            "the server {} was lost and started again (generation {generation}); its own state may be gone",
+            "the server {} was started again (generation {generation}); what it kept in memory may be gone",
             render::shorten(&self.common.name, 80)
         );
         let params = ObjectWriter::with_capacity(160)

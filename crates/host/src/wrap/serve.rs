@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::WrapConfig;
 use super::engine::{ClientSide, Common, Engine, Event};
+use super::remembered::Remembered;
 use crate::clock::iso_now;
 use crate::config::Transport;
 use crate::control::{self, Control};
@@ -52,7 +53,10 @@ async fn run(
     let mode = config.transport.mode();
     let lasting = matches!(config.transport, Transport::Socket { .. });
     crate::process::adopt();
+    let remembered = config.cache_dir.as_deref();
+    let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
     let common = Common {
+        remembered,
         name: config.name,
         command: Arc::new(config.command),
         rules: config.rules,

@@ -22,6 +22,9 @@ use super::told::Step;
 use crate::drivers::{self, ServerHandle, What, WorkerEvent};
 use crate::log::Level;
 
+/// Calls that were given up and whose answers are still recognised.
+const GIVEN_UP: usize = 1024;
+
 /// One incarnation of the server.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -32,6 +35,8 @@ pub(super) struct Server {
     pub(super) script: VecDeque<Step>,
     /// Whose answers are awaited, by the id that was sent.
     pub(super) awaited: BTreeMap<RequestId, Awaited>,
+    /// Ids of calls that were given up, oldest first; their answers may never come.
+    given_up: VecDeque<RequestId>,
     /// It took too much memory and is being replaced.
     pub(super) outgrown: bool,
 }
@@ -68,6 +73,18 @@ impl Server {
         self.awaited.values().filter_map(until).min()
     }
 
+    /// Nobody waits for the answer any more.
+    pub(super) fn given_up(&mut self, id: &RequestId) {
+        if self.awaited.contains_key(id) {
+            self.given_up.push_back(id.clone());
+        }
+        if self.given_up.len() > GIVEN_UP
+            && let Some(oldest) = self.given_up.pop_front()
+        {
+            self.awaited.remove(&oldest);
+        }
+    }
+
     pub(super) fn lists(&self, wanted: Kind) -> bool {
         self.awaited
             .values()
@@ -98,6 +115,7 @@ impl Engine {
                     process: None,
                     script: script.into(),
                     awaited: BTreeMap::new(),
+                    given_up: VecDeque::new(),
                     outgrown: false,
                 };
                 self.servers.insert(generation, server);
@@ -166,12 +184,6 @@ impl Engine {
         self.tell_on(generation);
     }
     pub(super) fn lose(&mut self, generation: Generation, fault: &Fault, unsent: &[CallId]) {
-        if !self.kernel.is_ending(generation) {
-            let name = &self.common.name;
-            self.common.log.line(&format!(
-                "mcp:warning reason=worker_lost pack={name} {fault}"
-            ));
-        }
         for id in self.asks.lost(generation) {
             self.tell_client(&cancel_line(&id, "the server that asked was lost"));
         }
@@ -179,8 +191,7 @@ impl Engine {
             server.awaited.clear();
             server.script.clear();
         }
-        // A successor may have other tools.
-        self.tools.forget();
+        self.tools.doubt();
         let now = self.clock.now();
         let asking = self.asks.any();
         self.kernel.handle_asking(now, asking);
@@ -386,7 +397,10 @@ impl Engine {
                     }
                 }
             }
-            "notifications/tools/list_changed" => self.tools.forget(),
+            "notifications/tools/list_changed" => {
+                self.tools.forget();
+                self.comparing.remove(&Kind::Tools);
+            }
             _ => {}
         }
         self.tell_client(text);

@@ -43,8 +43,9 @@ pub(super) enum Step {
 }
 
 impl Told {
-    /// A request of the client's was answered with a result.
-    pub(super) fn answered(&mut self, method: &str, params: Option<&str>, result: &str) {
+    /// A request of the client's was answered with a result. Whether that is something that every
+    /// server must be told.
+    pub(super) fn answered(&mut self, method: &str, params: Option<&str>, result: &str) -> bool {
         let kept = || Json::from_scanned(params.unwrap_or("{}"));
         let uri = || {
             let uri = scan::member(params?, "uri")?;
@@ -66,15 +67,18 @@ impl Told {
                     self.subscriptions.remove(&uri);
                 }
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
-    /// The client said something that asks for nothing.
-    pub(super) fn noticed(&mut self, method: &str, line: &str) {
-        if method == "notifications/initialized" {
+    /// The client said something that asks for nothing. Whether every server must hear it.
+    pub(super) fn noticed(&mut self, method: &str, line: &str) -> bool {
+        let ends_handshake = method == "notifications/initialized";
+        if ends_handshake {
             self.initialized = Some(Json::from_scanned(line));
         }
+        ends_handshake
     }
 
     /// Whether a session was opened.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
+use mainstay_contract::render;
 use mainstay_contract::replay::Replay;
 use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
 use serde_json::{Value, json};
@@ -63,6 +64,8 @@ pub(super) struct Learned {
     pub(super) standing: Standing,
     /// Its schema cannot be used, for this reason.
     pub(super) unchecked: Option<String>,
+    /// Its definition has characters that nobody sees.
+    pub(super) hidden: bool,
 }
 
 impl Tools {
@@ -76,10 +79,24 @@ impl Tools {
         }
     }
 
-    /// The list has changed, or may have: nothing is known any more.
+    /// The list has changed: nothing is known any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.complete = false;
+    }
+
+    /// Another server may have other tools. Without a lock what was known serves until its list
+    /// is here; with one nothing is believed.
+    pub(super) fn doubt(&mut self) {
+        self.complete = false;
+        if self.locked.is_some() {
+            self.known.clear();
+        }
+    }
+
+    /// Whether anything was ever known.
+    pub(super) fn any(&self) -> bool {
+        !self.known.is_empty()
     }
 
     /// The whole list has been seen.
@@ -127,6 +144,7 @@ impl Tools {
             name,
             standing,
             unchecked,
+            hidden: hides(definition),
         })
     }
 
@@ -181,6 +199,14 @@ impl Tools {
             on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
         )
     }
+}
+
+/// Whether a definition has characters that a person who reads it does not see, or that change the
+/// direction of what stands beside them.
+fn hides(definition: &str) -> bool {
+    // Escaped or not: read as text.
+    let value: Value = serde_json::from_str(definition).unwrap_or_default();
+    render::has_hidden(&value.to_string())
 }
 
 impl Tool {

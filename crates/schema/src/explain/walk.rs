@@ -66,10 +66,12 @@ impl Walk<'_> {
         if !self.seen.insert((form, path.clone())) {
             return;
         }
-        let Some(findings) = self.run(form, &path) else {
-            self.unexplained.push(path);
-            return;
-        };
+        let findings = self.run(form, &path).unwrap_or_default();
+        // The budget is spent, or the form by itself does not see what is wrong: on the
+        // way to it, a dynamic reference may lead elsewhere.
+        if findings.is_empty() {
+            self.unexplained.push(path.clone());
+        }
         for finding in findings {
             self.take(finding, &path);
         }
