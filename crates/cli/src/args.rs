@@ -17,6 +17,9 @@ Every option and variable is described in docs/configuration.md and docs/environ
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) serve: Serve,
+    /// Validate a JSON file against its schema and end: 0 valid, 1 not valid, 2 no asset at all
+    #[arg(long, value_name = "PATH")]
+    pub(crate) validate: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -33,6 +36,8 @@ pub(crate) enum Command {
     Call(Call),
     /// List the tools
     Tools(Tools),
+    /// Validate a JSON file against its schema (also: mainstay --validate PATH)
+    Validate(Validate),
     /// Record what the tools promise, and find changes that need a higher version
     Lock(Lock),
     /// Show the hosts of this user that are running
@@ -332,6 +337,21 @@ pub(crate) struct Errors {
     /// Print every row as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Validate {
+    /// The file: one JSON value
+    pub(crate) path: PathBuf,
+    /// Name of the schema [default: what the asset or its file's name says]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// Form of the verdict [default: json]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) render: Option<Render>,
+    /// Configuration file, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -20,13 +20,14 @@ mod serve;
 mod server_file;
 mod target;
 mod tools;
+mod validate;
 mod wrap;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, Validate};
 use crate::exit::{Failure, report};
 
 /// SemVer plus commit, or SemVer alone where there is no repository.
@@ -70,6 +71,15 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
         Some(Command::Serve(serve)) => serve::run(&serve),
-        None => serve::run(&arguments.serve),
+        Some(Command::Validate(validate)) => validate::run(&validate),
+        None => match arguments.validate {
+            Some(path) => validate::run(&Validate {
+                path,
+                schema: None,
+                render: arguments.serve.render,
+                config: arguments.serve.packs.config,
+            }),
+            None => serve::run(&arguments.serve),
+        },
     }
 }

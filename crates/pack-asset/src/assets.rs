@@ -23,17 +23,13 @@ impl Assets {
     /// Reads the roots and checks the settings.
     pub(crate) fn load(settings: &AssetSettings) -> Result<Self, Unable> {
         settings.check()?;
-        let root = |what, variable, dir| Root {
-            what,
-            variable,
-            dir,
-        };
-        let schemas = match &settings.schemas_dir {
-            Some(dir) => Schemas::load(&root("schemas", "SYN_SCHEMAS_DIR", dir))?,
-            None => Schemas::default(),
-        };
+        let schemas = load_schemas(settings)?;
         let examples = match &settings.examples_dir {
-            Some(dir) => Examples::load(&root("examples", "SYN_EXAMPLES_DIR", dir))?,
+            Some(dir) => Examples::load(&Root {
+                what: "examples",
+                variable: "SYN_EXAMPLES_DIR",
+                dir,
+            })?,
             None => Examples::default(),
         };
         let backend = match &settings.backend_url {
@@ -56,15 +52,34 @@ impl Assets {
     /// What operators see of it.
     pub(crate) fn facts(&self, settings: &AssetSettings) -> Json {
         Json::from(json!({
-            "schemas_dir": settings.schemas_dir,
-            "schemas": self.schemas.list().len(),
-            "schemas_fingerprint": self.schemas.fingerprint(),
-            "examples_dir": settings.examples_dir,
-            "examples": self.examples.list().len(),
-            "examples_fingerprint": self.examples.fingerprint(),
+            // The host compares these with what the worker before has read.
+            "roots": {
+                "schemas": {
+                    "dir": settings.schemas_dir,
+                    "files": self.schemas.list().len(),
+                    "fingerprint": self.schemas.fingerprint(),
+                },
+                "examples": {
+                    "dir": settings.examples_dir,
+                    "files": self.examples.list().len(),
+                    "fingerprint": self.examples.fingerprint(),
+                },
+            },
             "max_batch": self.max_batch,
             "backend_url": self.backend.as_ref().map(Backend::base),
             "allow_unvalidated": self.allow_unvalidated,
         }))
+    }
+}
+
+/// Reads the schemas alone.
+pub(crate) fn load_schemas(settings: &AssetSettings) -> Result<Schemas, Unable> {
+    match &settings.schemas_dir {
+        Some(dir) => Schemas::load(&Root {
+            what: "schemas",
+            variable: "SYN_SCHEMAS_DIR",
+            dir,
+        }),
+        None => Ok(Schemas::default()),
     }
 }

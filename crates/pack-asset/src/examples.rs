@@ -76,7 +76,7 @@ fn example(path: &str, text: String) -> Result<Example, String> {
         return Err("it is not a JSON object".to_owned());
     }
     let file = path.rsplit('/').next().unwrap_or(path);
-    let component = file.split('.').next().unwrap_or(file);
+    let component = naming::component(file);
     let schema = naming::own_name(&document).unwrap_or_else(|| naming::name_of_file(component));
     Ok(Example {
         component: component.to_owned(),

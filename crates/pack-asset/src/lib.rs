@@ -4,6 +4,8 @@
 //! of [`AssetSettings`] once and builds the pack that serves them. Whatever changes on disk later
 //! is seen by the next generation.
 //!
+//! [`validate_file`] gives the verdict about one file without a worker, for the command line.
+//!
 //! Every validation, whoever asks for it, goes one way: an asset is read with its exact numbers
 //! (`exact`), its schema is found by name (`naming`, `schemas`), `$schemaRef` is taken out, and the
 //! compiled schema says what is wrong. A verdict is an answer; what keeps a verdict from being
@@ -18,6 +20,7 @@ mod diff;
 mod documents;
 mod exact;
 mod examples;
+mod file;
 mod naming;
 mod paths;
 mod resources;
@@ -34,6 +37,7 @@ use mainstay_worker::{Catalog, Pack, Unable};
 use crate::assets::Assets;
 use crate::resources::AssetResources;
 
+pub use crate::file::{FileError, Verdict, validate_file};
 pub use crate::settings::AssetSettings;
 
 /// Name of the pack.

@@ -32,6 +32,11 @@ pub(crate) fn own_name(asset: &Exact<'_>) -> Option<String> {
     named("schema").or_else(|| named(SCHEMA_REF))
 }
 
+/// A file's name up to its first dot.
+pub(crate) fn component(file: &str) -> &str {
+    file.split('.').next().unwrap_or(file)
+}
+
 /// The schema that the component of a file says.
 pub(crate) fn name_of_file(component: &str) -> String {
     if component.starts_with(NESTED_FILES) {

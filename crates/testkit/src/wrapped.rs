@@ -6,7 +6,10 @@
 //! [`Way::survives_kills`].
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 
 use crate::process::{Launch, Running, binary};
 
@@ -27,6 +30,15 @@ const EFFECTS: &str = "effects.jsonl";
 /// The file of received lines in the folder of a [`Fixture`].
 const STATE: &str = "state.jsonl";
 
+/// Limits for tests in which servers are killed all the time.
+const PATIENT: &str = "[limits]
+restarts = 1000000
+restart_period_ms = 1000
+backoff_min_ms = 0
+backoff_max_ms = 0
+replays = 100
+";
+
 impl Way {
     /// The words before a server's command.
     pub fn prefix(self) -> anyhow::Result<Vec<OsString>> {
@@ -34,6 +46,20 @@ impl Way {
             Self::Bare => Vec::new(),
             Self::Wrapped => vec![binary("mainstay")?.into(), "wrap".into(), "--".into()],
         })
+    }
+
+    /// The same with a budget of restarts that no test uses up and without pauses between them, so
+    /// that only the calls' own promises are tested. Its configuration goes to `folder`.
+    pub fn patient_prefix(self, folder: &Path) -> anyhow::Result<Vec<OsString>> {
+        let mut prefix = self.prefix()?;
+        if self == Self::Wrapped {
+            let file = folder.join("patient.toml");
+            fs::write(&file, PATIENT).with_context(|| format!("writing {}", file.display()))?;
+            let dashes = prefix.pop();
+            prefix.extend(["--config".into(), file.into()]);
+            prefix.extend(dashes);
+        }
+        Ok(prefix)
     }
 
     /// Whether a session outlives its server.

@@ -137,8 +137,10 @@ fn calls_that_must_not_run_again_fail_at_once_and_ran_at_most_once() -> anyhow::
 
 #[test]
 fn a_hanging_tool_ends_at_its_deadline_and_its_server_keeps_its_state() -> anyhow::Result<()> {
-    let running = open("--timeout 0.3", "")?;
+    let rules = json!({"tools": {"hang": {"timeout_ms": 300}}});
+    let running = configured(&rules, "")?.spawn()?;
     let client = running.client()?;
+    client.open(&json!({}))?;
     let server = only_server(&running)?;
     let began = Instant::now();
     let failure = failure(&client.call("1", "hang", &json!({}))?)?;
@@ -156,7 +158,7 @@ fn a_hanging_tool_ends_at_its_deadline_and_its_server_keeps_its_state() -> anyho
 
 #[test]
 fn a_tool_may_be_told_to_take_its_server_with_it() -> anyhow::Result<()> {
-    let rules = json!({"timeout_ms": 200, "tools": {"hang": {"on_timeout": "kill"}},
+    let rules = json!({"tools": {"hang": {"timeout_ms": 200, "on_timeout": "kill"}},
         "limits": {"grace_ms": 100}});
     let running = configured(&rules, "")?.spawn()?;
     let client = running.client()?;
@@ -171,7 +173,8 @@ fn a_tool_may_be_told_to_take_its_server_with_it() -> anyhow::Result<()> {
 
 #[test]
 fn a_frozen_server_is_replaced() -> anyhow::Result<()> {
-    let rules = json!({"timeout_ms": 300, "limits": {"grace_ms": 100, "ping_timeout_ms": 200}});
+    let rules = json!({"tools": {"freeze": {"timeout_ms": 300}},
+        "limits": {"grace_ms": 100, "ping_timeout_ms": 200}});
     let running = configured(&rules, "")?.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;

@@ -83,7 +83,7 @@ pub use mainstay_contract::error::{Code, ErrorKind};
 pub use mainstay_contract::id::{CallId, Generation};
 pub use mainstay_contract::json::{Json, ObjectWriter};
 pub use mainstay_contract::outcome::Problem;
-pub use mainstay_contract::render::{self, Porcelain, RenderMode};
+pub use mainstay_contract::render::{self, Bounds, Porcelain, RenderMode};
 pub use mainstay_contract::replay::Replay;
 pub use mainstay_contract::rpc::{Completion, CompletionTarget, Progress, Stream};
 pub use mainstay_contract::tool::{

@@ -34,11 +34,11 @@ pub(crate) struct Environment {
     pub(crate) socket_mode: u32,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
+    /// Where what can be made again is kept between runs, if there is a place for it.
+    pub(crate) cache_dir: Option<PathBuf>,
     /// Where else hosts of this user may have theirs: clients start servers with a short
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
-    /// Where what can be made again is kept between runs, if there is a place for it.
-    pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -144,9 +144,9 @@ impl Environment {
                 }
             }
         };
-        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 100000", |text| {
+        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 10000", |text| {
             text.parse()
-                .is_ok_and(|number: u32| (1..=100_000).contains(&number))
+                .is_ok_and(|number: u32| (1..=10_000).contains(&number))
         });
         let backend_url = text(
             "SYN_BACKEND_URL",
@@ -397,7 +397,7 @@ mod tests {
         ])
         .unwrap_err();
         for part in [
-            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 100000",
+            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 10000",
             "SYN_BACKEND_URL cannot be used; set it to a URL such as",
             "SYN_BACKEND_ASSETS_PATH cannot be used",
             "MAINSTAY_ALLOW_UNVALIDATED cannot be used; set it to 1 or 0",

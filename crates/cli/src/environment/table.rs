@@ -46,7 +46,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     row(
         "MCP_MAX_BATCH",
         "`100`",
-        "assets that one `validate_many` may have, 1 to 100000",
+        "assets that one `validate_many` may have, 1 to 10000",
     ),
     row(
         "SYN_SCHEMAS_DIR",

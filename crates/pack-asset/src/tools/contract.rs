@@ -24,11 +24,7 @@ pub(super) fn with_required(required: &Value, properties: &Value) -> Value {
 /// least one violation.
 pub(super) fn or_verdict(success: &Value) -> Value {
     let refusal = json!({"reason": {"const": "validation_failed"}, "errors": errors()});
-    let mut schema = alternatives(success, &refusal);
-    if let Some(description) = schema.get_mut("description") {
-        *description = json!("Check ok first: a verdict against the asset is an answer, too.");
-    }
-    schema
+    alternatives(success, &refusal)
 }
 
 /// One result of a batch.
@@ -56,7 +52,7 @@ fn alternatives(yes: &Value, no: &Value) -> Value {
     };
     let mut schema = with_required(&json!(["ok"]), &properties);
     if let Some(schema) = schema.as_object_mut() {
-        schema.insert("description".into(), json!("Check ok first."));
+        schema.insert("description".into(), json!("Look at ok first."));
         schema.insert("if".into(), json!({"properties": {"ok": {"const": true}}}));
         schema.insert(
             "then".into(),

@@ -6,7 +6,7 @@ mod examples;
 mod populate;
 mod schemas;
 mod validate;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::sync::Arc;
 

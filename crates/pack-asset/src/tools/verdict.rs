@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::schemas::{Unusable, Usable};
 
 /// `{"ok": false, "reason": "validation_failed", "errors": [...]}`.
-pub(super) fn failed(violations: &[Violation]) -> Value {
+pub(crate) fn failed(violations: &[Violation]) -> Value {
     json!({"ok": false, "reason": "validation_failed", "errors": violations})
 }
 
@@ -18,7 +18,7 @@ pub(super) fn invalid(violations: Vec<Violation>, summary: String) -> Reply {
 }
 
 /// One line per violation.
-pub(super) fn lines(violations: &[Violation]) -> Vec<String> {
+pub(crate) fn lines(violations: &[Violation]) -> Vec<String> {
     let line = |violation: &Violation| match violation.path.as_str() {
         "" => format!("(root): {}", violation.message),
         path => format!("{path}: {}", violation.message),
@@ -27,7 +27,7 @@ pub(super) fn lines(violations: &[Violation]) -> Vec<String> {
 }
 
 /// `3 violations against lamp 1.0.0`.
-pub(super) fn summary(violations: &[Violation], schema: &Usable<'_>) -> String {
+pub(crate) fn summary(violations: &[Violation], schema: &Usable<'_>) -> String {
     let number = render::count(violations.len(), "violation", "violations");
     format!("{number} against {}", schema.title())
 }

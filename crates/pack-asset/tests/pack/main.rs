@@ -15,6 +15,7 @@ mod data;
 mod diff;
 mod diff_properties;
 mod examples;
+mod file;
 mod fixture;
 mod http;
 mod https;

@@ -21,3 +21,4 @@ pub use observe::{Usage, cpu_time, descriptors, leftovers, marked, marked_runnin
 pub use running::{Running, kill, wait_for};
 pub use serve::{MARKER, Serve, Transport};
 pub use temp::TempDir;
+pub(crate) use temp::unique;
