@@ -6,7 +6,7 @@
 //! looks at one document; [`crate::world`] follows references from one to another.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, OnceLock},
 };
 
@@ -266,8 +266,8 @@ impl Document {
             seen.insert(self.uri.clone());
         }
         // From the root down, since an `$id` is relative to the one around it.
-        let mut queue = vec![(String::new(), root)];
-        while let Some((pointer, value)) = queue.pop() {
+        let mut queue = VecDeque::from([(String::new(), root)]);
+        while let Some((pointer, value)) = queue.pop_front() {
             let Some(schema) = value.as_object() else {
                 continue;
             };
@@ -278,7 +278,7 @@ impl Document {
             self.index_schema(&pointer, schema, &mut seen);
             let draft = self.draft(&pointer);
             subschemas(schema, &pointer, draft, &mut |at, value, _| {
-                queue.push((at, value));
+                queue.push_back((at, value));
             });
         }
     }
