@@ -96,6 +96,11 @@ fn a_mistake_in_another_document_is_told_with_its_place() {
             "file:///pattern.json",
             json!({"$defs": {"a": {"pattern": "("}}}),
         ),
+        ("file:///user/7.json", json!({"$ref": "../misnamed.json"})),
+        (
+            "file:///misnamed.json",
+            json!({"items": {"$id": "http://[/"}}),
+        ),
         ("file:///deep.json", deep),
         (
             "file:///twins.json",
@@ -131,6 +136,10 @@ fn a_mistake_in_another_document_is_told_with_its_place() {
         &format!(
             r#"in "file:///dialect.json": unknown schema dialect "{cut}…"; name a published draft, or put its meta-schema into a schema root"#
         ),
+    );
+    says(
+        7,
+        r#"in "file:///misnamed.json": invalid schema at "/items/$id": is not a URI"#,
     );
     says(
         6,

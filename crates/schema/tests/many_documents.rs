@@ -170,6 +170,38 @@ fn ways_that_dynamic_references_multiply_are_bounded() {
 }
 
 #[test]
+fn patterns_of_other_documents_are_bounded_in_time() {
+    let patterns = json!({"$defs": {
+        "value": {"pattern": r"^(a|a)*\1$"},
+        "names": {"patternProperties": {"^(?:(?=a)a+)+$": {}}, "additionalProperties": false}
+    }});
+    let registry = registry(2, |number| match number {
+        0 => json!({"properties": {
+            "value": {"$ref": "1.json#/$defs/value"}, "names": {"$ref": "1.json#/$defs/names"}
+        }}),
+        _ => patterns.clone(),
+    });
+    let validator = registry.compile_document(&uri(0)).unwrap();
+    let start = Instant::now();
+    for length in [4_000, 1_000_000] {
+        let long = "a".repeat(length) + "!";
+        assert_eq!(validator.check(&json!({"value": long})).len(), 1);
+        assert_eq!(validator.check(&json!({"names": {long: 1}})).len(), 1);
+    }
+    assert!(validator.is_valid(&json!({"names": {"aa": 1}})));
+    assert!(start.elapsed() < SOON);
+    let huge = self::registry(2, |number| match number {
+        0 => reference(1),
+        _ => json!({"properties": {"a": {"pattern": "(a{1000}){1000}"}}}),
+    });
+    let error = huge.compile_document(&uri(0)).unwrap_err();
+    assert!(
+        matches!(&error, CompileError::InDocument { uri, .. } if *uri == self::uri(1)),
+        "{error:?}"
+    );
+}
+
+#[test]
 fn a_thousand_documents_are_loaded_and_compiled_in_time() {
     // As schemas are: a few that all use, and each using some of those before it.
     let registry = registry(1_000, |number| match number {

@@ -169,8 +169,50 @@ fn unlinked(documents: &[SchemaDocument]) -> Option<jsonschema::Validator> {
     options.build(&documents[0].schema).ok()
 }
 
+/// What stands where a URI should.
+fn odd_uri() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "http:", "urn:", "file:", "//", "/", "a", "..", "?", "#", "#/", "%", "%zz", "[", "@", ":",
+        " ", "é", "x:y",
+    ]);
+    prop_oneof![
+        3 => prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat()),
+        1 => ".{0,8}",
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_stands_for_a_uri_is_refused_or_used(uris in prop::collection::vec(odd_uri(), 8), draft in any::<bool>()) {
+        let dialect = if draft { "http://json-schema.org/draft-07/schema#" } else { "https://json-schema.org/draft/2020-12/schema" };
+        let schema = |at: usize| json!({
+            "$schema": dialect, "$id": uris[at],
+            "properties": {"a": {"$ref": uris[at + 1]}, "b": {"$id": uris[at + 2], "items": {"$ref": uris[at + 3]}}}
+        });
+        let documents = [0, 4].map(|at| SchemaDocument { uri: format!("file:///{at}.json"), schema: schema(at) });
+        let single = SchemaRegistry::new().compile(&documents[0].schema);
+        if let Ok(validator) = single {
+            validator.check(&json!({"a": 1, "b": [1]}));
+        }
+        if let Ok(registry) = SchemaRegistry::with_documents(Limits::default(), documents.to_vec()) {
+            for document in &documents {
+                if let Ok(validator) = registry.compile_document(&document.uri) {
+                    validator.check(&json!({"a": 1, "b": [1]}));
+                }
+            }
+        }
+        for uri in uris {
+            let document = SchemaDocument { uri, schema: json!({}) };
+            let _ = SchemaRegistry::with_documents(Limits::default(), vec![document]);
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn linking_documents_changes_no_verdict(documents in linked_documents(), values in prop::collection::vec(value(), 1..6)) {
