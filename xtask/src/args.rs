@@ -1,6 +1,6 @@
 //! The command line of the tasks, parsed by hand.
 //!
-//! `Task` is the whole of what can be asked for. Five words and one flag need
+//! `Task` is the whole of what can be asked for. A few words and one flag need
 //! no parser library.
 
 use std::ffi::OsString;
@@ -11,6 +11,8 @@ usage: cargo xtask TASK
   test [--install]    build and run every test; with CI=true, run the checks of `ci` first
   ci [--install]      tidy, format, clippy and dependency checks, then test
   tidy                check crate directions, file sizes, words, links and argument tests
+  schemas             write the lock and the published definitions of our tools anew
+  tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers at random under load for so long (60)
   help                print this
@@ -21,9 +23,14 @@ usage: cargo xtask TASK
 pub(crate) enum Task {
     Help,
     Tidy,
+    Schemas,
     Test(TestOptions),
+    /// Only what the tests install.
+    Tools(TestOptions),
     Bench(Vec<OsString>),
-    Storm { seconds: u64 },
+    Storm {
+        seconds: u64,
+    },
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,8 +51,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     match name.to_str() {
         Some("help" | "--help" | "-h") => nothing_more(arguments, Task::Help),
         Some("tidy") => nothing_more(arguments, Task::Tidy),
+        Some("schemas") => nothing_more(arguments, Task::Schemas),
         Some("test") => test_options(arguments, false).map(Task::Test),
         Some("ci") => test_options(arguments, true).map(Task::Test),
+        Some("tools") => test_options(arguments, false).map(Task::Tools),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
         Some("storm") => storm_options(arguments),
         _ => Err(format!("no task is called {}", name.display())),
@@ -95,6 +104,7 @@ mod tests {
     #[test]
     fn every_task_is_reached_by_its_name() {
         assert_eq!(parsed("tidy"), Ok(Task::Tidy));
+        assert_eq!(parsed("schemas"), Ok(Task::Schemas));
         assert_eq!(parsed("test"), Ok(Task::Test(TestOptions::default())));
         assert_eq!(
             parsed("ci --install"),
@@ -106,6 +116,7 @@ mod tests {
         assert_eq!(parsed("bench frames --quick"), {
             Ok(Task::Bench(vec!["frames".into(), "--quick".into()]))
         });
+        assert_eq!(parsed("tools"), Ok(Task::Tools(TestOptions::default())));
         assert_eq!(parsed("storm"), Ok(Task::Storm { seconds: 60 }));
         assert_eq!(parsed("storm 5"), Ok(Task::Storm { seconds: 5 }));
     }

@@ -18,7 +18,7 @@ pub(crate) fn run(context: &Context, options: &TestOptions) -> anyhow::Result<()
         "build",
         context.cargo(["build", "--workspace", "--all-targets", "--locked"]),
     )?;
-    step("client tools", || {
+    step("clients and servers of others", || {
         tools::install(context, options.install || context.ci)
     })?;
     command_step(

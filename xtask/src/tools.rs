@@ -1,8 +1,9 @@
-//! The foreign MCP clients that tests talk to, installed under `target/tools`.
+//! The MCP clients and servers of others that tests talk to, installed under `target/tools`.
 //!
-//! `tests/clients/requirements.txt` becomes a virtual environment in
-//! `target/tools/python`; `tests/clients/package.json` becomes
-//! `target/tools/node/node_modules`. A stamp beside each holds what it was made
+//! `tests/clients` and `tests/servers` each have a `requirements.txt`, which becomes a virtual
+//! environment, and a `package.json`, which becomes a folder with `node_modules`: `python` and
+//! `node` for the clients, `python-servers` and `node-servers` for the servers, which need other
+//! versions of the same libraries. A stamp beside each holds what it was made
 //! from, so a second run does nothing. System packages are touched only when
 //! `may_install` says so; what is missing otherwise is skipped with a line,
 //! and is an error in CI.
@@ -15,17 +16,43 @@ use anyhow::{Context as _, bail};
 use crate::context::Context;
 use crate::step::{output, run, succeeds};
 
-const CLIENTS: &str = "tests/clients";
-
-pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()> {
-    python(context, may_install)?;
-    node(context, may_install)
+/// What is installed together: where it is listed, and the names of its folders.
+struct Set {
+    listed: &'static str,
+    python: &'static str,
+    /// Where Python's modules go when there are no virtual environments.
+    python_site: &'static str,
+    node: &'static str,
 }
 
-fn python(context: &Context, may_install: bool) -> anyhow::Result<()> {
-    let requirements = context.root.join(CLIENTS).join("requirements.txt");
+const SETS: [Set; 2] = [
+    Set {
+        listed: "tests/clients",
+        python: "python",
+        python_site: "python-site",
+        node: "node",
+    },
+    Set {
+        listed: "tests/servers",
+        python: "python-servers",
+        python_site: "python-servers-site",
+        node: "node-servers",
+    },
+];
+
+pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()> {
+    for set in &SETS {
+        python(context, set, may_install)?;
+        node(context, set, may_install)?;
+    }
+    Ok(())
+}
+
+fn python(context: &Context, set: &Set, may_install: bool) -> anyhow::Result<()> {
+    let listed = set.listed;
+    let requirements = context.root.join(listed).join("requirements.txt");
     let Some(wanted) = read_if_there(&requirements)? else {
-        println!("no {CLIENTS}/requirements.txt: no Python clients to install");
+        println!("no {listed}/requirements.txt: nothing of Python to install");
         return Ok(());
     };
     if !have(
@@ -38,10 +65,10 @@ fn python(context: &Context, may_install: bool) -> anyhow::Result<()> {
     }
     let stamp = stamp_of(context, "python3", &wanted)?;
     let tools = context.tools();
-    let environment = tools.join("python");
-    let site = tools.join("python-site");
+    let environment = tools.join(set.python);
+    let site = tools.join(set.python_site);
     if is_current(&environment, &stamp) || is_current(&site, &stamp) {
-        println!("Python clients: up to date");
+        println!("{listed}, Python: up to date");
         return Ok(());
     }
     empty(&environment)?;
@@ -58,7 +85,10 @@ fn python(context: &Context, may_install: bool) -> anyhow::Result<()> {
         run(pip)?;
         mark(&environment, &stamp)
     } else {
-        println!("python3 has no venv module: installing into target/tools/python-site instead");
+        println!(
+            "python3 has no venv module: installing into target/tools/{} instead",
+            set.python_site
+        );
         let mut pip = context.command("python3");
         pip.args(PIP)
             .arg("--target")
@@ -85,24 +115,25 @@ fn has_venv(context: &Context) -> bool {
     succeeds(probe)
 }
 
-fn node(context: &Context, may_install: bool) -> anyhow::Result<()> {
-    let clients = context.root.join(CLIENTS);
-    let Some(wanted) = read_if_there(&clients.join("package.json"))? else {
-        println!("no {CLIENTS}/package.json: no Node.js clients to install");
+fn node(context: &Context, set: &Set, may_install: bool) -> anyhow::Result<()> {
+    let listed = set.listed;
+    let source = context.root.join(listed);
+    let Some(wanted) = read_if_there(&source.join("package.json"))? else {
+        println!("no {listed}/package.json: nothing of Node.js to install");
         return Ok(());
     };
     if !have(context, "npm", &["nodejs", "npm"], may_install)? {
         return Ok(());
     }
-    let lock = read_if_there(&clients.join("package-lock.json"))?;
+    let lock = read_if_there(&source.join("package-lock.json"))?;
     let stamp = stamp_of(
         context,
         "node",
         &[&*wanted, lock.as_deref().unwrap_or("")].concat(),
     )?;
-    let folder = context.tools().join("node");
+    let folder = context.tools().join(set.node);
     if is_current(&folder, &stamp) {
-        println!("Node.js clients: up to date");
+        println!("{listed}, Node.js: up to date");
         return Ok(());
     }
     empty(&folder)?;

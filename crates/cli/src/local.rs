@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
 use mainstay_host::config::{Command, Config, Pack, Transport};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::VERSION;
 use crate::args::Packs;
@@ -29,9 +29,9 @@ pub(crate) fn config(
         Some(path) => ConfigFile::load(path).map_err(Failure::input)?,
         None => ConfigFile::default(),
     };
-    let roots = Roots::of(environment, &file);
+    let asset = Asset::of(environment, &file);
     let executable = Executable::open()?;
-    let packs = select(packs, &file, &roots, &executable)?;
+    let packs = select(packs, &file, &asset, &executable)?;
     Ok(Config {
         server_name: "mainstay".to_owned(),
         server_version: VERSION.to_owned(),
@@ -45,28 +45,74 @@ pub(crate) fn config(
         transport,
         ready_file: None,
         telemetry: environment.telemetry.clone().or(file.telemetry),
-        ready_details: roots.describe(),
+        ready_details: asset.describe(),
         tooling_version: VERSION.to_owned(),
     })
 }
 
-/// Directories of the asset pack: the environment before the file.
-struct Roots {
-    schemas: Option<PathBuf>,
-    examples: Option<PathBuf>,
+/// The settings of the asset pack, as a host would hand them over.
+pub(crate) fn asset_settings(packs: &Packs, environment: &Environment) -> Result<Json, Failure> {
+    let file = match &packs.config {
+        Some(path) => ConfigFile::load(path).map_err(Failure::input)?,
+        None => ConfigFile::default(),
+    };
+    let asset = Asset::of(environment, &file);
+    Ok(settings_of(ASSET, file.packs.get(ASSET), &asset))
 }
 
-impl Roots {
+/// The pack that the environment has names for, and its settings.
+const ASSET: &str = "asset";
+const SCHEMAS_DIR: &str = "schemas_dir";
+const EXAMPLES_DIR: &str = "examples_dir";
+
+/// What the asset pack is set up with: the environment before the file.
+struct Asset {
+    schemas: Option<PathBuf>,
+    examples: Option<PathBuf>,
+    /// Settings that only the environment has names for.
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Asset {
     fn of(environment: &Environment, file: &ConfigFile) -> Self {
+        let mut others = Vec::new();
+        let mut add = |key, value: Option<Value>| others.extend(value.map(|value| (key, value)));
+        add("max_batch", environment.max_batch.map(|max| json!(max)));
+        add(
+            "backend_url",
+            environment.backend_url.as_ref().map(|url| json!(url)),
+        );
+        let path = environment.backend_assets_path.as_ref();
+        add("backend_assets_path", path.map(|path| json!(path)));
+        let allow = environment.allow_unvalidated;
+        add("allow_unvalidated", allow.map(|allow| json!(allow)));
+        let settings = file
+            .packs
+            .get(ASSET)
+            .and_then(|pack| pack.settings.as_ref());
+        let root =
+            |key: &str, set: &Option<PathBuf>, root: &Option<PathBuf>, last: &Option<PathBuf>| {
+                let of_settings = || settings?.get(key)?.as_str().map(PathBuf::from);
+                set.clone()
+                    .or_else(of_settings)
+                    .or_else(|| root.clone())
+                    .or_else(|| last.clone())
+            };
+        let (roots, submodule) = (&file.roots, &environment.submodule);
         Self {
-            schemas: environment
-                .schemas_dir
-                .clone()
-                .or_else(|| file.roots.schemas.clone()),
-            examples: environment
-                .examples_dir
-                .clone()
-                .or_else(|| file.roots.examples.clone()),
+            schemas: root(
+                SCHEMAS_DIR,
+                &environment.schemas_dir,
+                &roots.schemas,
+                &submodule.schemas,
+            ),
+            examples: root(
+                EXAMPLES_DIR,
+                &environment.examples_dir,
+                &roots.examples,
+                &submodule.examples,
+            ),
+            others,
         }
     }
 
@@ -81,13 +127,24 @@ impl Roots {
             shown(&self.examples)
         )
     }
+
+    /// Puts them into the pack's settings.
+    fn fill(&self, settings: &mut Map<String, Value>) {
+        let roots = [(SCHEMAS_DIR, &self.schemas), (EXAMPLES_DIR, &self.examples)];
+        let roots = roots
+            .into_iter()
+            .filter_map(|(key, path)| Some((key, json!(path.as_ref()?))));
+        for (key, value) in roots.chain(self.others.iter().cloned()) {
+            settings.insert(key.to_owned(), value);
+        }
+    }
 }
 
 /// The packs to serve: those named on the command line, else those of the file and all built-in.
 fn select(
     packs: &Packs,
     file: &ConfigFile,
-    roots: &Roots,
+    asset: &Asset,
     executable: &Executable,
 ) -> Result<Vec<Pack>, Failure> {
     let wanted: Vec<String> = if packs.packs.is_empty() {
@@ -112,7 +169,7 @@ fn select(
         check_name(&name)?;
         let section = file.packs.get(&name);
         let command = command.or_else(|| section.and_then(|section| section.command.clone()));
-        let settings = settings_of(&name, section, roots);
+        let settings = settings_of(&name, section, asset);
         selected.push(match command {
             Some(command) => external(name, command, settings)?,
             None => executable.pack(&name, settings)?,
@@ -142,21 +199,14 @@ fn split(word: &str, command: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn settings_of(name: &str, section: Option<&PackSection>, roots: &Roots) -> Json {
+fn settings_of(name: &str, section: Option<&PackSection>, asset: &Asset) -> Json {
     let mut settings = section
         .and_then(|section| section.settings.clone())
         .unwrap_or(json!({}));
-    if name == "asset"
+    if name == ASSET
         && let Value::Object(members) = &mut settings
     {
-        for (key, path) in [
-            ("schemas_dir", &roots.schemas),
-            ("examples_dir", &roots.examples),
-        ] {
-            if let Some(path) = path {
-                members.entry(key).or_insert_with(|| json!(path));
-            }
-        }
+        asset.fill(members);
     }
     settings.into()
 }
@@ -173,6 +223,8 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             called: None,
             arguments: words.map(Into::into).collect(),
             without_env: SECRETS.map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: None,
         },
         settings,
         expected: None,

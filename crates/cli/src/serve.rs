@@ -57,6 +57,8 @@ pub(crate) fn explain(error: ServeError) -> Failure {
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),
         ServeError::Packs(_) => Some("serve fewer packs with --pack"),
+        // What a pack says about itself says what to do.
+        ServeError::Setup(_) => None,
         ServeError::Io { .. } => None,
     };
     let failure = Failure::input(error);

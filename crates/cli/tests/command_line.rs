@@ -24,6 +24,7 @@ fn mainstay() -> Command {
         "MAINSTAY_TELEMETRY",
         "SYN_SCHEMAS_DIR",
         "SYN_EXAMPLES_DIR",
+        "SYN_BACKEND_URL",
     ];
     for name in ours {
         command.env_remove(name);
@@ -78,13 +79,31 @@ fn ledger(folder: &Path) -> String {
 #[test]
 fn help_is_what_it_was() {
     for command in [
-        "", "serve", "call", "tools", "status", "stop", "rollout", "errors", "worker",
+        "",
+        "serve",
+        "adopt",
+        "call",
+        "tools",
+        "lock",
+        "lock write",
+        "lock check",
+        "lock diff",
+        "status",
+        "stop",
+        "rollout",
+        "errors",
+        "environment",
+        "worker",
     ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(0));
-        let name = if command.is_empty() { "help" } else { command };
+        let name = if command.is_empty() {
+            "help".to_owned()
+        } else {
+            command.replace(" ", "_")
+        };
         insta::assert_snapshot!(format!("help_{name}"), text(&output.stdout));
     }
 }
@@ -109,6 +128,53 @@ fn the_error_page_is_in_the_docs() {
             .any(|row| row["kind"] == "outcome_unknown" && row["retryable"] == false)
     );
     insta::assert_snapshot!("errors", text(&run(&["errors"]).stdout));
+}
+
+#[test]
+fn the_page_of_variables_is_in_the_docs() {
+    let page = std::fs::read_to_string(repository().join("docs/environment.md")).unwrap();
+    assert_eq!(text(&run(&["environment", "--markdown"]).stdout), page);
+    let output = mainstay()
+        .env("SYN_BACKEND_URL", "http://user:secret@localhost")
+        .arg("environment")
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("environment", shown(&output));
+}
+
+#[test]
+fn a_pack_that_cannot_start_ends_the_host_with_its_own_words() {
+    let folder = TempDir::new().unwrap();
+    for name in ["a", "b"] {
+        let path = folder.path().join(format!("{name}.schema.json"));
+        std::fs::write(path, r#"{"$id": "https://example.com/same"}"#).unwrap();
+    }
+    let mut host = mainstay()
+        .arg("serve")
+        .env("SYN_SCHEMAS_DIR", folder.path())
+        .env("MCP_READY_FILE", folder.path().join("ready"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Held open: the host ends by itself.
+    let input = host.stdin.take();
+    let output = host.wait_with_output().unwrap();
+    drop(input);
+    assert_eq!(output.status.code(), Some(2));
+    let last = text(&output.stderr);
+    assert_eq!(
+        last.lines().last().unwrap(),
+        "mainstay: error: the pack asset cannot start: the schema files a.schema.json and \
+         b.schema.json have the same $id https://example.com/same; remove one"
+    );
+    let called = mainstay()
+        .env("SYN_SCHEMAS_DIR", folder.path())
+        .args(["call", "list_schemas"])
+        .output()
+        .unwrap();
+    insta::assert_snapshot!("setup_error", shown(&called));
 }
 
 #[test]

@@ -329,6 +329,10 @@ table! {
         "unavailable", Process, Tool, retry true,
         "no worker is available for this tool", Some("retry later; look at system_health for the last fault"),
         "The worker could not be started, or its restart budget is spent.";
+    WorkerSetup = "worker_setup", Internal, InternalError, 503, -31503,
+        "unavailable", Process, Tool, retry false,
+        "the worker cannot start as it is set up", Some("mend what it says, then mainstay rollout or a new start"),
+        "The worker said itself that its settings do not let it start.";
     WorkerProtocol = "worker_protocol", Internal, InternalError, 502, -31502,
         "internal", Protocol, Tool, retry false,
         "the worker broke its protocol", Some("report this with the last fault of system_health"),

@@ -6,7 +6,7 @@
 //! `backoff_min_ms` to `backoff_max_ms`; a worker that stayed ready for a whole period resets the
 //! pause. More than `restarts` losses within `restart_period_ms` exhaust the budget: the slot
 //! rests, its calls fail at once, and the first demand after the rest, or an operator, opens it
-//! again.
+//! again. A worker that says itself that it cannot start as it is set up exhausts it at once.
 //!
 //! ```text
 //! Cold --demand--> Starting --ready--> Ready
@@ -20,6 +20,7 @@
 
 use std::collections::VecDeque;
 
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Lifecycle;
 use mainstay_contract::id::Generation;
@@ -170,7 +171,9 @@ impl Supervisor {
         let period = self.policy.period_ms;
         self.losses.retain(|loss| now.ms_since(*loss) < period);
         self.losses.push_back(now);
-        self.state = if self.losses.len() > self.policy.restarts as usize {
+        // One that says itself that it cannot start will say so again.
+        let hopeless = fault.kind == ErrorKind::WorkerSetup;
+        self.state = if hopeless || self.losses.len() > self.policy.restarts as usize {
             self.losses.clear();
             State::Exhausted {
                 until: now.plus_ms(self.policy.rest_ms),
@@ -214,6 +217,13 @@ impl Supervisor {
             self.losses.clear();
             self.consecutive_failures = 0;
             self.state = State::Waiting { until: now };
+        }
+    }
+
+    /// Nobody needs a worker: the one that was ready may go.
+    pub fn rest(&mut self) {
+        if matches!(self.state, State::Ready { .. }) {
+            self.state = State::Cold;
         }
     }
 
@@ -318,8 +328,6 @@ fn splitmix(state: &mut u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_contract::error::ErrorKind;
-
     use super::*;
 
     fn fault() -> Fault {
@@ -395,6 +403,18 @@ mod tests {
         let rested = now.plus_ms(30_000);
         assert!(!supervisor.is_closed(rested));
         assert_eq!(supervisor.demand(rested), Directive::Start);
+    }
+
+    #[test]
+    fn a_worker_that_is_set_up_wrongly_is_not_tried_again_before_a_rest() {
+        let mut supervisor = supervisor(10);
+        let now = Time::from_ms(5);
+        supervisor.started(now, Generation::new(1));
+        let fault = Fault::new(ErrorKind::WorkerSetup, "no such directory");
+        supervisor.lost(now, Generation::new(1), &fault);
+        assert!(supervisor.is_closed(now));
+        assert_eq!(supervisor.poll_timeout(), None);
+        assert_eq!(supervisor.demand(now.plus_ms(30_000)), Directive::Start);
     }
 
     #[test]

@@ -34,6 +34,18 @@ fn a_call_is_sent_once_its_worker_is_ready_and_answered_once() {
 }
 
 #[test]
+fn calls_of_a_worker_that_is_set_up_wrongly_are_told_so_at_once() {
+    let mut desk = Desk::new(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.did();
+    desk.lose_as(1, ErrorKind::WorkerSetup, &[]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["end 2 WorkerSetup"]);
+}
+
+#[test]
 fn a_queued_call_that_is_cancelled_never_starts() {
     let mut desk = Desk::new(Limits::default());
     let client = desk.open();

@@ -5,7 +5,8 @@
 //! says what is wrong with a value as a sorted list of [`Violation`]s with our own,
 //! stable messages. [`ToolValidators`] holds the pair a tool needs, and
 //! [`ToolIOValidators`] checks whole messages to and from one, by the schemas that are
-//! published with this crate ([`PUBLISHED_SCHEMAS`]).
+//! published with this crate ([`PUBLISHED_SCHEMAS`]). [`lock`] keeps what tools promised
+//! and says which changes ask for a higher version.
 //!
 //! Everything is bounded by [`Limits`]: the size and depth of a schema, the work one
 //! value can cause, the number and length of violations. Documents are handed in
@@ -24,6 +25,7 @@ mod keywords;
 mod library;
 mod limits;
 mod link;
+pub mod lock;
 mod messages;
 mod meta;
 mod patterns;

@@ -6,8 +6,13 @@
 //! | [`peer`] | a client over any pair of streams, and a host for packs without a host |
 //! | [`process`] | the real `mainstay` in a process of its own, watched from outside |
 //! | [`misbehave`] | workers that break the rules, each in one way |
+//! | [`fixture`] | a small MCP server of the kind that others write, good and bad as asked |
+//! | [`wrapped`] | servers of others, started bare and behind `mainstay wrap` |
+//! | [`conversation`] | a recorded conversation with any server, and the bytes that came back |
+//! | [`foreign`] | clients and servers of others, and what drives the one against the other |
 //! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
 //! | [`oracle`] | what clients were told, against what really happened |
+//! | [`storm`] | the fixture killed at random under load, judged by the oracle |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
 //! | [`hostile`] | frames nobody should send, with the answer that each deserves |
 //! | [`fuzz`] | one function for each parser of foreign bytes |
@@ -19,7 +24,10 @@
 
 pub mod bench;
 pub mod clock;
+pub mod conversation;
 pub mod crash;
+pub mod fixture;
+pub mod foreign;
 pub mod fuzz;
 pub mod hostile;
 mod mailbox;
@@ -27,4 +35,6 @@ pub mod misbehave;
 pub mod oracle;
 pub mod peer;
 pub mod process;
+pub mod storm;
 pub mod transcript;
+pub mod wrapped;

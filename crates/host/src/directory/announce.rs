@@ -8,10 +8,36 @@ use mainstay_schema::ToolValidators;
 
 use super::{Directory, DirectoryError, FAILED_STARTS, Owner, Tool};
 
+/// The member of a worker's facts that says what it read at its start.
+const ROOTS: &str = "roots";
+
+/// What a worker read at its start, compared with the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    AsBefore,
+    /// Its files have changed since.
+    Otherwise,
+}
+
 impl Directory {
     /// A worker says that it is ready. Refuses one of another protocol, build or catalog, in a
     /// sentence for the operator.
-    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
+    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
+        self.accept(slot, ready)?;
+        let facts = ready.facts.to_value().unwrap_or_default();
+        let roots = facts.get(ROOTS).cloned().unwrap_or_default();
+        let Some(entry) = self.packs.get_mut(slot.0) else {
+            return Ok(Read::AsBefore);
+        };
+        entry.served = true;
+        let before = entry.roots.replace(roots);
+        Ok(match before {
+            Some(before) if Some(&before) != entry.roots.as_ref() => Read::Otherwise,
+            _ => Read::AsBefore,
+        })
+    }
+
+    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
         if ready.protocol != PROTOCOL {
             let theirs = ready.protocol;
             return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}"));
@@ -160,6 +186,8 @@ mod tests {
                 called: None,
                 arguments: Vec::new(),
                 without_env: Vec::new(),
+                env: Vec::new(),
+                cwd: None,
             },
             settings: Json::empty_object(),
             expected,
@@ -199,7 +227,10 @@ mod tests {
         let mut directory = directory(Some(expected));
         assert!(directory.is_complete(), "known before any worker runs");
         let mut told = |ready| directory.announce(SLOT, &ready);
-        assert_eq!(told(ready(PROTOCOL, "1+x", catalog("a"))), Ok(()));
+        assert_eq!(
+            told(ready(PROTOCOL, "1+x", catalog("a"))),
+            Ok(Read::AsBefore)
+        );
         let build = told(ready(PROTOCOL, "1+y", catalog("a"))).unwrap_err();
         assert_eq!(build, "is of build 1+y, not 1+x");
         let other = told(ready(PROTOCOL, "1+x", catalog("b"))).unwrap_err();
@@ -214,7 +245,7 @@ mod tests {
         assert!(!directory.is_complete());
         assert_eq!(
             directory.announce(SLOT, &ready(PROTOCOL, "any", catalog("a"))),
-            Ok(())
+            Ok(Read::AsBefore)
         );
         assert!(directory.is_complete());
         assert!(
@@ -222,6 +253,20 @@ mod tests {
                 .announce(SLOT, &ready(PROTOCOL, "newer", catalog("b")))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn other_files_than_the_worker_before_had_are_noticed() {
+        let mut directory = directory(None);
+        let mut told = |roots: &str| {
+            let mut ready = ready(PROTOCOL, "any", catalog("a"));
+            ready.facts = Json::parse(&format!(r#"{{"roots": {roots}, "pid": 1}}"#)).unwrap();
+            directory.announce(SLOT, &ready).unwrap()
+        };
+        assert_eq!(told(r#"{"schemas": "aa"}"#), Read::AsBefore, "the first");
+        assert_eq!(told(r#"{"schemas": "aa"}"#), Read::AsBefore);
+        assert_eq!(told(r#"{"schemas": "bb"}"#), Read::Otherwise);
+        assert_eq!(told(r#"{"schemas": "bb"}"#), Read::AsBefore);
     }
 
     #[test]

@@ -20,7 +20,9 @@ use mainstay_schema::{SchemaRegistry, ToolValidators};
 use serde_json::Value;
 use thiserror::Error;
 
+pub(crate) use self::announce::Read;
 use crate::config::{Expected, Pack};
+use crate::serve::Served;
 
 /// Starts that may fail before a pack that never announced anything is not waited for any more.
 const FAILED_STARTS: u32 = 3;
@@ -45,6 +47,10 @@ struct Entry {
     catalog: Option<Catalog>,
     /// Workers that were lost before one announced anything.
     failed_starts: u32,
+    /// What the last worker that may serve says it has read at its start.
+    roots: Option<Value>,
+    /// Whether any worker was fit to serve.
+    served: bool,
 }
 
 #[derive(Debug)]
@@ -115,6 +121,8 @@ impl Directory {
                     .map(|expected| expected.build.clone()),
                 catalog: None,
                 failed_starts: 0,
+                roots: None,
+                served: false,
             });
             if let Some(Expected { catalog, .. }) = &pack.expected {
                 directory.add_catalog(SlotId(index), catalog.clone())?;
@@ -135,9 +143,30 @@ impl Directory {
         self.packs.get(slot.0).map_or("", |pack| &pack.name)
     }
 
+    /// Whether a pack ever had a worker that was fit to serve.
+    pub(crate) fn has_served(&self, slot: SlotId) -> bool {
+        self.packs.get(slot.0).is_some_and(|pack| pack.served)
+    }
+
     /// Whether a tool is called so.
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.tools.contains_key(name)
+    }
+
+    /// Everything on offer, and the packs of which nothing is known.
+    pub(crate) fn served(&self) -> Served {
+        let of = |host: bool| -> Vec<ToolSpec> {
+            let tools = self.tools.values();
+            let owned = tools.filter(|tool| (tool.owner == Owner::Host) == host);
+            owned.map(|tool| tool.spec.clone()).collect()
+        };
+        let unknown = self.packs.iter().filter(|pack| pack.catalog.is_none());
+        Served {
+            own: of(true),
+            tools: of(false),
+            unknown: unknown.map(|pack| (pack.name.clone(), None)).collect(),
+            call_timeout_ms: self.limits.call_timeout_ms,
+        }
     }
 
     fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {

@@ -27,9 +27,10 @@ use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
+use crate::serve::Served;
 use crate::system_tools;
 use crate::telemetry::Recorder;
-use crate::transport::Client;
+use crate::transport::{Client, ClientEvent};
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -45,19 +46,7 @@ pub(crate) enum Event {
         inbound: Box<Inbound>,
         bytes: usize,
     },
-    /// A client will send nothing more.
-    InputEnded {
-        session: SessionId,
-    },
-    /// A client that was behind with taking its answers has caught up.
-    OutputTaken {
-        session: SessionId,
-    },
-    /// A client's writer ended: everything was written, or nobody reads any more.
-    OutputEnded {
-        session: SessionId,
-        delivered: bool,
-    },
+    Client(ClientEvent),
     Worker(WorkerEvent),
     /// An operator asks for something.
     Control(Control),
@@ -65,6 +54,33 @@ pub(crate) enum Event {
     Stop,
     /// It has waited long enough for clients to take their last answers.
     LeaveClients,
+}
+
+impl From<ClientEvent> for Event {
+    fn from(event: ClientEvent) -> Self {
+        Self::Client(event)
+    }
+}
+
+impl From<Control> for Event {
+    fn from(control: Control) -> Self {
+        Self::Control(control)
+    }
+}
+
+impl From<WorkerEvent> for Event {
+    fn from(event: WorkerEvent) -> Self {
+        Self::Worker(event)
+    }
+}
+
+/// A pack cannot start as it is set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pack {pack} cannot start: {said}")]
+pub struct SetupError {
+    pub pack: String,
+    /// In the pack's own words.
+    pub said: String,
 }
 
 /// When the host ends by itself.
@@ -99,6 +115,8 @@ pub(crate) struct Engine {
     phase: Phase,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
+    /// Why the host cannot start: a pack said so before it was ever ready.
+    setup: Option<SetupError>,
     /// Operators who wait for a rollout.
     waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
@@ -153,6 +171,7 @@ impl Engine {
             phase: Phase::Open,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
+            setup: None,
             waiters: Vec::new(),
             unrouted: BTreeMap::new(),
             events,
@@ -166,9 +185,19 @@ impl Engine {
     }
 
     /// Runs until everything has ended.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self) -> Result<Served, SetupError> {
         self.go_on().await;
         self.record_hot_tools();
+        if let Some(refused) = self.setup.take() {
+            return Err(refused);
+        }
+        let mut served = self.directory.served();
+        let workers = self.kernel.health(self.clock.now()).workers;
+        for (name, fault) in &mut served.unknown {
+            let worker = workers.iter().find(|worker| worker.name == *name);
+            *fault = worker.and_then(|worker| worker.last_fault.clone());
+        }
+        Ok(served)
     }
 
     async fn go_on(&mut self) {
@@ -226,9 +255,11 @@ impl Engine {
                 inbound,
                 bytes,
             } => self.receive(session, *inbound, bytes),
-            Event::InputEnded { session } => self.input_ended(session),
-            Event::OutputTaken { session } => self.pace(session),
-            Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
+            Event::Client(ClientEvent::InputEnded { session }) => self.input_ended(session),
+            Event::Client(ClientEvent::OutputTaken { session }) => self.pace(session),
+            Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
+                self.output_ended(session, delivered);
+            }
             Event::Worker(event) => self.worker(event),
             Event::Control(control) => self.control(control),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),

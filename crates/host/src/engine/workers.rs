@@ -10,7 +10,8 @@ use mainstay_contract::telemetry::Event;
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
 
-use super::Engine;
+use super::{Engine, SetupError};
+use crate::directory::Read;
 use crate::drivers::{self, What, WorkerEvent, WorkerHandle};
 use crate::log::Level;
 
@@ -92,7 +93,8 @@ impl Engine {
                 self.workers.remove(&generation);
                 self.kernel.handle_reaped(now, generation);
             }
-            What::Unkillable => {}
+            // Lines are what wrapped servers speak.
+            What::Unkillable | What::Line(_) | What::Oversize(_) => {}
         }
     }
 
@@ -117,8 +119,13 @@ impl Engine {
         let slot = worker.slot;
         let was_complete = self.directory.is_complete();
         match self.directory.announce(slot, &ready) {
-            Ok(()) => {
+            Ok(read) => {
                 let name = self.directory.pack_name(slot);
+                if read == Read::Otherwise {
+                    self.log.line(&format!(
+                        "mcp:warning reason=roots_changed pack={name} generation={generation}"
+                    ));
+                }
                 let pid = worker.pid();
                 let build = &ready.build;
                 let said = format!(
@@ -172,7 +179,9 @@ impl Engine {
 
     fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
         let expected = self.kernel.is_ending(generation);
-        if !expected {
+        // Then the host ends, and that is its last line.
+        let refused = fault.kind == ErrorKind::WorkerSetup && !self.directory.has_served(slot);
+        if !expected && !refused {
             let name = self.directory.pack_name(slot);
             self.log.line(&format!(
                 "mcp:warning reason=worker_lost pack={name} {fault}"
@@ -182,6 +191,9 @@ impl Engine {
         self.directory.lost(slot);
         let now = self.clock.now();
         self.kernel.handle_lost(now, generation, fault, unsent);
+        if refused {
+            self.refuse_setup(slot, fault);
+        }
         // One that was ended because it was never ready will not do better next time.
         if expected || self.kernel.is_closed(now, slot) {
             self.directory.give_up(slot);
@@ -189,6 +201,16 @@ impl Engine {
         if !was_complete && self.directory.is_complete() {
             self.route_waiting();
         }
+    }
+
+    /// A host that was set up wrongly ends, with what its pack says about it.
+    fn refuse_setup(&mut self, slot: SlotId, fault: &Fault) {
+        let said = fault.said.as_deref().unwrap_or(&fault.detail);
+        self.setup.get_or_insert_with(|| SetupError {
+            pack: self.directory.pack_name(slot).to_owned(),
+            said: said.to_owned(),
+        });
+        self.kernel.handle_stop(self.clock.now());
     }
 
     pub(super) fn send(&self, generation: Generation, call: rpc::Call) {

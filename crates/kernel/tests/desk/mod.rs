@@ -151,8 +151,12 @@ impl Desk {
     }
 
     pub fn lose(&mut self, generation: u64, unsent: &[u64]) {
+        self.lose_as(generation, ErrorKind::WorkerUnavailable, unsent);
+    }
+
+    pub fn lose_as(&mut self, generation: u64, kind: ErrorKind, unsent: &[u64]) {
         let generation = Generation::new(generation);
-        let fault = Fault::new(ErrorKind::WorkerUnavailable, "killed").of(generation);
+        let fault = Fault::new(kind, "killed").of(generation);
         let unsent: Vec<_> = unsent.iter().copied().map(CallId::new).collect();
         self.kernel
             .handle_lost(self.now, generation, &fault, &unsent);
@@ -208,6 +212,7 @@ fn task(op: rpc::Op, replay: Replay) -> Work {
         op,
         replay,
         timeout_ms: TIMEOUT_MS,
+        strict: false,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Tests whose cases are files: the official suite, our own sample of it, and assets.
+//! Tests whose cases are files: the official suite, our own sample of it, assets, and the
+//! published definitions of our own tools.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,3 +14,4 @@ mod damage;
 mod data;
 mod public;
 mod suite;
+mod tools;

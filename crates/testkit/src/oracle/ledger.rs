@@ -12,7 +12,7 @@ use super::{Asked, Effect};
 /// How every line of the file begins.
 const BEGINNING: &str = "{\"effect\":";
 
-/// A call of the example ledger, with what it does.
+/// A call of the example ledger, or of another tool whose effects are known, with what it does.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub asked: Asked,

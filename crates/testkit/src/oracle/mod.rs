@@ -31,4 +31,4 @@ pub use answer::{Answer, Failure};
 pub use check::{Attempts, Breach, Summary, check, verify};
 pub use history::{Asked, CancelKind, Effect, Entry, Event, History};
 pub use ledger::{Ledger, parse_effects, read_effects};
-pub use recorder::{Dialect, Recorder};
+pub use recorder::{Dialect, Recorder, Speaks};

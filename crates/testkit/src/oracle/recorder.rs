@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::ledger::answered_effect;
-use super::{Answer, CancelKind, Event, Failure, History, Ledger};
+use super::{Answer, CancelKind, Effect, Event, Failure, History, Ledger};
 use crate::peer::{Client, Message};
 
 /// How the client speaks.
@@ -27,7 +27,13 @@ pub struct Recorder {
     history: History,
     next_id: u64,
     waiting: BTreeSet<u64>,
+    speaks: Speaks,
+    /// Methods of notifications that are heard and not noted.
+    ignored: Vec<&'static str>,
 }
+
+/// What the structured content of a tool's answer says that it did.
+pub type Speaks = fn(tool: &str, structured: &Value) -> Option<Effect>;
 
 impl Recorder {
     /// A client with a number of its own. All recorders of a run share `epoch`.
@@ -40,7 +46,23 @@ impl Recorder {
             history: History::default(),
             next_id: 1,
             waiting: BTreeSet::new(),
+            speaks: answered_effect,
+            ignored: Vec::new(),
         }
+    }
+
+    /// Reads the answers of other tools than the example ledger's.
+    #[must_use]
+    pub const fn reading(mut self, speaks: Speaks) -> Self {
+        self.speaks = speaks;
+        self
+    }
+
+    /// Lets notifications of this method pass.
+    #[must_use]
+    pub fn ignoring(mut self, method: &'static str) -> Self {
+        self.ignored.push(method);
+        self
     }
 
     /// Calls whose answer is still to come, oldest first. Silently cancelled ones do not count.
@@ -114,6 +136,9 @@ impl Recorder {
     fn take(&mut self, message: &Message) -> anyhow::Result<Option<u64>> {
         if message.id().is_none() {
             let method = message.method().unwrap_or_default();
+            if self.ignored.contains(&method.as_str()) {
+                return Ok(None);
+            }
             ensure!(
                 method == "notifications/progress",
                 "unexpected: {message:?}"
@@ -140,7 +165,7 @@ impl Recorder {
         Ok(Some(id))
     }
 
-    fn spoken_of(&self, id: u64, message: &Message) -> Option<super::Effect> {
+    fn spoken_of(&self, id: u64, message: &Message) -> Option<Effect> {
         let id = id.to_string();
         let tool = self
             .history
@@ -155,7 +180,7 @@ impl Recorder {
             Dialect::Direct => message.at("/result"),
             Dialect::Legacy => message.at("/result/structuredContent"),
         };
-        answered_effect(tool, &result)
+        (self.speaks)(tool, &result)
     }
 
     fn note(&mut self, id: u64, event: Event) {

@@ -80,6 +80,18 @@ impl Client {
         self.request(id, "tools/call", &params)
     }
 
+    /// Opens a legacy session with these capabilities; gives the answer to `initialize`.
+    pub fn open(&self, capabilities: &Value) -> anyhow::Result<Message> {
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "testkit", "version": "1.0.0"},
+        });
+        let answer = self.request("\"open\"", "initialize", &params)?;
+        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;
+        Ok(answer)
+    }
+
     /// The next message, whatever it is.
     pub fn next(&self) -> anyhow::Result<Message> {
         self.take("a message", |_| true)

@@ -13,6 +13,7 @@ mod pipe;
 pub use client::Client;
 pub use fake_host::{FakeHost, Heard, start};
 pub use message::Message;
+pub(crate) use message::shortened;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 
 use std::time::Duration;

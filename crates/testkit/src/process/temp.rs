@@ -42,7 +42,7 @@ impl Drop for TempDir {
 }
 
 /// A name that no other test has, in this process or another.
-pub(super) fn unique(prefix: &str) -> String {
+pub(crate) fn unique(prefix: &str) -> String {
     let nanos = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos());

@@ -1,0 +1,374 @@
+//! The environment, read once and checked whole. [`table`] lists every variable.
+
+mod table;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use crate::exit::Failure;
+
+pub(crate) use self::table::{VARIABLES, markdown};
+
+/// Default of `MCP_READY_FILE`.
+const READY_FILE: &str = "/tmp/mcp.ready";
+/// Default of `MCP_SOCKET_PATH`.
+const SOCKET_PATH: &str = "/tmp/mcp.sock";
+/// Default of `TMPDIR`.
+const TEMPORARY: &str = "/tmp";
+/// Default of `MCP_SOCKET_MODE`.
+pub(crate) const SOCKET_MODE: u32 = 0o600;
+/// Where schemas are when nothing else is said, relative to the working directory.
+const SUBMODULE_SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
+const SUBMODULE_EXAMPLES: &str = "libs/synesthetic-schemas/examples";
+
+/// Everything that the environment says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Environment {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) ready_file: PathBuf,
+    /// The ready file, if it was named.
+    pub(crate) named_ready_file: Option<PathBuf>,
+    pub(crate) socket_path: PathBuf,
+    pub(crate) socket_mode: u32,
+    /// Where hosts have their control sockets.
+    pub(crate) runtime_dir: PathBuf,
+    /// Where what can be made again is kept between runs, if there is a place for it.
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Where else hosts of this user may have theirs: clients start servers with a short
+    /// environment, in which the variables that decide it are missing.
+    pub(crate) other_runtime_dirs: Vec<PathBuf>,
+    pub(crate) telemetry: Option<PathBuf>,
+    pub(crate) schemas_dir: Option<PathBuf>,
+    pub(crate) examples_dir: Option<PathBuf>,
+    /// The submodule's directories, where they exist: for want of anything else.
+    pub(crate) submodule: Submodule,
+    pub(crate) max_batch: Option<u32>,
+    pub(crate) backend_url: Option<String>,
+    pub(crate) backend_assets_path: Option<String>,
+    pub(crate) allow_unvalidated: Option<bool>,
+}
+
+/// Where schemas and examples are when nobody says where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Submodule {
+    pub(crate) schemas: Option<PathBuf>,
+    pub(crate) examples: Option<PathBuf>,
+}
+
+/// `MCP_ENDPOINT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Stdio,
+    Socket,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn read() -> Result<Self, Failure> {
+        Self::from(|name| std::env::var_os(name), Path::is_dir)
+    }
+
+    /// Reads from `get`; every mistake is reported, not only the first. An empty variable counts
+    /// as unset.
+    fn from(
+        get: impl Fn(&str) -> Option<OsString>,
+        is_dir: impl Fn(&Path) -> bool,
+    ) -> Result<Self, Failure> {
+        let mut mistakes = Vec::new();
+        let value = |name: &str| get(name).filter(|value| !value.is_empty());
+        let path = |name: &str, default: &str| {
+            value(name).map_or_else(|| PathBuf::from(default), PathBuf::from)
+        };
+        let endpoint = match value("MCP_ENDPOINT").as_deref().map(|value| value.to_str()) {
+            None | Some(Some("stdio")) => Endpoint::Stdio,
+            Some(Some("socket")) => Endpoint::Socket,
+            Some(other) => {
+                let shown = other.unwrap_or("not text");
+                mistakes.push(format!(
+                    "MCP_ENDPOINT is {shown:?}; set it to stdio or socket"
+                ));
+                Endpoint::Stdio
+            }
+        };
+        let socket_mode = match value("MCP_SOCKET_MODE").map(|mode| parse_mode(&mode)) {
+            None => SOCKET_MODE,
+            Some(Ok(mode)) => mode,
+            Some(Err(mistake)) => {
+                mistakes.push(mistake);
+                SOCKET_MODE
+            }
+        };
+        let mut directory = |name: &str| match value(name).map(PathBuf::from) {
+            Some(set) if is_dir(&set) => Some(set),
+            Some(set) => {
+                let shown = set.display();
+                mistakes.push(format!(
+                    "{name} is {shown}, which is not a directory; set it to one"
+                ));
+                None
+            }
+            None => None,
+        };
+        let schemas_dir = directory("SYN_SCHEMAS_DIR");
+        let examples_dir = directory("SYN_EXAMPLES_DIR");
+        let there = |path: &str| Some(PathBuf::from(path)).filter(|path| is_dir(path));
+        let mut text = |name: &str, wanted: &str, good: fn(&str) -> bool| {
+            let set = value(name)?;
+            match set.to_str().filter(|text| good(text)) {
+                Some(text) => Some(text.to_owned()),
+                None => {
+                    // Not shown: an address may carry a password.
+                    mistakes.push(format!("{name} cannot be used; set it to {wanted}"));
+                    None
+                }
+            }
+        };
+        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 10000", |text| {
+            text.parse()
+                .is_ok_and(|number: u32| (1..=10_000).contains(&number))
+        });
+        let backend_url = text(
+            "SYN_BACKEND_URL",
+            "a URL such as http://127.0.0.1:8000",
+            |url| {
+                ["http://", "https://"]
+                    .iter()
+                    .any(|scheme| url.starts_with(scheme))
+            },
+        );
+        let backend_assets_path = text(
+            "SYN_BACKEND_ASSETS_PATH",
+            "a path such as /synesthetic-assets/",
+            |path| path.starts_with('/'),
+        );
+        let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
+            matches!(text, "0" | "1")
+        });
+        if !mistakes.is_empty() {
+            return Err(Failure::input(anyhow!(
+                "the environment: {}",
+                mistakes.join("; ")
+            )));
+        }
+        let runtime_dir = |user: Option<PathBuf>, temporary: &Path| {
+            let named = value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from);
+            mainstay_host::runtime_dir(named, user, temporary)
+        };
+        let user = value("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let login = format!("/run/user/{}", rustix::process::geteuid().as_raw());
+        let temporary = path("TMPDIR", TEMPORARY);
+        let mut runtime_dirs = vec![
+            runtime_dir(user, &temporary),
+            runtime_dir(Some(login.into()), &temporary),
+            runtime_dir(None, &temporary),
+            runtime_dir(None, Path::new(TEMPORARY)),
+        ];
+        let first = runtime_dirs.remove(0);
+        runtime_dirs.retain(|dir| *dir != first);
+        runtime_dirs.dedup();
+        Ok(Self {
+            endpoint,
+            ready_file: path("MCP_READY_FILE", READY_FILE),
+            named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
+            socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
+            socket_mode,
+            runtime_dir: first,
+            other_runtime_dirs: runtime_dirs,
+            cache_dir: cache_dir(
+                value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
+                value("XDG_CACHE_HOME").map(PathBuf::from),
+                value("HOME").map(PathBuf::from),
+            ),
+            telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
+            schemas_dir,
+            examples_dir,
+            submodule: Submodule {
+                schemas: there(SUBMODULE_SCHEMAS),
+                examples: there(SUBMODULE_EXAMPLES),
+            },
+            max_batch: max_batch.and_then(|number| number.parse().ok()),
+            backend_url,
+            backend_assets_path,
+            allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
+        })
+    }
+}
+
+/// A variable that somebody else's configuration refers to.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Whether a variable is set, for the page about them.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The place of caches: the one named, else the user's. Relative ones are of no use: the working
+/// directory is the client's choice.
+fn cache_dir(
+    named: Option<PathBuf>,
+    user: Option<PathBuf>,
+    home: Option<PathBuf>,
+) -> Option<PathBuf> {
+    let of_user = || {
+        let user = user.filter(|path| path.is_absolute());
+        let base = user.or_else(|| Some(home?.join(".cache")))?;
+        Some(base.join("mainstay"))
+    };
+    named.or_else(of_user).filter(|path| path.is_absolute())
+}
+
+fn parse_mode(value: &OsString) -> Result<u32, String> {
+    let text = value.to_string_lossy();
+    let digits = text.strip_prefix("0o").unwrap_or(&text);
+    match u32::from_str_radix(digits, 8) {
+        Ok(mode) if mode <= 0o777 && mode & 0o600 == 0o600 => Ok(mode),
+        Ok(_) => Err(format!(
+            "MCP_SOCKET_MODE is {text:?}; set it to at most 0777, with reading and writing for the owner"
+        )),
+        Err(_) => Err(format!(
+            "MCP_SOCKET_MODE is {text:?}; set it to an octal mode such as 0600"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)]) -> Result<Environment, String> {
+        let get = |name: &str| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
+        };
+        Environment::from(get, |path| path.starts_with("/there"))
+            .map_err(|failure| failure.error.to_string())
+    }
+
+    #[test]
+    fn an_empty_environment_means_stdio_and_the_documented_defaults() {
+        let environment = with(&[("MCP_ENDPOINT", "")]).unwrap();
+        assert_eq!(environment.endpoint, Endpoint::Stdio);
+        assert_eq!(environment.ready_file, Path::new("/tmp/mcp.ready"));
+        assert_eq!(environment.socket_path, Path::new("/tmp/mcp.sock"));
+        assert_eq!(environment.socket_mode, 0o600);
+        assert_eq!(environment.schemas_dir, None);
+    }
+
+    #[test]
+    fn hosts_are_looked_for_wherever_they_may_be() {
+        let dirs = |variables| {
+            let environment = with(variables).unwrap();
+            let dirs = [
+                vec![environment.runtime_dir],
+                environment.other_runtime_dirs,
+            ]
+            .concat();
+            let id = rustix::process::geteuid().as_raw();
+            dirs.iter()
+                .map(|dir| dir.to_string_lossy().replace(&id.to_string(), "ID"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            dirs(&[("MAINSTAY_RUNTIME_DIR", "/there/run")]),
+            ["/there/run"]
+        );
+        assert_eq!(
+            dirs(&[("XDG_RUNTIME_DIR", "/there/x"), ("TMPDIR", "/there/tmp")]),
+            [
+                "/there/x/mainstay",
+                "/run/user/ID/mainstay",
+                "/there/tmp/mainstay-ID",
+                "/tmp/mainstay-ID"
+            ]
+        );
+        assert_eq!(dirs(&[]), ["/tmp/mainstay-ID", "/run/user/ID/mainstay"]);
+    }
+
+    #[test]
+    fn every_mistake_is_named_with_what_to_set() {
+        let said = with(&[
+            ("MCP_ENDPOINT", "sokcet"),
+            ("MCP_SOCKET_MODE", "rw"),
+            ("SYN_SCHEMAS_DIR", "/absent"),
+            ("SYN_EXAMPLES_DIR", "/there/examples"),
+        ])
+        .unwrap_err();
+        assert!(
+            said.contains("MCP_ENDPOINT is \"sokcet\"; set it to stdio or socket"),
+            "{said}"
+        );
+        assert!(said.contains("MCP_SOCKET_MODE is \"rw\""), "{said}");
+        assert!(
+            said.contains("SYN_SCHEMAS_DIR is /absent, which is not a directory"),
+            "{said}"
+        );
+        assert!(!said.contains("SYN_EXAMPLES_DIR"), "{said}");
+    }
+
+    #[test]
+    fn what_is_read_is_what_the_table_lists() {
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let get = |name: &str| {
+            asked.borrow_mut().insert(name.to_owned());
+            None
+        };
+        Environment::from(get, |_| false)
+            .map_err(|failure| failure.error)
+            .unwrap();
+        let listed = VARIABLES.iter().map(|variable| variable.name.to_owned());
+        assert_eq!(asked.into_inner(), listed.collect());
+    }
+
+    #[test]
+    fn settings_of_the_asset_pack_are_checked_and_never_shown() {
+        let environment = with(&[
+            ("MCP_MAX_BATCH", "7"),
+            ("SYN_BACKEND_URL", "https://example.com/api"),
+            ("SYN_BACKEND_ASSETS_PATH", "/assets/"),
+            ("MAINSTAY_ALLOW_UNVALIDATED", "1"),
+        ])
+        .unwrap();
+        assert_eq!(environment.max_batch, Some(7));
+        assert_eq!(
+            environment.backend_url.as_deref(),
+            Some("https://example.com/api")
+        );
+        assert_eq!(environment.backend_assets_path.as_deref(), Some("/assets/"));
+        assert_eq!(environment.allow_unvalidated, Some(true));
+        let said = with(&[
+            ("MCP_MAX_BATCH", "0"),
+            ("SYN_BACKEND_URL", "ftp://me:secret@example.com"),
+            ("SYN_BACKEND_ASSETS_PATH", "assets"),
+            ("MAINSTAY_ALLOW_UNVALIDATED", "yes"),
+        ])
+        .unwrap_err();
+        for part in [
+            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 10000",
+            "SYN_BACKEND_URL cannot be used; set it to a URL such as",
+            "SYN_BACKEND_ASSETS_PATH cannot be used",
+            "MAINSTAY_ALLOW_UNVALIDATED cannot be used; set it to 1 or 0",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("secret"), "{said}");
+    }
+
+    #[test]
+    fn a_socket_mode_is_octal_and_lets_its_owner_in() {
+        assert_eq!(
+            with(&[("MCP_SOCKET_MODE", "0660")]).unwrap().socket_mode,
+            0o660
+        );
+        assert!(with(&[("MCP_SOCKET_MODE", "0066")]).is_err());
+        assert!(with(&[("MCP_SOCKET_MODE", "10777")]).is_err());
+    }
+}

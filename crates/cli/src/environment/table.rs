@@ -1,0 +1,138 @@
+//! Every variable that is read, as data: the reference page and the reading agree by test.
+
+use std::fmt::Write as _;
+
+/// One variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: &'static str,
+    /// What holds without it, in Markdown.
+    pub(crate) default: &'static str,
+    pub(crate) meaning: &'static str,
+}
+
+const fn row(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
+    Variable {
+        name,
+        default,
+        meaning,
+    }
+}
+
+/// All of them, in the order of the page.
+pub(crate) const VARIABLES: &[Variable] = &[
+    row(
+        "MCP_ENDPOINT",
+        "`stdio`",
+        "`stdio`: one client on standard input and output, and the process ends with it; `socket`: a \
+         lasting server for many clients on a Unix socket",
+    ),
+    row(
+        "MCP_READY_FILE",
+        "`/tmp/mcp.ready`",
+        "written when the host is ready (`<pid> <time>`), removed at its end; left alone while \
+         another living host owns it",
+    ),
+    row(
+        "MCP_SOCKET_PATH",
+        "`/tmp/mcp.sock`",
+        "path of the socket with `MCP_ENDPOINT=socket`",
+    ),
+    row(
+        "MCP_SOCKET_MODE",
+        "`0600`",
+        "permissions of the socket, octal; the owner must be able to read and write",
+    ),
+    row(
+        "MCP_MAX_BATCH",
+        "`100`",
+        "assets that one `validate_many` may have, 1 to 10000",
+    ),
+    row(
+        "SYN_SCHEMAS_DIR",
+        "`libs/synesthetic-schemas/jsonschema` if it exists, else none",
+        "directory of the asset pack's `*.schema.json` files",
+    ),
+    row(
+        "SYN_EXAMPLES_DIR",
+        "`libs/synesthetic-schemas/examples` if it exists, else none",
+        "directory of the asset pack's examples",
+    ),
+    row(
+        "SYN_BACKEND_URL",
+        "none: `populate_backend` is off",
+        "base URL of the backend that `populate_backend` sends assets to, `http` or `https`",
+    ),
+    row(
+        "SYN_BACKEND_ASSETS_PATH",
+        "`/synesthetic-assets/`",
+        "path below that URL; begins with `/`",
+    ),
+    row(
+        "MAINSTAY_ALLOW_UNVALIDATED",
+        "`0`",
+        "`1` lets `populate_backend` send an asset with `validate_first: false`",
+    ),
+    row(
+        "MAINSTAY_RUNTIME_DIR",
+        "`$XDG_RUNTIME_DIR/mainstay`, else `mainstay-UID` in the temporary directory",
+        "where hosts have their control sockets; if it is unset, `status`, `stop` and `rollout` look in \
+         every default place, since clients start servers with fewer variables than a shell has",
+    ),
+    row(
+        "MAINSTAY_TELEMETRY",
+        "none",
+        "file for [events](telemetry.md), like `--telemetry`",
+    ),
+    row(
+        "MAINSTAY_CACHE_DIR",
+        "`$XDG_CACHE_HOME/mainstay`, else `.cache/mainstay` in the home directory",
+        "where indexes, and what wrapped servers said about themselves, are kept between runs",
+    ),
+    row(
+        "XDG_CACHE_HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
+    ),
+    row(
+        "HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
+    ),
+    row(
+        "XDG_RUNTIME_DIR",
+        "none",
+        "only for the default of `MAINSTAY_RUNTIME_DIR`",
+    ),
+    row(
+        "TMPDIR",
+        "`/tmp`",
+        "only for the default of `MAINSTAY_RUNTIME_DIR`",
+    ),
+];
+
+/// The page `docs/environment.md`.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(
+        "# Environment\n\n\
+         This page is generated: `mainstay environment --markdown > docs/environment.md`.\n\n\
+         Read once, at the start. An empty variable counts as unset. A wrong value is exit code 2 with\n\
+         one line that names every mistake and says what to set. The command line counts before the\n\
+         environment, the environment before the [configuration file](configuration.md).\n\n\
+         | variable | default | meaning |\n|---|---|---|\n",
+    );
+    for variable in VARIABLES {
+        let Variable {
+            name,
+            default,
+            meaning,
+        } = variable;
+        // A string takes whatever is written to it.
+        let _ = writeln!(page, "| `{name}` | {default} | {meaning} |");
+    }
+    page.push_str(
+        "\nWorkers inherit the environment without `MAINSTAY_TOKEN` and `MAINSTAY_TOKEN_FILE`, and read\n\
+         none of these variables themselves: the host hands them their settings.\n",
+    );
+    page
+}

@@ -1,0 +1,289 @@
+//! Clients and servers of others: which there are, how they are started, and what drives them.
+//!
+//! `cargo xtask test` installs them under `target/tools`. A [`Drive`] is one client of
+//! `tests/clients` that takes the steps of one plan in `tests/servers/plans` against one server; in
+//! its killing form the server is killed meanwhile and the client's session must go on.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::process::{MARKER, TempDir, binary, leftovers, tool, unique, wait_for, workspace};
+use crate::wrapped::Way;
+
+/// Starting interpreters and their libraries on a busy machine takes a while.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// What clients leave to the system to end.
+const REAPED_WITHIN: Duration = Duration::from_secs(10);
+
+/// A client of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// PyPI `mcp`.
+    Python,
+    /// PyPI `fastmcp`.
+    FastMcp,
+    /// npm `@modelcontextprotocol/client`.
+    TypeScript,
+    /// npm `@modelcontextprotocol/inspector`, its command line.
+    Inspector,
+}
+
+/// A server of others, or ours that plays one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    Everything,
+    Filesystem,
+    Memory,
+    Git,
+    Time,
+    Fixture,
+}
+
+/// How a client finds out what a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// With `initialize`.
+    Legacy,
+    /// By asking for the stateless revision first.
+    Auto,
+}
+
+/// One client, one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Drive {
+    pub client: Client,
+    pub server: Server,
+    pub mode: Mode,
+    pub way: Way,
+    /// Whether the server is killed meanwhile.
+    pub kills: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub enum Driven {
+    /// Everything was as planned; the driver's own report.
+    Well(Value),
+    /// The driver found a mismatch, and says which.
+    Badly(String),
+    /// Something is not installed.
+    Skipped(String),
+}
+
+impl Drive {
+    /// Runs the driver to its end, and looks for processes that were left over.
+    pub fn run(self) -> anyhow::Result<Driven> {
+        let folder = TempDir::new()?;
+        let files = folder.join("files");
+        fs::create_dir(&files).context("creating a folder")?;
+        let Some(server) = self.server.command(&files)? else {
+            return Ok(skipped(self.server));
+        };
+        let Some(mut driver) = self.client.command(&folder)? else {
+            return Ok(skipped(self.client));
+        };
+        let marker = unique("drive");
+        let plan = format!("tests/servers/plans/{}.json", lower(self.server));
+        driver
+            .arg(lower(self.mode))
+            .arg(workspace()?.join(plan))
+            .arg("--folder")
+            .arg(&files)
+            .env(MARKER, &marker)
+            .env("MAINSTAY_RUNTIME_DIR", folder.join("run"));
+        if self.kills {
+            driver.args(["--kill-during", "--victim", self.server.victim()]);
+        }
+        driver.arg("--").args(self.way.prefix()?).args(server);
+        let driven = finish(&mut driver, &folder)?;
+        leftovers(MARKER, &marker, REAPED_WITHIN)?;
+        Ok(driven)
+    }
+}
+
+fn skipped(what: impl std::fmt::Debug) -> Driven {
+    Driven::Skipped(format!(
+        "{what:?} is not installed (cargo xtask tools installs it)"
+    ))
+}
+
+/// The name in a plan or on a command line.
+fn lower(name: impl std::fmt::Debug) -> String {
+    format!("{name:?}").to_lowercase()
+}
+
+/// Its output goes to files: pipes that nobody reads would fill up.
+fn finish(driver: &mut Command, folder: &TempDir) -> anyhow::Result<Driven> {
+    let [out, err] = ["out", "err"].map(|name| folder.join(name));
+    let create = |path: &Path| fs::File::create(path).context("creating a file for output");
+    let mut child = driver
+        .stdin(Stdio::null())
+        .stdout(create(&out)?)
+        .stderr(create(&err)?)
+        .spawn()
+        .with_context(|| format!("starting {}", driver.get_program().display()))?;
+    let status = wait_for(&mut child, PATIENCE);
+    if status.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let read =
+        |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let said = read(&err).context("reading the driver's errors")?;
+    let status = status.with_context(|| said.clone())?;
+    if !status.success() {
+        return Ok(Driven::Badly(said));
+    }
+    let report = read(&out).context("reading the driver's report")?;
+    let report = serde_json::from_str(report.trim())
+        .with_context(|| format!("the driver's report is no JSON: {report}"))?;
+    Ok(Driven::Well(report))
+}
+
+impl Client {
+    /// The driver, up to its arguments; nothing if it is not installed.
+    fn command(self, folder: &TempDir) -> anyhow::Result<Option<Command>> {
+        let drivers = workspace()?.join("tests/clients");
+        let name = format!("{}_plan", lower(self));
+        match self {
+            Self::Python | Self::FastMcp => {
+                let Some(words) = python("python")? else {
+                    return Ok(None);
+                };
+                let mut command = command_of(&words)?;
+                // Nothing is written into the source tree.
+                command
+                    .arg("-B")
+                    .arg(drivers.join(name).with_extension("py"));
+                Ok(Some(command))
+            }
+            Self::TypeScript | Self::Inspector => {
+                let Some(modules) = tool("node/node_modules")? else {
+                    return Ok(None);
+                };
+                // Modules are looked for beside the program that wants them.
+                let beside = folder.join("driver");
+                fs::create_dir(&beside).context("creating a folder")?;
+                symlink(modules.canonicalize()?, beside.join("node_modules"))?;
+                for file in ["plan.mjs", &format!("{name}.mjs")] {
+                    fs::copy(drivers.join(file), beside.join(file))
+                        .with_context(|| format!("copying {file}"))?;
+                }
+                let mut command = Command::new("node");
+                command.arg(beside.join(name).with_extension("mjs"));
+                Ok(Some(command))
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Words that only this server's command line has.
+    pub const fn victim(self) -> &'static str {
+        match self {
+            Self::Everything => "server-everything/dist",
+            Self::Filesystem => "server-filesystem/dist",
+            Self::Memory => "server-memory/dist",
+            Self::Git => "mcp_server_git",
+            Self::Time => "mcp_server_time",
+            Self::Fixture => "mcp-fixture",
+        }
+    }
+
+    /// Its command, with what it needs in a folder of its own; nothing if it is not installed.
+    pub fn command(self, files: &Path) -> anyhow::Result<Option<Vec<OsString>>> {
+        self.prepare(files)?;
+        let node = |arguments: &[&Path]| -> anyhow::Result<_> {
+            let package = lower(self);
+            let program = format!(
+                "node-servers/node_modules/@modelcontextprotocol/server-{package}/dist/index.js"
+            );
+            let Some(program) = tool(&program)? else {
+                return Ok(None);
+            };
+            let words = ["node".into(), program.into_os_string()].into_iter();
+            let arguments = arguments.iter().map(|path| OsString::from(*path));
+            Ok(Some(words.chain(arguments).collect()))
+        };
+        let module = |name: &str, arguments: &[&str]| -> anyhow::Result<_> {
+            let Some(mut words) = python("python-servers")? else {
+                return Ok(None);
+            };
+            words.extend(["-m", name].map(OsString::from));
+            words.extend(arguments.iter().map(OsString::from));
+            Ok(Some(words))
+        };
+        match self {
+            Self::Everything => node(&[Path::new("stdio")]),
+            Self::Filesystem => node(&[files]),
+            Self::Memory => {
+                let words: Option<Vec<OsString>> = node(&[])?;
+                let file = files.join("memory.jsonl");
+                let variable = format!("MEMORY_FILE_PATH={}", file.display());
+                let before = [OsString::from("env"), variable.into()];
+                Ok(words.map(|words| before.into_iter().chain(words).collect()))
+            }
+            Self::Git => module(
+                "mcp_server_git",
+                &["--repository", &files.display().to_string()],
+            ),
+            Self::Time => module("mcp_server_time", &["--local-timezone", "UTC"]),
+            Self::Fixture => {
+                let options = ["--era", "both", "--effects"].map(OsString::from);
+                let mut words = vec![binary("mcp-fixture")?.into_os_string()];
+                words.extend(options);
+                words.push(files.join("effects.jsonl").into());
+                Ok(Some(words))
+            }
+        }
+    }
+
+    fn prepare(self, files: &Path) -> anyhow::Result<()> {
+        let write = |name: &str, text: &str| {
+            fs::write(files.join(name), text).with_context(|| format!("writing {name}"))
+        };
+        match self {
+            Self::Filesystem => write("log.txt", "END\n"),
+            Self::Git => {
+                write("file.txt", "one\n")?;
+                let script = "git init --quiet --initial-branch=main . && git add file.txt && \
+                    git -c user.name=t -c user.email=t@example.com commit --quiet --message first";
+                let made = Command::new("sh")
+                    .args(["-c", script])
+                    .current_dir(files)
+                    .status()
+                    .context("starting git")?;
+                ensure!(made.success(), "no repository was made: {made}");
+                write("file.txt", "one\nchanged\n")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Python with the modules of this set; nothing if they are not installed.
+fn python(set: &str) -> anyhow::Result<Option<Vec<OsString>>> {
+    // Without virtual environments the modules lie in a folder that must be named.
+    let site = workspace()?.join(format!("target/tools/{set}-site"));
+    if site.is_dir() {
+        let variable = format!("PYTHONPATH={}", site.display());
+        let words = ["env".into(), variable, "python3".into()];
+        return Ok(Some(words.map(OsString::from).to_vec()));
+    }
+    let program: Option<PathBuf> = tool(&format!("{set}/bin/python"))?;
+    Ok(program.map(|program| vec![program.into_os_string()]))
+}
+
+fn command_of(words: &[OsString]) -> anyhow::Result<Command> {
+    let (program, arguments) = words.split_first().context("an empty command")?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
