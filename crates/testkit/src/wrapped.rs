@@ -72,8 +72,11 @@ pub fn with_limits(
     ensure!(dashes == "--", "a prefix ends in --, not in {dashes:?}");
     let file = folder.join(format!("{}.toml", unique("limits")));
     let lines: Vec<&str> = limits.split(',').map(str::trim).collect();
-    fs::write(&file, format!("[limits]\n{}\n", lines.join("\n")))
-        .with_context(|| format!("writing {}", file.display()))?;
+    fs::write(
+        &file,
+        format!("[servers.wrapped.mainstay.limits]\n{}\n", lines.join("\n")),
+    )
+    .with_context(|| format!("writing {}", file.display()))?;
     prefix.extend(["--config".into(), file.into(), dashes]);
     Ok(prefix)
 }
