@@ -11,6 +11,7 @@ usage: cargo xtask TASK
   test [--install]    build and run every test; with CI=true, run the checks of `ci` first
   ci [--install]      tidy, format, clippy and dependency checks, then test
   tidy                check crate directions, file sizes, words, links and argument tests
+  schemas             write the lock and the published definitions of our tools anew
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers at random under load for so long (60)
@@ -22,6 +23,7 @@ usage: cargo xtask TASK
 pub(crate) enum Task {
     Help,
     Tidy,
+    Schemas,
     Test(TestOptions),
     /// Only what the tests install.
     Tools(TestOptions),
@@ -49,6 +51,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     match name.to_str() {
         Some("help" | "--help" | "-h") => nothing_more(arguments, Task::Help),
         Some("tidy") => nothing_more(arguments, Task::Tidy),
+        Some("schemas") => nothing_more(arguments, Task::Schemas),
         Some("test") => test_options(arguments, false).map(Task::Test),
         Some("ci") => test_options(arguments, true).map(Task::Test),
         Some("tools") => test_options(arguments, false).map(Task::Tools),
@@ -101,6 +104,7 @@ mod tests {
     #[test]
     fn every_task_is_reached_by_its_name() {
         assert_eq!(parsed("tidy"), Ok(Task::Tidy));
+        assert_eq!(parsed("schemas"), Ok(Task::Schemas));
         assert_eq!(parsed("test"), Ok(Task::Test(TestOptions::default())));
         assert_eq!(
             parsed("ci --install"),

@@ -1,4 +1,5 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `tools`, `bench` and `storm`.
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench` and
+//! `storm`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -15,6 +16,7 @@
 mod args;
 mod bench;
 mod context;
+mod schemas;
 mod step;
 mod storm;
 mod test;
@@ -51,6 +53,7 @@ fn run(task: Task) -> anyhow::Result<()> {
             Ok(())
         }
         Task::Tidy => tidy::run(&context),
+        Task::Schemas => schemas::run(&context),
         Task::Test(options) => test::run(&context, &options),
         Task::Tools(options) => tools::install(&context, options.install || context.ci),
         Task::Bench(arguments) => bench::run(&context, &arguments),

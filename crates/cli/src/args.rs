@@ -17,6 +17,9 @@ Every option and variable is described in docs/configuration.md and docs/environ
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) serve: Serve,
+    /// Validate a JSON file against its schema and end: 0 valid, 1 not valid, 2 no asset at all
+    #[arg(long, value_name = "PATH")]
+    pub(crate) validate: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -25,10 +28,18 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve tool packs to MCP clients (the default)
     Serve(Serve),
+    /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
+    Wrap(Wrap),
+    /// Wrap every server in the configuration file of a client, or take that back
+    Adopt(Adopt),
     /// Call one tool and print its answer
     Call(Call),
     /// List the tools
     Tools(Tools),
+    /// Validate a JSON file against its schema (also: mainstay --validate PATH)
+    Validate(Validate),
+    /// Record what the tools promise, and find changes that need a higher version
+    Lock(Lock),
     /// Show the hosts of this user that are running
     Status(Status),
     /// Stop a running host: it finishes what is in flight, then ends
@@ -76,6 +87,114 @@ pub(crate) struct Serve {
     pub(crate) name: String,
 }
 
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Wrap {
+    #[command(flatten)]
+    pub(crate) server: WrapRules,
+    /// Serve many clients on a Unix socket, each with a server of its own, instead of one on
+    /// standard input and output
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Append one JSON line per ended request and worker event to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) telemetry: Option<PathBuf>,
+    /// How much is said on standard error
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) log: Option<LogLevel>,
+    /// What mainstay status, stop and rollout call this host [default: the server's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The server: its program and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// How a server is wrapped.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct WrapRules {
+    /// Configuration file with the server and its rules: a client's JSON with mcpServers, or TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the server in that file, where it has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) server: Option<String>,
+    /// Withdraw every tool that differs from this lock, or is not in it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lock: Option<PathBuf>,
+    /// Seconds for a call [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// Seconds for the server to open a session [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) start_timeout: Option<f64>,
+    /// Restarts within a period, after which the server is left alone for a while [default: 10/60]
+    #[arg(long, value_name = "N/SECONDS")]
+    pub(crate) restarts: Option<String>,
+    /// Most bytes of text in one result; the rest can be read as a resource
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_output: Option<String>,
+    /// Most bytes of memory of the server and all it starts; past it the server is replaced
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_memory: Option<String>,
+    /// Stop the server after so many seconds without work, until it is needed again
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle_stop: Option<u64>,
+    /// Start the server only when something is asked of it
+    #[arg(long)]
+    pub(crate) lazy: bool,
+    /// Offer only tools of this name, * for any characters; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) allow: Vec<String>,
+    /// Do not offer tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) deny: Vec<String>,
+    /// Do not believe the server's own hints about what may run again
+    #[arg(long)]
+    pub(crate) distrust_hints: bool,
+    /// Add the tools system_health and system_telemetry
+    #[arg(long)]
+    pub(crate) system_tools: bool,
+    /// Keep a second server running, which takes over at once
+    #[arg(long)]
+    pub(crate) standby: bool,
+    /// Put the server into a PID namespace of its own
+    #[arg(long)]
+    pub(crate) isolate: bool,
+}
+
+const CLIENT_FILES: &str = "\
+Files of clients, as far as they are known:
+  Claude Code     .mcp.json of a project, ~/.claude.json
+  Claude Desktop  ~/Library/Application Support/Claude/claude_desktop_config.json (macOS),
+                  ~/.config/Claude/claude_desktop_config.json (Linux)
+  Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
+  VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
+  Codex           ~/.codex/config.toml, .codex/config.toml of a project
+Only command and args of its servers are changed. docs/clients has a page for each client.";
+
+#[derive(Debug, Args)]
+#[command(after_help = CLIENT_FILES)]
+pub(crate) struct Adopt {
+    /// The client's configuration file
+    pub(crate) file: PathBuf,
+    /// Take it back: the client starts its servers itself again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Only the servers of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+    /// Not the servers of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) except: Vec<String>,
+    /// The mainstay that the client starts; a bare name is looked up by the client [default: the
+    /// whole path of this one]
+    #[arg(long, value_name = "PATH", conflicts_with = "undo")]
+    pub(crate) binary: Option<PathBuf>,
+}
+
 /// Where a one-off command finds its tools.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Target {
@@ -84,6 +203,9 @@ pub(crate) struct Target {
     /// Ask the host that serves this socket, instead of starting one for this command
     #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config"])]
     pub(crate) socket: Option<PathBuf>,
+    /// Ask this MCP server, wrapped for the moment
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "socket"])]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +228,68 @@ pub(crate) struct Tools {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Print the whole definitions as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lock {
+    #[command(subcommand)]
+    pub(crate) command: LockCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockCommand {
+    /// Record every tool's contract; refused while a change lacks a bump or a reason
+    Write(LockWrite),
+    /// Say whether the tools are what the lock says, and what is missing if not
+    Check(LockCheck),
+    /// Show every change since the lock was written
+    Diff(LockDiff),
+}
+
+/// Which lock, and which tools it is about.
+#[derive(Debug, Args)]
+pub(crate) struct Locked {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The lock
+    #[arg(long, value_name = "FILE", default_value = crate::lock::FILE)]
+    pub(crate) file: PathBuf,
+    /// Leave out the host's own tools, for the lock of a pack
+    #[arg(long, conflicts_with = "socket")]
+    pub(crate) packs_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockWrite {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Why a changed description needs no higher version, or why a tool is gone; may be repeated
+    #[arg(long = "reason", value_name = "TOOL[.ARGUMENT]: TEXT")]
+    pub(crate) reasons: Vec<String>,
+    /// Also write each tool's published definition to DIR/TOOL.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schemas: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockCheck {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Also check what changed between this older lock and the present one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) since: Option<PathBuf>,
+    /// Also check the published definitions in DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) schemas: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockDiff {
+    #[command(flatten)]
+    pub(crate) locked: Locked,
+    /// Print every change as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -153,6 +337,21 @@ pub(crate) struct Errors {
     /// Print every row as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Validate {
+    /// The file: one JSON value
+    pub(crate) path: PathBuf,
+    /// Name of the schema [default: what the asset or its file's name says]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// Form of the verdict [default: json]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) render: Option<Render>,
+    /// Configuration file, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -89,6 +89,8 @@ impl Executable {
                 called: Some("mainstay-worker".to_owned()),
                 arguments: ["worker", "--pack", name].map(OsString::from).to_vec(),
                 without_env: SECRETS.map(str::to_owned).to_vec(),
+                env: Vec::new(),
+                cwd: None,
             },
             settings,
             expected: Some(Expected {

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 /// Longest answer that is read.
 const MAX_LINE: u64 = 64 * 1024 * 1024;
+/// Pages that a list may have.
+const MAX_PAGES: usize = 1000;
 /// Longer than any call may take.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -50,11 +52,20 @@ impl Client {
 
     /// The definitions of all tools.
     pub(crate) fn tools(&mut self) -> anyhow::Result<Vec<Value>> {
-        let mut result = self.request("tools/list", &json!({}))?;
-        match result.get_mut("tools").map(Value::take) {
-            Some(Value::Array(tools)) => Ok(tools),
-            _ => Err(anyhow!("the host's list of tools cannot be read")),
+        let mut tools = Vec::new();
+        let mut params = json!({});
+        for _ in 0..MAX_PAGES {
+            let mut result = self.request("tools/list", &params)?;
+            match result.get_mut("tools").map(Value::take) {
+                Some(Value::Array(page)) => tools.extend(page),
+                _ => return Err(anyhow!("the list of tools cannot be read")),
+            }
+            match result.get("nextCursor") {
+                Some(cursor) if cursor.is_string() => params = json!({ "cursor": cursor }),
+                _ => return Ok(tools),
+            }
         }
+        Err(anyhow!("the list of tools does not end"))
     }
 
     /// Calls a tool.

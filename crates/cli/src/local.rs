@@ -50,6 +50,16 @@ pub(crate) fn config(
     })
 }
 
+/// The settings of the asset pack, as a host would hand them over.
+pub(crate) fn asset_settings(packs: &Packs, environment: &Environment) -> Result<Json, Failure> {
+    let file = match &packs.config {
+        Some(path) => ConfigFile::load(path).map_err(Failure::input)?,
+        None => ConfigFile::default(),
+    };
+    let asset = Asset::of(environment, &file);
+    Ok(settings_of(ASSET, file.packs.get(ASSET), &asset))
+}
+
 /// The pack that the environment has names for, and its settings.
 const ASSET: &str = "asset";
 const SCHEMAS_DIR: &str = "schemas_dir";
@@ -213,6 +223,8 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             called: None,
             arguments: words.map(Into::into).collect(),
             without_env: SECRETS.map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: None,
         },
         settings,
         expected: None,

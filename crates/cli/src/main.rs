@@ -3,6 +3,7 @@
 //! Nothing is decided here that is not about the command line: rules live in the crates below.
 //! The environment is read once, in [`environment`].
 
+mod adopt;
 mod args;
 mod builtin;
 mod call;
@@ -13,16 +14,20 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod local;
+mod lock;
 mod operate;
 mod serve;
+mod server_file;
 mod target;
 mod tools;
+mod validate;
+mod wrap;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, Validate};
 use crate::exit::{Failure, report};
 
 /// SemVer plus commit, or SemVer alone where there is no repository.
@@ -57,12 +62,24 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Environment(form)) => environment_page::print_page(form),
+        Some(Command::Wrap(wrap)) => wrap::run(&wrap),
+        Some(Command::Adopt(adopt)) => adopt::run(&adopt),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
+        Some(Command::Lock(lock)) => lock::run(&lock.command),
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
         Some(Command::Serve(serve)) => serve::run(&serve),
-        None => serve::run(&arguments.serve),
+        Some(Command::Validate(validate)) => validate::run(&validate),
+        None => match arguments.validate {
+            Some(path) => validate::run(&Validate {
+                path,
+                schema: None,
+                render: arguments.serve.render,
+                config: arguments.serve.packs.config,
+            }),
+            None => serve::run(&arguments.serve),
+        },
     }
 }

@@ -1,6 +1,7 @@
 //! `mainstay status`, `stop` and `rollout`: commands to running hosts, over their control sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ struct Found {
 
 /// Shows the hosts that are running.
 pub(crate) fn status(arguments: &Status) -> Result<ExitCode, Failure> {
-    let hosts = chosen(find(&Environment::read()?.runtime_dir)?, &arguments.chosen)?;
+    let hosts = chosen(find_all()?, &arguments.chosen)?;
     let text = if arguments.json {
         let all: Vec<&HostStatus> = hosts.iter().map(|host| &host.status).collect();
         let all = serde_json::to_value(all).map_err(Failure::fault)?;
@@ -97,7 +98,7 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
 }
 
 fn one(chosen_by: &Chosen) -> Result<Found, Failure> {
-    let mut hosts = chosen(find(&Environment::read()?.runtime_dir)?, chosen_by)?;
+    let mut hosts = chosen(find_all()?, chosen_by)?;
     match (hosts.pop(), hosts.len()) {
         (Some(only), 0) => Ok(only),
         (Some(_), more) => {
@@ -124,6 +125,27 @@ fn chosen(hosts: Vec<Found>, by: &Chosen) -> Result<Vec<Found>, Failure> {
         return Err(failure.hint("mainstay status lists those that are"));
     }
     Ok(hosts)
+}
+
+/// The hosts of this user, wherever their sockets are.
+fn find_all() -> Result<Vec<Found>, Failure> {
+    let environment = Environment::read()?;
+    let mut hosts = find(&environment.runtime_dir)?;
+    for folder in &environment.other_runtime_dirs {
+        // Others may write where these are: what is not ours alone is not looked at.
+        if is_private(folder) {
+            hosts.extend(find(folder)?);
+        }
+    }
+    hosts.sort_by_key(|host| host.status.pid);
+    Ok(hosts)
+}
+
+fn is_private(folder: &Path) -> bool {
+    std::fs::symlink_metadata(folder).is_ok_and(|facts| {
+        let ours = facts.uid() == rustix::process::geteuid().as_raw();
+        facts.is_dir() && ours && facts.mode() & 0o022 == 0
+    })
 }
 
 /// All hosts that answer. What a killed host left is removed.
@@ -157,7 +179,6 @@ fn find(folder: &Path) -> Result<Vec<Found>, Failure> {
             _ => {}
         }
     }
-    hosts.sort_by_key(|host| host.status.pid);
     Ok(hosts)
 }
 

@@ -5,19 +5,23 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use mainstay_host::config::Transport;
-use mainstay_host::{Level, Log, ServeError};
+use mainstay_host::wrap::serve_wrapped;
+use mainstay_host::{Level, Log, ServeError, Served};
 
-use crate::args::Target;
+use crate::args::{Target, WrapRules};
 use crate::client::Client;
 use crate::environment::Environment;
 use crate::exit::Failure;
-use crate::{local, serve};
+use crate::{local, serve, wrap};
+
+/// A host of our own, before it runs.
+type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
 
 /// A connection, and the host behind it if it is ours.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    host: Option<JoinHandle<Result<(), ServeError>>>,
+    host: Option<JoinHandle<Result<Option<Served>, ServeError>>>,
 }
 
 impl Connection {
@@ -32,16 +36,22 @@ impl Connection {
             let client = Client::open(stream).map_err(Failure::fault)?;
             return Ok(Self { client, host: None });
         }
-        let environment = Environment::read()?;
         let (ours, theirs) = UnixStream::pair()
             .context("cannot make a connection")
             .map_err(Failure::fault)?;
         let transport = Transport::Connected(theirs.into());
-        let config = local::config(&target.packs, &environment, transport)?;
         let log = Log::start(Level::Error);
+        let host: Host = if target.command.is_empty() {
+            let environment = Environment::read()?;
+            let config = local::config(&target.packs, &environment, transport)?;
+            Box::new(move || mainstay_host::serve(config, &log).map(Some))
+        } else {
+            let config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            Box::new(move || serve_wrapped(config, &log).map(|()| None))
+        };
         let host = std::thread::Builder::new()
             .name("host".into())
-            .spawn(move || mainstay_host::serve(config, &log))
+            .spawn(host)
             .context("cannot start a thread")
             .map_err(Failure::fault)?;
         match Client::open(ours) {
@@ -57,12 +67,13 @@ impl Connection {
         }
     }
 
-    /// Ends our own host in order, so that no worker is left.
-    pub(crate) fn close(self) -> Result<(), Failure> {
+    /// Ends our own host in order, so that no worker is left, and gives what it had on offer.
+    pub(crate) fn close(self) -> Result<Option<Served>, Failure> {
         let Self { client, host } = self;
         drop(client);
         match host.map(JoinHandle::join) {
-            None | Some(Ok(Ok(()))) => Ok(()),
+            None => Ok(None),
+            Some(Ok(Ok(served))) => Ok(served),
             Some(Ok(Err(error))) => Err(serve::explain(error)),
             Some(Err(_)) => Err(Failure::fault(anyhow!("the host ended unexpectedly"))),
         }

@@ -81,8 +81,13 @@ fn help_is_what_it_was() {
     for command in [
         "",
         "serve",
+        "adopt",
         "call",
         "tools",
+        "lock",
+        "lock write",
+        "lock check",
+        "lock diff",
         "status",
         "stop",
         "rollout",
@@ -94,7 +99,11 @@ fn help_is_what_it_was() {
         arguments.push("--help");
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(0));
-        let name = if command.is_empty() { "help" } else { command };
+        let name = if command.is_empty() {
+            "help".to_owned()
+        } else {
+            command.replace(" ", "_")
+        };
         insta::assert_snapshot!(format!("help_{name}"), text(&output.stdout));
     }
 }

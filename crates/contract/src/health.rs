@@ -48,6 +48,25 @@ pub struct Health {
     pub workers: Vec<WorkerHealth>,
 }
 
+impl Health {
+    /// Two parts of one host as a whole.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        self.state = self.state.max(other.state);
+        self.generation = self.generation.max(other.generation);
+        self.uptime_ms = self.uptime_ms.max(other.uptime_ms);
+        self.consecutive_failures += other.consecutive_failures;
+        self.restart_count += other.restart_count;
+        self.rollout = self.rollout.max(other.rollout);
+        self.last_fault = self.last_fault.or(other.last_fault);
+        self.queue_depth += other.queue_depth;
+        self.in_flight += other.in_flight;
+        self.sessions += other.sessions;
+        self.workers.extend(other.workers);
+        self
+    }
+}
+
 /// One worker in the health payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerHealth {

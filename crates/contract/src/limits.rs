@@ -55,8 +55,9 @@ limits! {
         "requests of the direct dialect waiting for their turn before reading pauses";
     backlog_bytes: usize = 16 * MIB, 64 * KIB => 1024 * MIB,
         "bytes of unanswered requests of one session before reading pauses";
-    pool: usize = 4, 1 => 64, "calls that one pack worker runs at the same time";
+    pool: usize = 4, 1 => 1024, "calls that one worker runs at the same time; 128 for a wrapped server";
     connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
+    wrapped_workers: usize = 32, 1 => 4096, "servers that one wrapping host runs at the same time, one for each connection";
     call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";
     progress_timeout_ms: u64 = 1_800_000, 1 => DAY_MS, "time for a call that reports progress";
     replays: u32 = 3, 0 => 100, "times that a call is sent again after a loss";

@@ -22,6 +22,15 @@ pub enum Success {
     Tool(ToolReply),
     /// The members of a protocol result (a listing, a resource, a prompt, a completion).
     Members(Json),
+    Forwarded(Forwarded),
+}
+
+/// A wrapped server's whole response, passed on as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forwarded {
+    pub line: Json,
+    /// Whether the server itself calls it an error.
+    pub is_error: bool,
 }
 
 /// What a tool answers.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, Generation};
 use crate::json::Json;
-use crate::outcome::{Problem, ToolReply};
+use crate::outcome::{Forwarded, Problem, ToolReply};
 use crate::render::RenderMode;
 use crate::tool::{Catalog, ResourceSpec};
 
@@ -83,6 +83,17 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
+    /// A client's request for a wrapped server, as it came. No pack is ever sent this.
+    Forward(Forward),
+}
+
+/// One line for a wrapped server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    pub line: Json,
+    /// The line that asks whether an earlier attempt took effect, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Json>,
 }
 
 /// A request to complete an argument of a prompt or of a resource template.
@@ -168,6 +179,7 @@ pub enum Answer {
     Resources(Vec<ResourceSpec>),
     /// Members of the protocol result: `contents`, `messages` or `completion`.
     Members(Json),
+    Forwarded(Forwarded),
     Failed(Problem),
 }
 

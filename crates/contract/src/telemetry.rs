@@ -24,6 +24,19 @@ pub struct Counts {
     pub retry_count: u64,
 }
 
+impl Counts {
+    /// Two parts of one host as a whole.
+    #[must_use]
+    pub const fn plus(mut self, other: Self) -> Self {
+        self.request_count += other.request_count;
+        self.success_count += other.success_count;
+        self.response_error_count += other.response_error_count;
+        self.transport_fault_count += other.transport_fault_count;
+        self.retry_count += other.retry_count;
+        self
+    }
+}
+
 /// Aggregates of one method or tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MethodStats {

@@ -16,6 +16,10 @@ pub const CONTRACT_META: &str = "io.mainstay/contract";
 /// The argument with which a client chooses the text form of an answer.
 pub const RENDER_ARGUMENT: &str = "render";
 
+/// Schema keyword of a required argument: what a call is told that leaves it out or empty. The
+/// error stands at the argument's own pointer and alone, whatever else is wrong.
+pub const REQUIRED_MARKER: &str = "x-mainstay-required";
+
 /// MCP's hints about the effect of a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -46,7 +50,7 @@ pub struct ToolSpec {
     pub input_schema: Value,
     pub output_schema: Option<Value>,
     pub annotations: Annotations,
-    /// Monotonic; the bump rules are in `docs/decisions`.
+    /// Monotonic; the bump rules are in `docs/contracts.md`.
     pub schema_version: u32,
     pub tooling_version: String,
     pub replay: Replay,

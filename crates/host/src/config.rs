@@ -66,6 +66,10 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// Variables that are not passed on.
     pub without_env: Vec<String>,
+    /// Variables that are set.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it runs, if not where the host does.
+    pub cwd: Option<PathBuf>,
 }
 
 /// How shims are started, which start and keep the workers (`docs/processes.md`).

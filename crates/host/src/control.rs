@@ -13,7 +13,6 @@ use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::frame::{Frame, FrameReader};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::Event;
 use crate::io::{Sink, Source};
 use crate::transport::socket::Bound;
 
@@ -60,7 +59,10 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// Takes requests until the engine has gone.
-pub(crate) async fn listen(bound: Bound, events: mpsc::Sender<Event>) {
+pub(crate) async fn listen<E: From<Control> + Send + 'static>(
+    bound: Bound,
+    events: mpsc::Sender<E>,
+) {
     loop {
         tokio::select! {
             accepted = bound.accept() => match accepted {
@@ -74,7 +76,7 @@ pub(crate) async fn listen(bound: Bound, events: mpsc::Sender<Event>) {
     }
 }
 
-async fn converse(fd: std::os::fd::OwnedFd, events: mpsc::Sender<Event>) {
+async fn converse<E: From<Control>>(fd: std::os::fd::OwnedFd, events: mpsc::Sender<E>) {
     let open = || -> io::Result<(Source, Sink)> {
         let other = fd.try_clone()?;
         Ok((Source::socket(fd)?, Sink::socket(other)?))
@@ -116,13 +118,13 @@ async fn read_request(mut source: Source) -> Result<ControlRequest, String> {
     }
 }
 
-async fn ask(request: ControlRequest, events: &mpsc::Sender<Event>) -> ControlReply {
+async fn ask<E: From<Control>>(request: ControlRequest, events: &mpsc::Sender<E>) -> ControlReply {
     let (reply, wait) = oneshot::channel();
     let gone = || ControlReply::Refused {
         reason: "the host is ending".to_owned(),
     };
     if events
-        .send(Event::Control(Control { request, reply }))
+        .send(Control { request, reply }.into())
         .await
         .is_err()
     {

@@ -10,7 +10,8 @@
 //! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
 //!   before dispatch and after an answer;
 //! * `telemetry`: event lines in a file that several hosts may share;
-//! * `engine`: the one loop that puts all events in order around the kernel.
+//! * `engine`: the one loop that puts all events in order around the kernel;
+//! * [`wrap`]: somebody else's server, with a loop of its own for each connection.
 //!
 //! It must never know a tool by name, except its own two.
 
@@ -30,9 +31,10 @@ mod shim;
 mod system_tools;
 mod telemetry;
 mod transport;
+pub mod wrap;
 
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::log::{Level, Log};
-pub use self::serve::{ServeError, serve};
+pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;

@@ -80,6 +80,14 @@ impl Log {
         }
     }
 
+    /// Passes on a line of somebody else's, as it is but for control characters.
+    pub(crate) fn pass_on(&self, text: &str) {
+        let entry = Entry::Line(format!("{}\n", one_line(text)));
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Waits, not for long, until everything said so far is written.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);

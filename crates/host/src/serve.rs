@@ -1,7 +1,11 @@
 //! One host, from its start to its end.
 
 use std::io;
+use std::path::PathBuf;
 
+use mainstay_contract::fault::Fault;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::tool::ToolSpec;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -37,15 +41,46 @@ pub enum ServeError {
     },
 }
 
+/// What a host had on offer when it ended.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// The host's own tools.
+    pub own: Vec<ToolSpec>,
+    /// The tools of all packs, sorted by name.
+    pub tools: Vec<ToolSpec>,
+    /// Packs that never said what they offer, and the last thing that went wrong with each.
+    pub unknown: Vec<(String, Option<Fault>)>,
+    /// Time for a call of a tool that sets none itself.
+    pub call_timeout_ms: u64,
+}
+
 /// Serves until the client leaves (stdio) or a signal comes.
-pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
-    let recorder = match config.telemetry.take() {
-        Some(path) => Recorder::start(&path, &config.limits, log).map_err(|source| {
-            let path = path.display().to_string();
-            ServeError::Telemetry { path, source }
-        })?,
-        None => Recorder::off(),
+pub fn serve(mut config: Config, log: &Log) -> Result<Served, ServeError> {
+    let recorder = recorder_for(config.telemetry.take(), &config.limits, log)?;
+    in_runtime(run(config, log.clone(), recorder.clone()), &recorder, log)
+}
+
+/// The sink of events that a configuration names.
+pub(crate) fn recorder_for(
+    path: Option<PathBuf>,
+    limits: &Limits,
+    log: &Log,
+) -> Result<Recorder, ServeError> {
+    let Some(path) = path else {
+        return Ok(Recorder::off());
     };
+    Recorder::start(&path, limits, log).map_err(|source| {
+        let path = path.display().to_string();
+        ServeError::Telemetry { path, source }
+    })
+}
+
+/// Runs a host on a runtime of its own.
+pub(crate) fn in_runtime<T: Send + 'static>(
+    host: impl Future<Output = Result<T, ServeError>> + Send + 'static,
+    recorder: &Recorder,
+    log: &Log,
+) -> Result<T, ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -55,8 +90,7 @@ pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
         })?;
     // As a task: a future that is blocked on is polled only after the runtime has looked for I/O,
     // which would cost every call two more system calls.
-    let host = runtime.spawn(run(config, log.clone(), recorder.clone()));
-    let served = match runtime.block_on(host) {
+    let served = match runtime.block_on(runtime.spawn(host)) {
         Ok(served) => served,
         Err(error) => Err(ServeError::Io {
             what: "go on",
@@ -70,7 +104,7 @@ pub fn serve(mut config: Config, log: &Log) -> Result<(), ServeError> {
     served
 }
 
-async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), ServeError> {
+async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served, ServeError> {
     let mode = config.transport.mode();
     let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
     let ready_file = config.ready_file.take();
@@ -83,33 +117,9 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), Ser
     let control_dir = config.control_dir.take();
     let engine = Engine::new(config, mode, lifetime, log.clone(), recorder)?;
     let events = engine.events();
-    watch_signals(&events)?;
-    let mut place = String::new();
-    match transport {
-        Transport::Stdio => {
-            let (source, sink) = stdio().map_err(|source| ServeError::Io {
-                what: "open stdin and stdout",
-                source,
-            })?;
-            connect(&events, source, sink).await;
-        }
-        Transport::Connected(fd) => {
-            let both = || -> io::Result<(Source, Sink)> {
-                let other = fd.try_clone()?;
-                Ok((Source::socket(fd)?, Sink::socket(other)?))
-            };
-            let (source, sink) = both().map_err(|source| ServeError::Io {
-                what: "use the connection",
-                source,
-            })?;
-            connect(&events, source, sink).await;
-        }
-        Transport::Socket { path, mode } => {
-            let bound = Bound::bind(&path, mode)?;
-            place = format!(" path={}", path.display());
-            tokio::spawn(accept(bound, events.clone(), log.clone()));
-        }
-    }
+    watch_signals(&events, || Event::Stop)?;
+    let Opened { place, source } = open_transport(transport)?;
+    tokio::spawn(source.deliver(events.clone(), Event::Connected, log.clone()));
     if let Some(folder) = control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -132,7 +142,7 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<(), Ser
     served.map_err(ServeError::Setup)
 }
 
-fn write_ready_file(
+pub(crate) fn write_ready_file(
     path: Option<&std::path::Path>,
     log: &Log,
 ) -> Result<Option<ReadyFile>, ServeError> {
@@ -154,36 +164,85 @@ fn write_ready_file(
     }
 }
 
-async fn connect(events: &mpsc::Sender<Event>, source: Source, sink: Sink) {
-    let _ = events.send(Event::Connected(Client { source, sink })).await;
+/// A transport that is open.
+pub(crate) struct Opened {
+    /// What the ready line says about where it is.
+    pub(crate) place: String,
+    pub(crate) source: Clients,
 }
 
-/// Accepts clients until the engine has gone; then the socket's file goes, too.
-async fn accept(bound: Bound, events: mpsc::Sender<Event>, log: Log) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = bound.accept() => accepted,
-            () = events.closed() => return,
+/// Where clients come from.
+pub(crate) enum Clients {
+    One(Client),
+    Many(Bound),
+}
+
+/// Opens a transport.
+pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
+    let one = |what, opened: io::Result<(Source, Sink)>| {
+        let (source, sink) = opened.map_err(|source| ServeError::Io { what, source })?;
+        Ok(Opened {
+            place: String::new(),
+            source: Clients::One(Client { source, sink }),
+        })
+    };
+    match transport {
+        Transport::Stdio => one("open stdin and stdout", stdio()),
+        Transport::Connected(fd) => one("use the connection", both_ways(fd)),
+        Transport::Socket { path, mode } => Ok(Opened {
+            source: Clients::Many(Bound::bind(&path, mode)?),
+            place: format!(" path={}", path.display()),
+        }),
+    }
+}
+
+fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
+    let other = fd.try_clone()?;
+    Ok((Source::socket(fd)?, Sink::socket(other)?))
+}
+
+impl Clients {
+    /// Delivers clients until there will be no more, or nobody takes them; then the socket's file
+    /// goes, too.
+    pub(crate) async fn deliver<E>(
+        self,
+        events: mpsc::Sender<E>,
+        connected: impl Fn(Client) -> E,
+        log: Log,
+    ) {
+        let bound = match self {
+            Self::One(client) => {
+                let _ = events.send(connected(client)).await;
+                return;
+            }
+            Self::Many(bound) => bound,
         };
-        let both = accepted.and_then(|fd| {
-            let other = fd.try_clone()?;
-            Ok((Source::socket(fd)?, Sink::socket(other)?))
-        });
-        match both {
-            Ok((source, sink)) => connect(&events, source, sink).await,
-            Err(error) => {
-                // Too many descriptors, most likely: existing clients go on, new ones wait.
-                log.say(
-                    Level::Warn,
-                    format!("mcp:warning reason=accept_failed {error}"),
-                );
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        loop {
+            let accepted = tokio::select! {
+                accepted = bound.accept() => accepted,
+                () = events.closed() => return,
+            };
+            match accepted.and_then(both_ways) {
+                Ok((source, sink)) => {
+                    let _ = events.send(connected(Client { source, sink })).await;
+                }
+                Err(error) => {
+                    // Too many descriptors, most likely: existing clients go on, new ones wait.
+                    log.say(
+                        Level::Warn,
+                        format!("mcp:warning reason=accept_failed {error}"),
+                    );
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
             }
         }
     }
 }
 
-fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
+pub(crate) fn watch_signals<E: Send + 'static>(
+    events: &mpsc::Sender<E>,
+    stop: fn() -> E,
+) -> Result<(), ServeError> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut signals = signal(kind).map_err(|source| ServeError::Io {
             what: "watch for signals",
@@ -192,7 +251,7 @@ fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
         let events = events.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                if events.send(Event::Stop).await.is_err() {
+                if events.send(stop()).await.is_err() {
                     return;
                 }
             }

@@ -4,7 +4,7 @@ use mainstay_contract::dialect::{Dialect, EchoId, Form, Op};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::Outcome;
+use mainstay_contract::outcome::{Forwarded, Outcome, Success};
 use mainstay_contract::rpc;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,16 @@ pub struct End {
     pub attempt: u32,
     pub latency_us: u64,
     pub input_bytes: usize,
+}
+
+impl End {
+    /// Whether a wrapped server's own answer is an error.
+    pub const fn said_no(&self) -> bool {
+        matches!(
+            &self.outcome,
+            Ok(Success::Forwarded(Forwarded { is_error: true, .. }))
+        )
+    }
 }
 
 /// Whether an outcome reaches the client.

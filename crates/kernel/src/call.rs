@@ -50,6 +50,9 @@ pub enum Work {
     Worker(Task),
 }
 
+/// The timeout of a call that may take as long as it likes: ten years.
+pub const UNTIMED_MS: u64 = 10 * 365 * 86_400_000;
+
 /// Work for a worker, with the contract under which it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -57,6 +60,9 @@ pub struct Task {
     pub op: rpc::Op,
     pub replay: Replay,
     pub timeout_ms: u64,
+    /// Whether a worker that does not let go of it must go, whatever the conduct is.
+    #[serde(default)]
+    pub strict: bool,
 }
 
 /// A request in the table.
@@ -127,7 +133,9 @@ impl Call {
 
     /// Whether it may be sent, or probed for, once more.
     pub const fn attempts(&self, replays: u32) -> Attempts {
-        if self.attempt <= replays && self.probes <= replays {
+        // What never ends by itself outlives any number of workers.
+        let endless = matches!(self.task(), Some(task) if task.timeout_ms >= UNTIMED_MS);
+        if endless || self.attempt <= replays && self.probes <= replays {
             Attempts::Left
         } else {
             Attempts::Spent

@@ -19,4 +19,4 @@ pub mod stats;
 pub mod supervisor;
 pub mod time;
 
-pub use self::kernel::{Kernel, STATE_VERSION, StateError};
+pub use self::kernel::{Conduct, Kernel, STATE_VERSION, StateError};

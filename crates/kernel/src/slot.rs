@@ -95,6 +95,10 @@ pub struct Worker {
     pub heard: Time,
     /// When it was pinged, if it has not been heard of since.
     pub pinged: Option<Time>,
+    /// Whether it ever answered a ping.
+    pub answers_pings: bool,
+    /// Whether that ping was sent because it kept a call too long.
+    pub questioned: bool,
     /// Its entry among the timers.
     pub watch: Option<Time>,
 }
@@ -124,7 +128,11 @@ pub enum Run {
     /// Its answer is awaited.
     Live,
     /// Its client was answered already; the worker was told to stop it by then.
-    Abandoned { until: Time },
+    Abandoned {
+        until: Time,
+        /// If it is not heeded: the worker must go, whatever the conduct is.
+        strict: bool,
+    },
 }
 
 impl Slot {
@@ -160,6 +168,8 @@ impl Worker {
             leave: Manner::Terminate,
             heard: Time::from_micros(0),
             pinged: None,
+            answers_pings: false,
+            questioned: false,
             watch: None,
         }
     }

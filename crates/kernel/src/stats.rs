@@ -60,6 +60,7 @@ impl Stats {
             ..Counts::default()
         };
         match error {
+            None if end.said_no() => counts.response_error_count = 1,
             None => counts.success_count = 1,
             Some(problem) => {
                 counts.response_error_count = 1;

@@ -220,6 +220,13 @@ impl Supervisor {
         }
     }
 
+    /// Nobody needs a worker: the one that was ready may go.
+    pub fn rest(&mut self) {
+        if matches!(self.state, State::Ready { .. }) {
+            self.state = State::Cold;
+        }
+    }
+
     /// The host stops: no worker will be started any more.
     pub fn stop(&mut self) {
         self.state = State::Stopped;

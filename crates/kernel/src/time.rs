@@ -31,6 +31,12 @@ impl Time {
         Self(self.0.saturating_add(ms.saturating_mul(1000)))
     }
 
+    /// The instant `micros` later.
+    #[must_use]
+    pub const fn plus_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
     /// Microseconds from `earlier` to here; 0 if it is not earlier.
     pub const fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

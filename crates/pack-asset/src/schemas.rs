@@ -1,17 +1,22 @@
-//! The schemas of a root, read once.
+//! The schemas of a root, read once, and what validates by them.
+//!
+//! What is listed are the `*.schema.json` files of the root itself. Every other JSON file below it
+//! is there for references to lead to, and for nothing else.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::OnceLock;
 
-use mainstay_worker::{Digest, Json, RootedDir, Unable, warn};
+use mainstay_schema::{SchemaRegistry, Validator, Violation};
+use mainstay_worker::{Json, Unable, render, warn};
 use serde_json::Value;
+
+use crate::documents::{self, Read};
+use crate::exact::Exact;
+use crate::naming;
+use crate::roots::{self, Root};
 
 /// What the name of a schema file ends with.
 const SUFFIX: &str = ".schema.json";
-
-/// Largest schema file; larger ones could not be answered within a worker's frame.
-const MAX_SCHEMA_BYTES: u64 = 4 * 1024 * 1024;
 
 /// One schema.
 #[derive(Debug)]
@@ -23,50 +28,108 @@ pub(crate) struct Schema {
     /// Relative to the root, with `/`.
     pub(crate) path: String,
     /// The file as it is.
-    pub(crate) text: Arc<str>,
+    pub(crate) text: String,
+    /// The name of the document among all documents.
+    uri: String,
+    /// What validates by it, or why nothing can; made when it is first needed.
+    validator: OnceLock<Result<Validator, String>>,
+}
+
+impl Schema {
     /// The document as one line, otherwise byte for byte.
-    pub(crate) document: Json,
+    pub(crate) fn document(&self) -> Json {
+        Json::from_scanned(self.text.trim())
+    }
+
+    /// The name, with the version where there is one.
+    pub(crate) fn title(&self) -> String {
+        match self.version.as_str() {
+            "" => self.name.clone(),
+            version => format!("{} {version}", self.name),
+        }
+    }
 }
 
 /// All schemas, sorted by name, version and path.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
     list: Vec<Schema>,
+    /// Files that hold no schema, by name, and why.
+    broken: BTreeMap<String, String>,
+    registry: SchemaRegistry,
+    fingerprint: String,
 }
 
 impl Schemas {
-    /// Reads every schema under `dir`. A file that is no JSON object is left out with a warning.
-    pub(crate) fn load(dir: &Path) -> Result<Self, Unable> {
-        let unable = |what: &str| {
-            Unable::new(format_args!(
-                "the schemas directory {} {what}; set SYN_SCHEMAS_DIR to a directory of \
-                 *{SUFFIX} files, or unset it",
-                dir.display()
-            ))
-        };
-        let root = RootedDir::open(dir)
-            .map_err(|error| unable(&format!("cannot be opened as a directory ({error})")))?
-            .with_max_file_bytes(MAX_SCHEMA_BYTES);
-        let entries = root
-            .list("", false)
-            .map_err(|error| unable(&format!("cannot be listed ({error})")))?;
+    /// Reads every schema. A file that holds none is warned about and keeps no other from being
+    /// served.
+    pub(crate) fn load(root: &Root<'_>) -> Result<Self, Unable> {
+        let files = root.read()?;
+        let fingerprint = roots::fingerprint(&files);
+        let home = documents::home(root.dir);
         let mut list = Vec::new();
-        for path in entries.into_iter().map(|entry| entry.path) {
-            let Some(name) = path.strip_suffix(SUFFIX) else {
-                continue;
+        let mut broken = BTreeMap::new();
+        let mut documents = Vec::with_capacity(files.len());
+        for file in files {
+            let path = file.path;
+            let name = name_of(&path).map(str::to_owned);
+            let read = file.text.and_then(|text| {
+                let document = documents::parse(&text)?;
+                Ok((text, document))
+            });
+            let (text, schema) = match (read, &name) {
+                (Ok(read), _) => read,
+                (Err(why), Some(name)) => {
+                    warn("broken_schema", &format!("path={path} {why}"));
+                    broken.insert(name.clone(), why);
+                    continue;
+                }
+                // Whatever refers to it will say so.
+                (Err(_), None) => continue,
             };
-            match read(&root, name, &path) {
-                Ok(schema) => list.push(schema),
-                Err(why) => warn("broken_schema", &format!("path={path} {why}")),
+            let uri = documents::uri(&home, &path);
+            if let Some(name) = &name {
+                list.push(Schema {
+                    name: name.clone(),
+                    version: version(&schema),
+                    path: path.clone(),
+                    text,
+                    uri: uri.clone(),
+                    validator: OnceLock::new(),
+                });
             }
+            documents.push(Read {
+                path,
+                uri,
+                schema,
+                is_listed: name.is_some(),
+            });
         }
         list.sort_by(|a, b| (&a.name, &a.version, &a.path).cmp(&(&b.name, &b.version, &b.path)));
-        refuse_twins(&list)?;
-        Ok(Self { list })
+        Ok(Self {
+            list,
+            broken,
+            registry: documents::registry(documents)?,
+            fingerprint,
+        })
+    }
+
+    /// Compiles every schema, and warns about each that cannot be used.
+    pub(crate) fn compile(&self) {
+        for schema in &self.list {
+            if let Err(why) = self.validator(schema) {
+                warn("broken_schema", &format!("path={} {why}", schema.path));
+            }
+        }
     }
 
     pub(crate) fn list(&self) -> &[Schema] {
         &self.list
+    }
+
+    /// The fingerprint of the root: empty where there is none.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     /// A schema by its name, or by the path under which it is listed.
@@ -75,52 +138,129 @@ impl Schemas {
         named.or_else(|| self.list.iter().find(|schema| schema.path == name_or_path))
     }
 
-    /// Names and bytes of all schemas in one fingerprint.
-    pub(crate) fn fingerprint(&self) -> String {
-        let digest = self.list.iter().fold(Digest::default(), |digest, schema| {
-            digest
-                .part(schema.path.as_bytes())
-                .part(schema.text.as_bytes())
+    /// Why a file with this name is no schema, if there is such a file.
+    pub(crate) fn why_broken(&self, name: &str) -> Option<&str> {
+        self.broken.get(name).map(String::as_str)
+    }
+
+    /// The schema that validates under this name.
+    pub(crate) fn usable(&self, name: &str) -> Result<Usable<'_>, Unusable> {
+        // A file with the alias's own name counts only where there is none with the canonical one.
+        for name in [naming::canonical(name), name] {
+            if let Some(schema) = self.find(name) {
+                return match self.validator(schema) {
+                    Ok(validator) => Ok(Usable { schema, validator }),
+                    Err(why) => Err(Unusable::broken(&schema.name, why)),
+                };
+            }
+            if let Some(why) = self.why_broken(name) {
+                return Err(Unusable::broken(name, why));
+            }
+        }
+        Err(Unusable::NotFound {
+            name: render::shorten(name, 80),
+        })
+    }
+
+    fn validator<'a>(&self, schema: &'a Schema) -> Result<&'a Validator, &'a str> {
+        let compiled = schema.validator.get_or_init(|| {
+            let compiled = self.registry.compile_document(&schema.uri);
+            compiled.map_err(|error| error.to_string())
         });
-        digest.hex()
+        compiled.as_ref().map_err(String::as_str)
     }
 }
 
-fn read(root: &RootedDir, name: &str, path: &str) -> Result<Schema, String> {
-    let bytes = root.read(path).map_err(|error| error.to_string())?;
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-    // Parsed for its version and to be sure of it; what is served is the text.
-    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    if !value.is_object() {
-        return Err("it is not a JSON object".to_owned());
-    }
-    let member = |key: &str| value.get(key).and_then(Value::as_str);
-    let version = member("version")
-        .or_else(|| member("x-schema-version"))
-        .unwrap_or_default();
-    Ok(Schema {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        path: path.to_owned(),
-        document: Json::parse(&text).map_err(|error| error.to_string())?,
-        text: text.into(),
-    })
+/// A schema that can be validated by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usable<'a> {
+    schema: &'a Schema,
+    validator: &'a Validator,
 }
 
-/// Two documents under one `$id` would make every reference to it ambiguous.
-fn refuse_twins(list: &[Schema]) -> Result<(), Unable> {
-    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
-    for schema in list {
-        let document = schema.document.to_value().unwrap_or_default();
-        let Some(id) = document.get("$id").and_then(Value::as_str) else {
-            continue;
-        };
-        if let Some(first) = seen.insert(id.to_owned(), &schema.path) {
-            let second = &schema.path;
-            return Err(Unable::new(format_args!(
-                "the schema files {first} and {second} have the same $id {id}; remove one"
-            )));
+impl Usable<'_> {
+    /// The name under which it is listed.
+    pub(crate) fn name(&self) -> &str {
+        &self.schema.name
+    }
+
+    pub(crate) fn title(&self) -> String {
+        self.schema.title()
+    }
+
+    /// What is wrong with an asset, sorted by path and message.
+    pub(crate) fn check(&self, asset: &Json) -> Vec<Violation> {
+        match Exact::parse(asset.as_str()) {
+            Ok(asset) => self.check_exact(&asset),
+            Err(wrong) => vec![wrong],
         }
     }
-    Ok(())
+
+    /// The same for an asset that was read already.
+    pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Vec<Violation> {
+        match asset.to_value() {
+            Ok(mut value) => {
+                if let Some(members) = value.as_object_mut() {
+                    members.shift_remove(naming::SCHEMA_REF);
+                }
+                self.validator.check(&value)
+            }
+            Err(wrong) => vec![wrong],
+        }
+    }
+}
+
+/// Why nothing can be validated by a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    NotFound {
+        name: String,
+    },
+    Broken {
+        name: String,
+        why: String,
+    },
+    /// An asset that names none.
+    Unnamed,
+}
+
+impl Unusable {
+    fn broken(name: &str, why: &str) -> Self {
+        Self::Broken {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+
+    /// A sentence for people.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::NotFound { name } => format!("there is no schema {name}"),
+            Self::Broken { name, why } => format!("schema {name} cannot be used: {why}"),
+            Self::Unnamed => "the asset names no schema in schema or $schemaRef".to_owned(),
+        }
+    }
+
+    /// The same as a finding.
+    pub(crate) fn violation(&self) -> Violation {
+        Violation {
+            path: "/schema".to_owned(),
+            message: match self {
+                Self::NotFound { .. } | Self::Unnamed => "schema_not_found".to_owned(),
+                Self::Broken { .. } => self.message(),
+            },
+        }
+    }
+}
+
+/// The name of the schema in a file that is listed.
+fn name_of(path: &str) -> Option<&str> {
+    let name = path.strip_suffix(SUFFIX)?;
+    (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
+fn version(document: &Value) -> String {
+    let member = |key: &str| document.get(key).and_then(Value::as_str);
+    let version = member("version").or_else(|| member("x-schema-version"));
+    version.unwrap_or_default().to_owned()
 }

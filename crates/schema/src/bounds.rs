@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::{
     CompileError, Limits,
-    document::Document,
-    keywords::{Place, subschemas},
+    keywords::{Place, is_classic, references, subschemas},
+    world::{At, Reached, World},
 };
 
 /// How deeply `value` is nested; a scalar is not.
@@ -53,15 +53,20 @@ pub(crate) fn values(value: &Value) -> usize {
 }
 
 /// The most schemas that one place of a value could meet; fails when there are too many.
-pub(crate) fn check_work(document: &Document<'_>, limits: &Limits) -> Result<u64, CompileError> {
+pub(crate) fn check_work(
+    world: &World,
+    reach: &Reached,
+    limits: &Limits,
+) -> Result<u64, CompileError> {
     let mut work = Work {
-        document,
+        world,
+        reach,
         limits,
         known: HashMap::new(),
     };
     let mut most = 1;
-    for (pointer, _) in document.schemas() {
-        most = most.max(work.cost(&pointer, 0)?.schemas);
+    for at in &reach.schemas {
+        most = most.max(work.cost(at, 0)?.schemas);
     }
     Ok(most)
 }
@@ -96,77 +101,97 @@ struct Cost {
 }
 
 struct Work<'a> {
-    document: &'a Document<'a>,
+    world: &'a World,
+    reach: &'a Reached,
     limits: &'a Limits,
     /// `None` while a schema is being counted.
-    known: HashMap<String, Option<Cost>>,
+    known: HashMap<At, Option<Cost>>,
 }
 
 impl Work<'_> {
-    /// The schemas that apply where the one at `pointer` applies, itself included.
-    fn cost(&mut self, pointer: &str, depth: usize) -> Result<Cost, CompileError> {
+    /// The schemas that apply where the one at `at` applies, itself included.
+    fn cost(&mut self, at: &At, depth: usize) -> Result<Cost, CompileError> {
         let none = Cost {
             schemas: 0,
             depth: 0,
         };
-        if let Some(known) = self.known.get(pointer) {
+        if let Some(known) = self.known.get(at) {
             return Ok(known.unwrap_or(none));
         }
-        let too_much = || CompileError::TooMuchWork {
-            pointer: pointer.to_owned(),
+        let too_much = || {
+            let error = CompileError::TooMuchWork {
+                pointer: at.pointer.clone(),
+            };
+            self.world.placed(at.document, error)
         };
         if depth > self.limits.in_place_depth {
             return Err(too_much());
         }
-        self.known.insert(pointer.to_owned(), None);
+        self.known.insert(at.clone(), None);
         let mut cost = Cost {
             schemas: 1,
             depth: 1,
         };
-        for next in self.next(pointer) {
+        for next in self.next(at) {
             let part = self.cost(&next, depth + 1)?;
             cost.schemas = cost.schemas.saturating_add(part.schemas);
             cost.depth = cost.depth.max(part.depth + 1);
         }
         if cost.schemas > self.limits.in_place_schemas || cost.depth > self.limits.in_place_depth {
-            return Err(too_much());
+            return Err(self.world.placed(
+                at.document,
+                CompileError::TooMuchWork {
+                    pointer: at.pointer.clone(),
+                },
+            ));
         }
-        self.known.insert(pointer.to_owned(), Some(cost));
+        self.known.insert(at.clone(), Some(cost));
         Ok(cost)
     }
 
-    fn next(&self, pointer: &str) -> Vec<String> {
+    fn next(&self, at: &At) -> Vec<At> {
         let mut next = Vec::new();
-        let Some(schema) = self
-            .document
-            .root
-            .pointer(pointer)
-            .and_then(Value::as_object)
-        else {
+        let Some(schema) = self.world.schema(at).and_then(Value::as_object) else {
             return next;
         };
-        for keyword in ["$ref", "$dynamicRef", "$recursiveRef"] {
-            let reference = schema.get(keyword).and_then(Value::as_str);
-            next.extend(reference.and_then(|text| self.document.resolve(pointer, text)));
+        let draft = self.world.draft(at);
+        for (keyword, text) in references(schema, draft) {
+            // It may lead to any anchor of its name, depending on the way to it.
+            match (keyword, text.rsplit_once('#')) {
+                ("$dynamicRef", Some((_, name))) if !name.starts_with('/') => {
+                    next.extend(self.world.dynamic_anchors(self.reach, name));
+                }
+                _ => {}
+            }
+            next.extend(self.world.resolve(at, text));
         }
-        subschemas(schema, pointer, &mut |at, _, place| {
+        if is_classic(draft) && schema.contains_key("$ref") {
+            return next;
+        }
+        subschemas(schema, &at.pointer, draft, &mut |pointer, _, place| {
             if place == Place::Here {
-                next.push(at);
+                next.push(At {
+                    document: at.document,
+                    pointer,
+                });
             }
         });
+        next.sort_unstable();
         next
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use jsonschema::Draft;
+    use std::sync::Arc;
+
     use serde_json::{Map, json};
 
     use super::*;
 
     fn work(schema: &Value) -> Result<u64, CompileError> {
-        check_work(&Document::new(schema, Draft::Draft202012), &Limits::DEFAULT)
+        let world = World::of_schema(&Arc::default(), schema, &Limits::DEFAULT);
+        check_work(&world, &world.reach(), &Limits::DEFAULT)
     }
 
     fn definitions(count: usize, next: impl Fn(String) -> Value) -> Value {

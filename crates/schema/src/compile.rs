@@ -7,35 +7,46 @@ use std::{
     collections::HashMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use jsonschema::{Draft, Registry, ValidationError, ValidationOptions};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
-    CompileError, Fingerprint, Limits, Violation, bounds,
-    document::Document,
+    CompileError, DocumentsError, Fingerprint, Limits, SchemaDocument, Violation, bounds,
     explain::Explainer,
+    library::{Identity, Library},
+    link::Linked,
     messages,
     patterns::{self, Patterns},
+    tool_io::Tools,
     violation,
+    world::World,
 };
 
 /// Compiles schemas, each only once. Share it by reference or in an `Arc`.
 #[derive(Debug, Default)]
 pub struct SchemaRegistry {
-    limits: Limits,
-    compiled: Mutex<HashMap<Fingerprint, Validator>>,
+    pub(crate) limits: Limits,
+    pub(crate) tools: Tools,
+    library: Arc<Library>,
+    compiled: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    known: HashMap<Identity, Validator>,
+    /// Subschemas in all of them.
+    weight: usize,
 }
 
 impl SchemaRegistry {
-    /// An empty registry with the default limits.
+    /// A registry without documents and with the default limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty registry with other limits.
+    /// A registry without documents and with other limits.
     pub fn with_limits(limits: Limits) -> Self {
         Self {
             limits,
@@ -43,25 +54,74 @@ impl SchemaRegistry {
         }
     }
 
+    /// A registry whose references may lead to these documents and nowhere else. Each
+    /// is known by its URI and by its own `$id`.
+    ///
+    /// A document with a mistake in it does no harm before it is used.
+    pub fn with_documents(
+        limits: Limits,
+        documents: Vec<SchemaDocument>,
+    ) -> Result<Self, DocumentsError> {
+        Ok(Self {
+            library: Arc::new(Library::new(documents, &limits)?),
+            limits,
+            ..Self::default()
+        })
+    }
+
     /// The validator for `schema`. Equal schemas get the same compiled state. The
-    /// draft is the one `$schema` names, 2020-12 without one.
+    /// draft is the one `$schema` names, 2020-12 without one. References may lead to
+    /// the registry's documents.
     pub fn compile(&self, schema: &Value) -> Result<Validator, CompileError> {
         // First, since nothing else here is safe with a document of any depth.
         bounds::check_size(schema, &self.limits)?;
-        let fingerprint = Fingerprint::of(schema);
-        if let Some(known) = self.known().get(&fingerprint) {
-            return Ok(known.clone());
-        }
-        let validator = Validator::new(schema, fingerprint, &self.limits)?;
-        let mut known = self.known();
-        if known.len() >= self.limits.cached_schemas {
-            known.clear();
-        }
-        // Another thread may have been faster; then its state is the one to share.
-        Ok(known.entry(fingerprint).or_insert(validator).clone())
+        let identity = (Fingerprint::of(schema), None);
+        self.shared(&identity, || {
+            World::of_schema(&self.library, schema, &self.limits)
+        })
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Fingerprint, Validator>> {
+    /// The validator of a document, by its URI or its `$id`. A broken document or an
+    /// unresolvable reference fails only here, when it is used; the others go on
+    /// working.
+    pub fn compile_document(&self, uri: &str) -> Result<Validator, CompileError> {
+        let unknown = || CompileError::UnknownDocument {
+            uri: uri.to_owned(),
+        };
+        let document = self.library.document(uri).ok_or_else(unknown)?;
+        if let Some(excess) = self.library.excess(document) {
+            return Err(excess.clone());
+        }
+        let identity = self.library.identity(document).ok_or_else(unknown)?;
+        self.shared(identity, || World::of_document(&self.library, document))
+    }
+
+    fn shared(
+        &self,
+        identity: &Identity,
+        world: impl FnOnce() -> World,
+    ) -> Result<Validator, CompileError> {
+        if let Some(known) = self.cache().known.get(identity) {
+            return Ok(known.clone());
+        }
+        let validator = Validator::new(world(), identity.0, &self.limits)?;
+        let mut cache = self.cache();
+        // Another thread may have been faster; then its state is the one to share.
+        if let Some(known) = cache.known.get(identity) {
+            return Ok(known.clone());
+        }
+        let weight = validator.0.weight;
+        if cache.known.len() >= self.limits.cached_schemas
+            || cache.weight.saturating_add(weight) > self.limits.cached_subschemas
+        {
+            *cache = Cache::default();
+        }
+        cache.weight = cache.weight.saturating_add(weight);
+        cache.known.insert(identity.clone(), validator.clone());
+        Ok(validator)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,12 +132,15 @@ pub struct Validator(Arc<Compiled>);
 
 struct Compiled {
     fingerprint: Fingerprint,
-    schema: Value,
+    schema: Arc<Value>,
+    world: World,
     limits: Limits,
     engine: jsonschema::Validator,
     patterns: Patterns,
     /// The most schemas in one place.
     in_place: u64,
+    /// All schemas that it reaches.
+    weight: usize,
     /// Made when the first value fails.
     explainer: OnceLock<Option<Explainer>>,
 }
@@ -127,29 +190,36 @@ impl Validator {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn new(
-        schema: &Value,
-        fingerprint: Fingerprint,
-        limits: &Limits,
-    ) -> Result<Self, CompileError> {
-        let document = Document::new(schema, Draft::default().detect(schema));
-        let in_place = bounds::check_work(&document, limits)?;
+    fn new(world: World, fingerprint: Fingerprint, limits: &Limits) -> Result<Self, CompileError> {
+        let reach = world.reach();
+        world.check(&reach)?;
+        let in_place = bounds::check_work(&world, &reach, limits)?;
+        let linked = Linked::new(&world, &reach).ok_or(CompileError::Internal)?;
+        if linked.exceeds(&world, &reach, vec![world.root()], limits) {
+            let pointer = String::new();
+            return Err(CompileError::TooMuchWork { pointer });
+        }
         let (engine, patterns) = contained(|| {
-            if let Ok(engine) = build(&document, Patterns::Linear.options(limits)) {
+            if let Ok(engine) = linked.build(Patterns::Linear.options(limits)) {
                 return Ok((engine, Patterns::Linear));
             }
-            let patterns = Patterns::backtracking(&document, limits);
-            build(&document, patterns.options(limits)).map(|engine| (engine, patterns))
+            let patterns = Patterns::backtracking(&world, &reach, limits);
+            let engine = linked.build(patterns.options(limits));
+            let engine =
+                engine.map_err(|error| CompileError::new(&world, &reach, &linked, &error))?;
+            Ok((engine, patterns))
         })
-        .ok_or(CompileError::Internal)?
-        .map_err(|error| CompileError::new(&document, &error))?;
+        .unwrap_or(Err(CompileError::Internal))?;
+        let schema = world.document().map(|document| Arc::clone(&document.root));
         Ok(Self(Arc::new(Compiled {
             fingerprint,
-            schema: schema.clone(),
+            schema: schema.unwrap_or_default(),
+            world,
             limits: *limits,
             engine,
             patterns,
             in_place,
+            weight: reach.schemas.len(),
             explainer: OnceLock::new(),
         })))
     }
@@ -166,13 +236,7 @@ impl Compiled {
             }];
         }
         let explainer = self.explainer.get_or_init(|| {
-            Explainer::new(
-                &self.schema,
-                self.engine.draft(),
-                self.patterns,
-                self.in_place,
-                &self.limits,
-            )
+            Explainer::new(&self.world, self.patterns, self.in_place, &self.limits)
         });
         explainer
             .as_ref()
@@ -187,56 +251,6 @@ impl fmt::Debug for Validator {
             .field(&self.0.fingerprint)
             .finish()
     }
-}
-
-fn build(
-    document: &Document<'_>,
-    options: ValidationOptions<'static>,
-) -> Result<jsonschema::Validator, ValidationError<'static>> {
-    let error = match options.build(document.root) {
-        Ok(engine) => return Ok(engine),
-        Err(error) => error,
-    };
-    // The registry with all meta-schemas costs more, and few schemas need it.
-    match META_SCHEMAS.as_ref() {
-        Some(registry) if names_meta_schema(document) => {
-            options.with_registry(registry).build(document.root)
-        }
-        _ => Err(error),
-    }
-}
-
-/// Compiles `schema`, which refers to `document`.
-pub(crate) fn build_beside(
-    schema: &Value,
-    document: &Document<'_>,
-    options: ValidationOptions<'_>,
-) -> Option<jsonschema::Validator> {
-    contained(|| {
-        let base = META_SCHEMAS.as_ref()?;
-        let registry = base
-            .add(document.home(), document.root)
-            .ok()?
-            .prepare()
-            .ok()?;
-        options.with_registry(&registry).build(schema).ok()
-    })
-    .flatten()
-}
-
-/// All published meta-schemas. `jsonschema` brings them, but registers only those of
-/// the document's own draft, unless some document is written in one of their parts.
-static META_SCHEMAS: LazyLock<Option<Registry<'static>>> = LazyLock::new(|| {
-    let opener = json!({"$schema": "https://json-schema.org/draft/2020-12/meta/core"});
-    let registry = Registry::new().add("mainstay:///meta-schemas", opener);
-    registry.ok()?.prepare().ok()
-});
-
-fn names_meta_schema(document: &Document<'_>) -> bool {
-    document
-        .references()
-        .iter()
-        .any(|reference| reference.text.contains("://json-schema.org/"))
 }
 
 /// `None` if `work` panics: `jsonschema` has a few assertions about URIs, and foreign

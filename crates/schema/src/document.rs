@@ -1,173 +1,335 @@
-//! One schema document: its resources, its anchors, and where references lead.
+//! One schema document: its resources, anchors and dialects, by pointer.
 //!
 //! `jsonschema` resolves references for validation. We need to know where they lead
-//! for three things it does not do: to bound the work of a schema before it runs, to
-//! name the place of a broken reference, and to explain a failure step by step. A
-//! reference that this module cannot follow is never an error here.
+//! for things it does not do: to bound the work of a schema before it runs, to name
+//! the place of a broken reference, and to explain a failure step by step. This module
+//! looks at one document; [`crate::world`] follows references from one to another.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    sync::{Arc, OnceLock},
+};
 
 use jsonschema::{Draft, uri};
 use serde_json::{Map, Value};
 
-use crate::keywords::subschemas;
+use crate::{
+    CompileError, Limits, bounds,
+    dialect::{Dialect, MetaSchemas},
+    keywords::{is_classic, join, references, subschemas},
+    meta,
+};
 
-/// The URI a document without `$id` has.
-const HOME: &str = "mainstay:///schema";
+/// The URI of a document that was not loaded from anywhere and has no `$id`.
+pub(crate) const HOME: &str = "mainstay:///schema";
 
 #[derive(Debug)]
-pub(crate) struct Document<'a> {
-    pub(crate) root: &'a Value,
-    pub(crate) draft: Draft,
+pub(crate) struct Document {
+    /// Where it was loaded from.
+    pub(crate) uri: String,
+    pub(crate) root: Arc<Value>,
+    /// Why it can never be used. Then nothing of it is known.
+    pub(crate) excess: Option<CompileError>,
     /// The URI of each resource, by the pointer of its root.
     bases: HashMap<String, String>,
     /// The pointer of each resource's root, by URI.
-    resources: HashMap<String, String>,
+    pub(crate) resources: BTreeMap<String, String>,
+    /// What is wrong with the names in it, at first.
+    misnamed: Option<CompileError>,
     /// Pointers of anchors, by the resource's pointer and the name.
     anchors: HashMap<(String, String), String>,
+    /// The same of dynamic anchors only.
+    dynamic: BTreeMap<(String, String), String>,
+    /// The dialect of each schema that names one.
+    dialects: HashMap<String, Arc<Dialect>>,
+    /// What the meta-schema says, once it was asked.
+    valid: OnceLock<Result<(), CompileError>>,
 }
 
-/// A reference and the schema object that holds it.
-#[derive(Debug)]
-pub(crate) struct Reference<'a> {
-    pub(crate) pointer: String,
-    pub(crate) text: &'a str,
+/// What starts at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Start {
+    Nothing,
+    /// A resource in the dialect around it.
+    Resource,
+    /// A schema in another dialect.
+    Dialect,
 }
 
-impl<'a> Document<'a> {
-    pub(crate) fn new(root: &'a Value, draft: Draft) -> Self {
+impl Document {
+    pub(crate) fn new(
+        uri: String,
+        root: Arc<Value>,
+        meta_schemas: &MetaSchemas<'_>,
+        limits: &Limits,
+    ) -> Self {
+        let excess = bounds::check_size(&root, limits).err();
         let mut document = Self {
-            root,
-            draft,
-            bases: HashMap::from([(String::new(), HOME.to_owned())]),
-            resources: HashMap::from([(HOME.to_owned(), String::new())]),
+            bases: HashMap::from([(String::new(), uri.clone())]),
+            resources: BTreeMap::from([(uri.clone(), String::new())]),
+            misnamed: None,
+            uri,
+            excess,
             anchors: HashMap::new(),
+            dynamic: BTreeMap::new(),
+            dialects: HashMap::from([(String::new(), Dialect::of(&root, meta_schemas))]),
+            valid: OnceLock::new(),
+            root,
         };
-        document.index();
+        if document.excess.is_none() {
+            let root = Arc::clone(&document.root);
+            document.index(&root, meta_schemas);
+        }
         document
     }
 
-    /// Whether keywords beside a `$ref` count.
-    pub(crate) fn refs_have_siblings(&self) -> bool {
-        !matches!(self.draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)
+    /// Fails when the document cannot be used, whatever others say.
+    pub(crate) fn check(&self) -> Result<(), CompileError> {
+        if let Some(excess) = &self.excess {
+            return Err(excess.clone());
+        }
+        match &self.misnamed {
+            Some(misnamed) => Err(misnamed.clone()),
+            None => self.check_against_meta_schema(),
+        }
     }
 
-    /// The pointer of the schema that `reference`, found at the pointer `from`, leads
-    /// to, if it stays in this document.
-    pub(crate) fn resolve(&self, from: &str, reference: &str) -> Option<String> {
-        let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let resource = self.resource_of(from);
-        let resource = if address.is_empty() {
-            resource
-        } else {
-            let base = uri::from_str(self.bases.get(resource)?).ok()?;
-            let target = uri::resolve_against(&base.borrow(), address).ok()?;
-            self.resources.get(target.as_str())?
+    fn check_against_meta_schema(&self) -> Result<(), CompileError> {
+        let check = || {
+            let mut embedded: Vec<_> = self
+                .dialects
+                .iter()
+                .filter(|(pointer, _)| !pointer.is_empty() && self.own_id(pointer).is_some())
+                .map(|(pointer, dialect)| (pointer.as_str(), dialect.draft))
+                .collect();
+            embedded.sort_unstable();
+            meta::check(&self.root, self.draft(""), &embedded)
         };
+        self.valid.get_or_init(check).clone()
+    }
+
+    /// The URI of the document as a resource: its `$id`, or where it was loaded from.
+    pub(crate) fn home(&self) -> &str {
+        self.base("")
+    }
+
+    /// The dialect of the schema at `pointer`.
+    pub(crate) fn dialect(&self, pointer: &str) -> &Arc<Dialect> {
+        let at = innermost(pointer, |at| self.dialects.contains_key(at));
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "`innermost` ends at the root, which always has a dialect"
+        )]
+        &self.dialects[at]
+    }
+
+    pub(crate) fn draft(&self, pointer: &str) -> Draft {
+        self.dialect(pointer).draft
+    }
+
+    /// Where `reference`, found at the pointer `from`, points: the URI of a resource,
+    /// `None` for the one around `from`, and the decoded fragment.
+    pub(crate) fn target(&self, from: &str, reference: &str) -> Option<(Option<String>, String)> {
+        let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let fragment = percent_decoded(fragment)?;
+        if address.is_empty() {
+            return Some((None, fragment));
+        }
+        let target = absolute(self.base(self.resource_of(from)), address)?;
+        Some((Some(target), fragment))
+    }
+
+    /// The pointer that `fragment` means in the resource at the pointer `resource`.
+    pub(crate) fn find(&self, resource: &str, fragment: &str) -> Option<String> {
         let pointer = if fragment.is_empty() || fragment.starts_with('/') {
             format!("{resource}{fragment}")
         } else {
-            self.anchors
-                .get(&(resource.to_owned(), fragment))?
-                .to_owned()
+            let name = (resource.to_owned(), fragment.to_owned());
+            self.anchors.get(&name)?.clone()
         };
         self.root.pointer(&pointer).map(|_| pointer)
     }
 
-    /// The URI of the document.
-    pub(crate) fn home(&self) -> &str {
-        self.bases.get("").map_or(HOME, String::as_str)
+    /// The root of the innermost resource around `pointer`.
+    pub(crate) fn resource_of<'p>(&self, pointer: &'p str) -> &'p str {
+        innermost(pointer, |at| self.bases.contains_key(at))
     }
 
-    /// The URI of the schema at `pointer`. It starts from the resource around it: a
-    /// pointer that crosses into another resource is not portable.
-    pub(crate) fn address(&self, pointer: &str) -> String {
-        let resource = self.resource_of(pointer);
-        let base = self.bases.get(resource).map_or(HOME, String::as_str);
-        let rest = pointer.strip_prefix(resource).unwrap_or_default();
-        format!("{base}#{}", fragment(rest))
+    /// The URI of the resource whose root is at `pointer`.
+    pub(crate) fn base(&self, pointer: &str) -> &str {
+        self.bases.get(pointer).map_or(&self.uri, String::as_str)
     }
 
-    /// Every schema of the document with its pointer, including those that only a
-    /// reference reaches.
-    pub(crate) fn schemas(&self) -> Vec<(String, &'a Map<String, Value>)> {
-        let mut found = Vec::new();
-        let mut seen = HashSet::new();
+    /// The pointers of all dynamic anchors of that name.
+    pub(crate) fn dynamic_anchors(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.dynamic
+            .iter()
+            .filter(move |((_, known), _)| known == name)
+            .map(|(_, pointer)| pointer.as_str())
+    }
+
+    /// The pointer of the dynamic anchor of that name in the resource at `resource`.
+    pub(crate) fn dynamic_anchor(&self, resource: &str, name: &str) -> Option<&str> {
+        let name = (resource.to_owned(), name.to_owned());
+        self.dynamic.get(&name).map(String::as_str)
+    }
+
+    /// Whether all of it is one resource in one dialect.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.bases.len() == 1 && self.dialects.len() == 1
+    }
+
+    /// Whether it has no `$id`, or one that stands for itself.
+    pub(crate) fn has_absolute_home(&self) -> bool {
+        let id = self.own_id("").filter(|id| !id.starts_with('#'));
+        id.is_none_or(is_absolute)
+    }
+
+    /// Whether a resource or another dialect starts at `pointer`.
+    pub(crate) fn starts(&self, pointer: &str) -> Start {
+        let resource = self.bases.contains_key(pointer);
+        let dialect = match pointer.rsplit_once('/') {
+            None => true,
+            Some((parent, _)) => self.dialect(parent) != self.dialect(pointer),
+        };
+        match (resource, dialect) {
+            (_, true) => Start::Dialect,
+            (true, false) => Start::Resource,
+            (false, false) => Start::Nothing,
+        }
+    }
+
+    /// Every schema of the document, by pointer, including those that only a reference
+    /// within it reaches.
+    pub(crate) fn schemas(&self) -> BTreeMap<String, &Map<String, Value>> {
+        let mut found = BTreeMap::new();
+        if self.excess.is_some() {
+            return found;
+        }
         let mut queue = vec![String::new()];
         while let Some(pointer) = queue.pop() {
             let Some(schema) = self.root.pointer(&pointer).and_then(Value::as_object) else {
                 continue;
             };
-            if !seen.insert(pointer.clone()) {
+            if found.contains_key(&pointer) {
                 continue;
             }
-            for reference in references(&pointer, schema) {
-                queue.extend(self.resolve(&pointer, reference.text));
+            let draft = self.draft(&pointer);
+            for (_, text) in references(schema, draft) {
+                queue.extend(self.resolve_inside(&pointer, text));
             }
-            subschemas(schema, &pointer, &mut |at, _, _| queue.push(at));
-            found.push((pointer, schema));
+            subschemas(schema, &pointer, draft, &mut |at, _, _| queue.push(at));
+            found.insert(pointer, schema);
         }
-        found.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         found
     }
 
-    /// Every reference of the document, in the order of their pointers.
-    pub(crate) fn references(&self) -> Vec<Reference<'a>> {
-        self.schemas()
-            .into_iter()
-            .flat_map(|(pointer, schema)| references(&pointer, schema))
-            .collect()
+    /// Whether what the document says depends on where it was loaded from.
+    pub(crate) fn depends_on_uri(&self) -> bool {
+        if !self.has_absolute_home() {
+            return true;
+        }
+        match self.own_id("").filter(|id| !id.starts_with('#')) {
+            Some(_) => false,
+            None => self.schemas().iter().any(|(pointer, schema)| {
+                let relative = |text: &str| !text.starts_with('#') && !is_absolute(text);
+                let mut references = references(schema, self.draft(pointer));
+                references.any(|(_, text)| relative(text))
+                    || self.own_id(pointer).is_some_and(relative)
+            }),
+        }
     }
 
-    fn index(&mut self) {
+    /// The `$id` the schema at `pointer` gives itself.
+    pub(crate) fn own_id(&self, pointer: &str) -> Option<&str> {
+        let schema = self.root.pointer(pointer)?.as_object()?;
+        let draft = self.draft(pointer);
+        if is_classic(draft) && schema.contains_key("$ref") {
+            return None;
+        }
+        schema.get(draft.id_keyword())?.as_str()
+    }
+
+    fn resolve_inside(&self, from: &str, reference: &str) -> Option<String> {
+        match self.target(from, reference)? {
+            (None, fragment) => self.find(self.resource_of(from), &fragment),
+            (Some(uri), fragment) => self.find(self.resources.get(&uri)?, &fragment),
+        }
+    }
+
+    fn index(&mut self, root: &Value, meta_schemas: &MetaSchemas<'_>) {
+        let mut seen = HashSet::new();
+        if self.own_id("").is_none() {
+            seen.insert(self.uri.clone());
+        }
         // From the root down, since an `$id` is relative to the one around it.
-        let mut queue = vec![(String::new(), self.root)];
-        while let Some((pointer, value)) = queue.pop() {
+        let mut queue = VecDeque::from([(String::new(), root)]);
+        while let Some((pointer, value)) = queue.pop_front() {
             let Some(schema) = value.as_object() else {
                 continue;
             };
-            self.index_schema(&pointer, schema);
-            subschemas(schema, &pointer, &mut |at, value, _| {
-                queue.push((at, value));
+            if schema.contains_key("$schema") && !pointer.is_empty() {
+                let dialect = Dialect::of(value, meta_schemas);
+                self.dialects.insert(pointer.clone(), dialect);
+            }
+            self.index_schema(&pointer, schema, &mut seen);
+            let draft = self.draft(&pointer);
+            subschemas(schema, &pointer, draft, &mut |at, value, _| {
+                queue.push_back((at, value));
             });
         }
     }
 
-    fn index_schema(&mut self, pointer: &str, schema: &Map<String, Value>) {
-        let id = if self.draft == Draft::Draft4 {
-            "id"
-        } else {
-            "$id"
-        };
-        let ignored = !self.refs_have_siblings() && schema.contains_key("$ref");
-        if let Some(id) = schema.get(id).and_then(Value::as_str).filter(|_| !ignored) {
-            let (address, fragment) = id.split_once('#').unwrap_or((id, ""));
+    fn index_schema(
+        &mut self,
+        pointer: &str,
+        schema: &Map<String, Value>,
+        seen: &mut HashSet<String>,
+    ) {
+        let draft = self.draft(pointer);
+        if let Some(id) = self.own_id(pointer).map(str::to_owned) {
+            let (address, fragment) = id.split_once('#').unwrap_or((&id, ""));
             if !address.is_empty() {
-                self.index_resource(pointer, address);
+                self.index_resource(pointer, address, seen);
             }
-            if !fragment.is_empty() && !self.refs_have_siblings() {
+            if !fragment.is_empty() && is_classic(draft) {
                 self.index_anchor(pointer, fragment);
             }
         }
+        if is_classic(draft) {
+            return;
+        }
         for keyword in ["$anchor", "$dynamicAnchor"] {
-            if let Some(name) = schema.get(keyword).and_then(Value::as_str) {
-                self.index_anchor(pointer, name);
+            let Some(name) = schema.get(keyword).and_then(Value::as_str) else {
+                continue;
+            };
+            self.index_anchor(pointer, name);
+            if keyword == "$dynamicAnchor" {
+                let resource = self.resource_of(pointer).to_owned();
+                self.dynamic
+                    .insert((resource, name.to_owned()), pointer.to_owned());
             }
         }
     }
 
-    fn index_resource(&mut self, pointer: &str, address: &str) {
-        let base = self.bases.get(self.resource_of(pointer));
-        let resolved = base
-            .and_then(|base| uri::from_str(base).ok())
-            .and_then(|base| uri::resolve_against(&base.borrow(), address).ok());
-        if let Some(resolved) = resolved {
-            self.bases
-                .insert(pointer.to_owned(), resolved.as_str().to_owned());
-            self.resources
-                .insert(resolved.as_str().to_owned(), pointer.to_owned());
+    fn index_resource(&mut self, pointer: &str, address: &str, seen: &mut HashSet<String>) {
+        let Some(uri) = absolute(self.base(self.resource_of(pointer)), address) else {
+            let place = join(pointer, self.draft(pointer).id_keyword());
+            self.misnamed.get_or_insert(CompileError::Invalid {
+                pointer: place,
+                message: "is not a URI".to_owned(),
+            });
+            return;
+        };
+        if !seen.insert(uri.clone()) {
+            self.misnamed
+                .get_or_insert_with(|| CompileError::DuplicateId {
+                    id: uri.clone(),
+                    pointer: pointer.to_owned(),
+                });
         }
+        self.bases.insert(pointer.to_owned(), uri.clone());
+        self.resources.insert(uri, pointer.to_owned());
     }
 
     fn index_anchor(&mut self, pointer: &str, name: &str) {
@@ -175,30 +337,37 @@ impl<'a> Document<'a> {
         self.anchors
             .insert((resource, name.to_owned()), pointer.to_owned());
     }
-
-    /// The root of the innermost resource around `pointer`.
-    fn resource_of<'p>(&self, pointer: &'p str) -> &'p str {
-        let mut at = pointer;
-        while !self.bases.contains_key(at) {
-            at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
-        }
-        at
-    }
 }
 
-fn references<'a>(pointer: &str, schema: &'a Map<String, Value>) -> Vec<Reference<'a>> {
-    ["$ref", "$dynamicRef", "$recursiveRef"]
-        .into_iter()
-        .filter_map(|keyword| schema.get(keyword).and_then(Value::as_str))
-        .map(|text| Reference {
-            pointer: pointer.to_owned(),
-            text,
-        })
-        .collect()
+/// `address` seen from `base`, in its normal form.
+pub(crate) fn absolute(base: &str, address: &str) -> Option<String> {
+    let base = uri::from_str(base).ok()?;
+    let resolved = uri::resolve_against(&base.borrow(), address).ok()?;
+    Some(resolved.as_str().to_owned())
+}
+
+/// Whether `text` starts with a scheme.
+pub(crate) fn is_absolute(text: &str) -> bool {
+    let Some((scheme, _)) = text.split_once(':') else {
+        return false;
+    };
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// `pointer`, or the nearest place around it that is `known`; at last the root.
+fn innermost(pointer: &str, known: impl Fn(&str) -> bool) -> &str {
+    let mut at = pointer;
+    while !at.is_empty() && !known(at) {
+        at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+    }
+    at
 }
 
 /// A pointer as the fragment of a URI.
-fn fragment(pointer: &str) -> String {
+pub(crate) fn encoded(pointer: &str) -> String {
     let mut encoded = String::with_capacity(pointer.len());
     for byte in pointer.bytes() {
         match byte {
@@ -224,55 +393,4 @@ fn percent_decoded(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(decoded).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn references_lead_to_pointers_anchors_and_embedded_resources() {
-        let root = json!({
-            "$id": "https://example.com/a/root.json",
-            "$defs": {
-                "x y/z": {"$anchor": "here"},
-                "inner": {
-                    "$id": "inner.json",
-                    "$defs": {"deep": {"$anchor": "here"}}
-                }
-            }
-        });
-        let document = Document::new(&root, Draft::Draft202012);
-        let from_root = |reference| document.resolve("", reference);
-        assert_eq!(from_root("#").as_deref(), Some(""));
-        assert_eq!(
-            from_root("#/$defs/x%20y~1z").as_deref(),
-            Some("/$defs/x y~1z")
-        );
-        assert_eq!(from_root("#here").as_deref(), Some("/$defs/x y~1z"));
-        assert_eq!(from_root("root.json#").as_deref(), Some(""));
-        assert_eq!(
-            from_root("https://example.com/a/inner.json#here").as_deref(),
-            Some("/$defs/inner/$defs/deep")
-        );
-        assert_eq!(
-            document
-                .resolve("/$defs/inner/$defs/deep", "#/$defs/deep")
-                .as_deref(),
-            Some("/$defs/inner/$defs/deep")
-        );
-        assert_eq!(
-            document.address("/$defs/x y~1z"),
-            "https://example.com/a/root.json#/$defs/x%20y~1z"
-        );
-        assert_eq!(
-            document.address("/$defs/inner/$defs/deep"),
-            "https://example.com/a/inner.json#/$defs/deep"
-        );
-        for lost in ["#/nowhere", "#nowhere", "https://example.com/b", "#%zz"] {
-            assert_eq!(from_root(lost), None, "{lost}");
-        }
-    }
 }

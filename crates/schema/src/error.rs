@@ -2,7 +2,13 @@
 
 use jsonschema::{ReferencingError, ValidationError, error::ValidationErrorKind};
 
-use crate::{document::Document, explain::first_finding, shorten};
+use crate::{
+    Limits,
+    explain::first_finding,
+    link::Linked,
+    shorten,
+    world::{Lost, Reached, World},
+};
 
 /// A schema was refused. Pointers lead into the schema document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,14 +17,21 @@ pub enum CompileError {
     /// It is not a valid schema of its draft.
     #[error("invalid schema at {}: {message}", place(.pointer))]
     Invalid { pointer: String, message: String },
-    /// A reference leaves the document. It is not fetched.
-    #[error("reference {} at {} is not available", shorten::quoted(.reference), place(.pointer))]
+    /// A reference leads to no document that is known. Nothing is fetched.
+    #[error(
+        "reference {} at {} is not available; nothing is fetched, so put its target into a schema \
+         root, or correct it",
+        shorten::quoted(.reference), place(.pointer)
+    )]
     RemoteReference { pointer: String, reference: String },
-    /// A reference leads nowhere.
+    /// The document a reference names has no such place or anchor.
     #[error("reference {} at {} leads nowhere", shorten::quoted(.reference), place(.pointer))]
     BrokenReference { pointer: String, reference: String },
     /// `$schema` names a draft or vocabulary that is not known here.
-    #[error("unknown schema dialect {}", shorten::quoted(.dialect))]
+    #[error(
+        "unknown schema dialect {}; name a published draft, or put its meta-schema into a schema root",
+        shorten::quoted(.dialect)
+    )]
     UnknownDialect { dialect: String },
     /// It is nested too deeply.
     #[error("schema is nested more than {limit} levels deep")]
@@ -29,6 +42,18 @@ pub enum CompileError {
     /// Its references and alternatives multiply beyond what a check may cost.
     #[error("schema at {} asks for too much work", place(.pointer))]
     TooMuchWork { pointer: String },
+    /// Another document that the schema refers to cannot be used.
+    #[error("in {}: {reason}", shorten::quoted(.uri))]
+    InDocument {
+        uri: String,
+        reason: Box<CompileError>,
+    },
+    /// No document goes by that URI or `$id`.
+    #[error("no schema document is called {}", shorten::quoted(.uri))]
+    UnknownDocument { uri: String },
+    /// Two schemas within the document have the same `$id`.
+    #[error("{} is the \"$id\" of two schemas, the second at {}", shorten::quoted(.id), place(.pointer))]
+    DuplicateId { id: String, pointer: String },
     /// The schema of a tool's input does not say `"type": "object"`.
     #[error("a tool's input schema must have the type \"object\"")]
     NotAnObject,
@@ -38,39 +63,45 @@ pub enum CompileError {
 }
 
 impl CompileError {
-    pub(crate) fn new(document: &Document<'_>, error: &ValidationError<'_>) -> Self {
-        match error.kind() {
-            ValidationErrorKind::Referencing(reason) => Self::reference(document, reason),
-            _ => {
-                let (pointer, message) = first_finding(error);
-                Self::Invalid { pointer, message }
-            }
+    pub(crate) fn too_deep(limits: &Limits) -> Self {
+        Self::TooDeep {
+            limit: limits.schema_depth,
         }
     }
 
-    fn reference(document: &Document<'_>, reason: &ReferencingError) -> Self {
+    pub(crate) fn new(
+        world: &World,
+        reach: &Reached,
+        linked: &Linked,
+        error: &ValidationError<'_>,
+    ) -> Self {
+        if let ValidationErrorKind::Referencing(reason) = error.kind() {
+            return Self::reference(world, reach, reason);
+        }
+        let (pointer, message) = first_finding(error);
+        match linked.origin(&pointer) {
+            Some(at) => {
+                let pointer = at.pointer;
+                world.placed(at.document, Self::Invalid { pointer, message })
+            }
+            None => Self::Invalid { pointer, message },
+        }
+    }
+
+    pub(crate) fn invalid(error: &ValidationError<'_>) -> Self {
+        let (pointer, message) = first_finding(error);
+        Self::Invalid { pointer, message }
+    }
+
+    fn reference(world: &World, reach: &Reached, reason: &ReferencingError) -> Self {
         // The error names the target as resolved; what helps is the place and the text.
-        let find = |target: &str| {
-            let address = |text: &str| text.split('#').next().unwrap_or_default().to_owned();
-            document
-                .references()
-                .into_iter()
-                .filter(|found| document.resolve(&found.pointer, found.text).is_none())
-                .find(|found| {
-                    found.text.ends_with(target)
-                        || (!address(found.text).is_empty()
-                            && target.ends_with(&address(found.text)))
-                })
-                .map_or_else(
-                    || (String::new(), target.to_owned()),
-                    |found| (found.pointer, found.text.to_owned()),
-                )
+        let find = |kind: Lost, target: &str| {
+            let found = reach.lost.iter().find(|(_, _, lost)| *lost == kind);
+            let unknown = || (world.root(), target.to_owned(), kind);
+            world.lost(&found.cloned().unwrap_or_else(unknown))
         };
         match reason {
-            ReferencingError::Unretrievable { uri, .. } => {
-                let (pointer, reference) = find(uri);
-                Self::RemoteReference { pointer, reference }
-            }
+            ReferencingError::Unretrievable { uri, .. } => find(Lost::Address, uri),
             ReferencingError::PointerToNowhere { pointer: target }
             | ReferencingError::InvalidPercentEncoding {
                 pointer: target, ..
@@ -79,14 +110,11 @@ impl CompileError {
                 pointer: target, ..
             }
             | ReferencingError::NoSuchAnchor { anchor: target }
-            | ReferencingError::InvalidAnchor { anchor: target } => {
-                let (pointer, reference) = find(target);
-                Self::BrokenReference { pointer, reference }
-            }
+            | ReferencingError::InvalidAnchor { anchor: target } => find(Lost::Place, target),
             ReferencingError::UnknownSpecification { specification }
-            | ReferencingError::CircularMetaschema { uri: specification } => Self::UnknownDialect {
-                dialect: specification.clone(),
-            },
+            | ReferencingError::CircularMetaschema { uri: specification } => {
+                find(Lost::Dialect, specification)
+            }
             ReferencingError::InvalidUri(_) => Self::Invalid {
                 pointer: String::new(),
                 message: "holds an invalid URI".to_owned(),

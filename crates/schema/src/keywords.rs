@@ -1,5 +1,6 @@
-//! Where a schema holds further schemas.
+//! Where a schema holds further schemas, and references.
 
+use jsonschema::Draft;
 use serde_json::{Map, Value};
 
 /// What a subschema applies to.
@@ -22,25 +23,55 @@ pub(crate) enum Shape {
     Map,
 }
 
-/// The keywords that hold schemas, over all drafts.
-pub(crate) fn shape(keyword: &str) -> Option<(Shape, Place)> {
+/// How `keyword` holds schemas in `draft`, if it does.
+pub(crate) fn shape(keyword: &str, draft: Draft) -> Option<(Shape, Place)> {
+    let since_2019 = !is_classic(draft);
+    let since_2020 = since_2019 && draft != Draft::Draft201909;
     Some(match keyword {
         "not" | "if" | "then" | "else" => (Shape::One, Place::Here),
-        "additionalItems"
-        | "additionalProperties"
-        | "contains"
-        | "propertyNames"
-        | "unevaluatedItems"
-        | "unevaluatedProperties" => (Shape::One, Place::Part),
+        // Later drafts have neither `additionalItems` nor `dependencies`, but the engine
+        // honours them.
+        "additionalItems" | "additionalProperties" | "contains" | "propertyNames" => {
+            (Shape::One, Place::Part)
+        }
+        "unevaluatedItems" | "unevaluatedProperties" if since_2019 => (Shape::One, Place::Part),
+        "items" if since_2020 => (Shape::One, Place::Part),
         "items" => (Shape::OneOrList, Place::Part),
         "allOf" | "anyOf" | "oneOf" => (Shape::List, Place::Here),
-        "prefixItems" => (Shape::List, Place::Part),
-        "dependentSchemas" | "dependencies" => (Shape::Map, Place::Here),
+        "prefixItems" if since_2020 => (Shape::List, Place::Part),
+        "dependentSchemas" if since_2019 => (Shape::Map, Place::Here),
+        "dependencies" => (Shape::Map, Place::Here),
         "properties" | "patternProperties" => (Shape::Map, Place::Part),
-        "$defs" | "definitions" => (Shape::Map, Place::Shelf),
-        "contentSchema" => (Shape::One, Place::Shelf),
+        "definitions" => (Shape::Map, Place::Shelf),
+        "$defs" if since_2019 => (Shape::Map, Place::Shelf),
+        "contentSchema" if since_2019 => (Shape::One, Place::Shelf),
         _ => return None,
     })
+}
+
+/// Whether the draft is one in which a `$ref` hides the keywords beside it, and `$id`
+/// can name an anchor.
+pub(crate) fn is_classic(draft: Draft) -> bool {
+    matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)
+}
+
+/// The keywords of `draft` whose value is a reference.
+pub(crate) fn reference_keywords(draft: Draft) -> &'static [&'static str] {
+    match draft {
+        Draft::Draft4 | Draft::Draft6 | Draft::Draft7 => &["$ref"],
+        Draft::Draft201909 => &["$ref", "$recursiveRef"],
+        _ => &["$ref", "$dynamicRef"],
+    }
+}
+
+/// The references of `schema`: keyword and text.
+pub(crate) fn references(
+    schema: &Map<String, Value>,
+    draft: Draft,
+) -> impl Iterator<Item = (&'static str, &str)> {
+    reference_keywords(draft)
+        .iter()
+        .filter_map(|keyword| Some((*keyword, schema.get(*keyword)?.as_str()?)))
 }
 
 /// Calls `visit` with the pointer, the schema and the place of every direct subschema
@@ -48,10 +79,11 @@ pub(crate) fn shape(keyword: &str) -> Option<(Shape, Place)> {
 pub(crate) fn subschemas<'a>(
     schema: &'a Map<String, Value>,
     pointer: &str,
+    draft: Draft,
     visit: &mut dyn FnMut(String, &'a Value, Place),
 ) {
     for (keyword, value) in schema {
-        let Some((shape, place)) = shape(keyword) else {
+        let Some((shape, place)) = shape(keyword, draft) else {
             continue;
         };
         let at = join(pointer, keyword);

@@ -8,11 +8,18 @@ pub struct Limits {
     pub schema_depth: usize,
     /// JSON values in a schema document.
     pub schema_values: usize,
+    /// Documents of a registry.
+    pub documents: usize,
+    /// JSON values in all of them together.
+    pub document_values: usize,
     /// Subschemas that apply to one place of a value, references followed.
     pub in_place_schemas: u64,
     /// The longest chain of subschemas that apply to one place of a value. Times the
     /// depth of a value it bounds the stack a check needs.
     pub in_place_depth: usize,
+    /// Subschemas that are compiled for one schema. A dynamic reference or a mixture of
+    /// drafts can make it necessary to compile one several times.
+    pub compiled_schemas: usize,
     /// Backtracks of a pattern with look-around or back-references. All other
     /// patterns run in linear time.
     pub pattern_backtracks: usize,
@@ -22,6 +29,10 @@ pub struct Limits {
     pub pattern_bytes: usize,
     /// Compiled schemas kept; past it the registry starts anew.
     pub cached_schemas: usize,
+    /// Subschemas in them together; past it likewise.
+    pub cached_subschemas: usize,
+    /// Tools registered by name.
+    pub tools: usize,
     /// Violations reported of one value.
     pub violations: usize,
     /// Bytes of all reported paths and messages together (one is always reported).
@@ -41,12 +52,17 @@ impl Limits {
     pub const DEFAULT: Self = Self {
         schema_depth: 128,
         schema_values: 100_000,
+        documents: 10_000,
+        document_values: 2_000_000,
         in_place_schemas: 10_000,
         in_place_depth: 64,
+        compiled_schemas: 250_000,
         pattern_backtracks: 20_000,
         pattern_text: 4_096,
         pattern_bytes: 1 << 20,
         cached_schemas: 4_096,
+        cached_subschemas: 1_000_000,
+        tools: 10_000,
         violations: 100,
         violation_bytes: 64 * 1024,
         explained_values: 20_000,

@@ -18,7 +18,10 @@ use jsonschema::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{Limits, document::Document};
+use crate::{
+    Limits,
+    world::{Reached, World},
+};
 
 /// Which engine the patterns of a schema need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +42,11 @@ thread_local! {
 }
 
 impl Patterns {
-    /// What `document` needs, if the linear engine did not take it.
-    pub(crate) fn backtracking(document: &Document<'_>, limits: &Limits) -> Self {
-        let names = document.schemas().into_iter().any(|(_, schema)| {
-            let members = schema.get("patternProperties").and_then(Value::as_object);
+    /// What the schema needs, if the linear engine did not take it.
+    pub(crate) fn backtracking(world: &World, reach: &Reached, limits: &Limits) -> Self {
+        let names = reach.schemas.iter().any(|at| {
+            let schema = world.schema(at);
+            let members = schema.and_then(|schema| schema.get("patternProperties")?.as_object());
             let mut members = members.into_iter().flatten();
             members.any(|(pattern, _)| {
                 let options = linear(limits);

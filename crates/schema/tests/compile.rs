@@ -87,7 +87,10 @@ fn remote_references_are_refused_by_name() {
         );
         assert_eq!(
             error.to_string(),
-            format!("reference \"{reference}\" at \"/properties/a~1b\" is not available")
+            format!(
+                "reference \"{reference}\" at \"/properties/a~1b\" is not available; nothing is \
+                 fetched, so put its target into a schema root, or correct it"
+            )
         );
     }
 }

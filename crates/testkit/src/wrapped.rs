@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 /// The ways in which tests start such servers.
-pub const WAYS: &[Way] = &[Way::Bare];
+pub const WAYS: &[Way] = &[Way::Bare, Way::Wrapped];
 
 /// The file of effects in the folder of a [`Fixture`].
 const EFFECTS: &str = "effects.jsonl";
@@ -72,8 +72,11 @@ pub fn with_limits(
     ensure!(dashes == "--", "a prefix ends in --, not in {dashes:?}");
     let file = folder.join(format!("{}.toml", unique("limits")));
     let lines: Vec<&str> = limits.split(',').map(str::trim).collect();
-    fs::write(&file, format!("[limits]\n{}\n", lines.join("\n")))
-        .with_context(|| format!("writing {}", file.display()))?;
+    fs::write(
+        &file,
+        format!("[servers.wrapped.mainstay.limits]\n{}\n", lines.join("\n")),
+    )
+    .with_context(|| format!("writing {}", file.display()))?;
     prefix.extend(["--config".into(), file.into(), dashes]);
     Ok(prefix)
 }

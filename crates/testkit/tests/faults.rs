@@ -216,7 +216,7 @@ fn health_is_answered_while_a_worker_is_not_ready() -> anyhow::Result<()> {
 
 #[test]
 fn worker_that_cannot_start_is_told_to_the_caller() -> anyhow::Result<()> {
-    for mode in ["exit-at-start", "unable", "wrong-protocol"] {
+    for mode in ["exit-at-start", "wrong-protocol"] {
         let host = host(mode)?;
         let client = host.client()?;
         session_lives(client)?;

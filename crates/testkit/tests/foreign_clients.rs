@@ -21,6 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 
+/// Calls whose answers these clients check against the output schema, and their `ok`.
+const JUDGED: [(&str, &str, bool); 7] = [
+    ("list_examples", "{}", true),
+    ("get_example", r#"{"path":"Thing_Example.json"}"#, true),
+    ("validate_asset", r#"{"asset":{},"schema":"thing"}"#, true),
+    ("validate_asset", r#"{"asset":7,"schema":"thing"}"#, false),
+    (
+        "validate_many",
+        r#"{"assets":[{},7],"schema":"thing"}"#,
+        true,
+    ),
+    ("diff_assets", r#"{"base":{"a":1},"new":{"b":null}}"#, true),
+    ("diff_assets", r#"{"base":[],"new":[]}"#, true),
+];
+
 #[test]
 fn python_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
     let driver = workspace()?.join("tests/clients/python_client.py");
@@ -72,15 +87,23 @@ fn conversation(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
     let schemas = TempDir::new()?;
     let schema = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","version":"1"}"#;
     fs::write(schemas.join("thing.schema.json"), schema)?;
+    let examples = TempDir::new()?;
+    fs::write(examples.join("Thing_Example.json"), "{}")?;
     let serve = Serve::stdio()?
         .pack("asset")
-        .env("SYN_SCHEMAS_DIR", schemas.path());
+        .env("SYN_SCHEMAS_DIR", schemas.path())
+        .env("SYN_EXAMPLES_DIR", examples.path());
     let host = serve.command()?;
     client
         .args(["--call", "list_schemas", "{}"])
         .args(["--call", "get_schema", r#"{"name":"thing"}"#])
         .args(["--call", "get_schema", r#"{"name":"nothing"}"#])
         .args(["--call", "system_health", "{}"])
+        .args(
+            JUDGED
+                .iter()
+                .flat_map(|(tool, arguments, _)| ["--call", tool, arguments]),
+        )
         .arg("--")
         .arg(host.get_program())
         .args(host.get_args())
@@ -89,7 +112,7 @@ fn conversation(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
                 .filter_map(|(name, value)| Some((name, value?))),
         );
     let lines = run(client)?;
-    let [listed, schemas, thing, nothing, health, ..] = lines.as_slice() else {
+    let [listed, schemas, thing, nothing, health, judged @ ..] = lines.as_slice() else {
         anyhow::bail!("too few lines: {lines:#?}");
     };
     ensure!(listed["protocol"] == protocol, "{listed}");
@@ -113,6 +136,12 @@ fn conversation(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
     );
     ensure!(nothing["isError"] == true, "{nothing}");
     ensure!(health["structured"]["state"].is_string(), "{health}");
+    for ((tool, arguments, ok), answer) in JUDGED.iter().zip(judged) {
+        let own = &answer["structured"];
+        let is_good = answer["isError"] == false && own["ok"] == *ok;
+        ensure!(is_good, "{tool} {arguments}: {answer}");
+    }
+    ensure!(judged.len() >= JUDGED.len(), "too few lines: {lines:#?}");
     Ok(())
 }
 

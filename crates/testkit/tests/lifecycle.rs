@@ -154,7 +154,7 @@ fn end_of_input_answers_every_accepted_request_and_exits_with_0() -> anyhow::Res
 
 #[test]
 fn standard_output_carries_frames_only_whatever_a_worker_says() -> anyhow::Result<()> {
-    for mode in ["honest", "babble", "exit-at-start", "unable"] {
+    for mode in ["honest", "babble", "exit-at-start"] {
         let host = Serve::stdio()?.misbehaving(mode)?.spawn()?;
         let client = host.client()?;
         client.send(r#"{"jsonrpc":"2.0","id":1,"method":"system_health"}"#)?;
@@ -167,6 +167,21 @@ fn standard_output_carries_frames_only_whatever_a_worker_says() -> anyhow::Resul
             "{mode}: {stderr:?}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn worker_that_is_set_up_wrongly_ends_the_host_with_its_words() -> anyhow::Result<()> {
+    let mut host = Serve::stdio()?.misbehaving("unable")?.spawn()?;
+    let client = host.take_client()?;
+    assert_eq!(host.wait()?.code(), Some(2));
+    assert!(client.finish()?.is_empty());
+    let stderr = host.stderr();
+    let last = stderr.last().map(String::as_str).unwrap_or_default();
+    assert_eq!(
+        last,
+        "mainstay: error: the pack bad cannot start: told to be unable"
+    );
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use mainstay_testkit::process::{Transport, workspace};
 use mainstay_testkit::transcript::run_folder;
 
 /// What every dialect must show, in a file `DIALECT-BEHAVIOUR.jsonl`.
-const SHARED: [&str; 11] = [
+const SHARED: [&str; 12] = [
     "handshake",
     "call",
     "render",
@@ -20,6 +20,7 @@ const SHARED: [&str; 11] = [
     "ids",
     "oversize",
     "system",
+    "assets",
 ];
 
 /// What only MCP has words for.

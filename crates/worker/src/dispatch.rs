@@ -59,6 +59,8 @@ fn perform(pack: &Pack, op: &Op, context: &Context) -> Result<Answer, Problem> {
         Op::ReadResource { uri } => read_resource(pack, uri, context),
         Op::Prompt { name, arguments } => prompt(pack, name, arguments, context),
         Op::Complete(request) => complete(pack, request, context),
+        // For wrapped servers only.
+        Op::Forward(_) => Err(Problem::of(ErrorKind::UnknownMethod)),
     }
 }
 

@@ -69,7 +69,7 @@ pub use prompt::{PromptArguments, PromptReply, Prompts};
 pub use reply::Reply;
 pub use resource::{ResourceText, Resources};
 #[cfg(unix)]
-pub use rooted::{Entry, RootedDir, RootedError};
+pub use rooted::{Entry, RootedDir, RootedError, Survey};
 pub use run::{Ended, Pipes, run, serve};
 pub use settings::{Settings, Unable};
 pub use spec::{SpecBuilder, tool_spec};
@@ -83,9 +83,10 @@ pub use mainstay_contract::error::{Code, ErrorKind};
 pub use mainstay_contract::id::{CallId, Generation};
 pub use mainstay_contract::json::{Json, ObjectWriter};
 pub use mainstay_contract::outcome::Problem;
-pub use mainstay_contract::render::{self, Porcelain, RenderMode};
+pub use mainstay_contract::render::{self, Bounds, Porcelain, RenderMode};
 pub use mainstay_contract::replay::Replay;
 pub use mainstay_contract::rpc::{Completion, CompletionTarget, Progress, Stream};
 pub use mainstay_contract::tool::{
-    Annotations, Catalog, PromptArgument, PromptSpec, ResourceSpec, ResourceTemplate, ToolSpec,
+    Annotations, Catalog, PromptArgument, PromptSpec, REQUIRED_MARKER, ResourceSpec,
+    ResourceTemplate, ToolSpec,
 };

@@ -1,7 +1,8 @@
 //! Every argument of every tool has a test.
 //!
-//! The tools are the definitions in `schemas/tools/*.json`. A test that shows
-//! that an argument changes the result, or is rejected, says so beside itself:
+//! The tools are the definitions in `schemas/tools/*.json`, and below each example
+//! that has some. A test that shows that an argument changes the result, or is
+//! rejected, says so beside itself:
 //!
 //! ```text
 //! // covers: validate_asset.schema, validate_asset.asset
@@ -19,6 +20,7 @@ use super::rust_text;
 use super::tree::{Tree, extension};
 
 const FOLDER: &str = "schemas/tools/";
+const EXAMPLES: &str = "examples/";
 const COVERED_FOR_ALL: &str = "render";
 const MARKER: &str = "// covers:";
 
@@ -28,7 +30,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut declared: BTreeMap<String, &str> = BTreeMap::new();
     let mut has_definitions = false;
     for (path, text) in tree.texts() {
-        if !path.starts_with(FOLDER) || extension(path) != "json" {
+        if !is_definition(path) {
             continue;
         }
         has_definitions = true;
@@ -61,6 +63,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         Finding::fault(path, 1, message)
     }));
     findings
+}
+
+fn is_definition(path: &str) -> bool {
+    let example = path
+        .strip_prefix(EXAMPLES)
+        .and_then(|rest| rest.split_once('/'));
+    let inside = example.map_or(path, |(_, inside)| inside);
+    inside.starts_with(FOLDER) && extension(path) == "json"
 }
 
 /// `tool.argument` for each argument of a definition.
@@ -126,6 +136,21 @@ mod tests {
         );
         assert_eq!(found(TOOL, "// covers: find.path, find.limit\n"), [""; 0]);
         assert_eq!(found(r#"{"name": "ping", "inputSchema": {}}"#, ""), [""; 0]);
+    }
+
+    #[test]
+    fn the_tools_of_an_example_count_like_our_own() {
+        let tree = Tree::of([
+            ("examples/x/schemas/tools/find.json", TOOL),
+            ("examples/x/tests/a.rs", "// covers: find.path\n"),
+            ("crates/x/schemas/tools/other.json", TOOL),
+        ]);
+        let findings: Vec<_> = check(&tree).iter().map(ToString::to_string).collect();
+        assert_eq!(findings.len(), 1);
+        assert!(
+            findings[0]
+                .starts_with("examples/x/schemas/tools/find.json:1: the argument `find.limit`")
+        );
     }
 
     #[test]

@@ -47,6 +47,12 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["rustix", "serde", "serde_json", "sha2", "thiserror"]),
     },
     Row {
+        folder: "pack-asset",
+        internal: &["contract", "schema", "worker"],
+        // ureq: the one request of populate_backend.
+        external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror", "ureq"]),
+    },
+    Row {
         folder: "pack-*",
         internal: &["contract", "schema", "worker"],
         external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror"]),

@@ -15,6 +15,8 @@ pub(crate) use self::table::{VARIABLES, markdown};
 const READY_FILE: &str = "/tmp/mcp.ready";
 /// Default of `MCP_SOCKET_PATH`.
 const SOCKET_PATH: &str = "/tmp/mcp.sock";
+/// Default of `TMPDIR`.
+const TEMPORARY: &str = "/tmp";
 /// Default of `MCP_SOCKET_MODE`.
 pub(crate) const SOCKET_MODE: u32 = 0o600;
 /// Where schemas are when nothing else is said, relative to the working directory.
@@ -26,10 +28,17 @@ const SUBMODULE_EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 pub(crate) struct Environment {
     pub(crate) endpoint: Endpoint,
     pub(crate) ready_file: PathBuf,
+    /// The ready file, if it was named.
+    pub(crate) named_ready_file: Option<PathBuf>,
     pub(crate) socket_path: PathBuf,
     pub(crate) socket_mode: u32,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
+    /// Where what can be made again is kept between runs, if there is a place for it.
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Where else hosts of this user may have theirs: clients start servers with a short
+    /// environment, in which the variables that decide it are missing.
+    pub(crate) other_runtime_dirs: Vec<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -60,6 +69,24 @@ impl Environment {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn read() -> Result<Self, Failure> {
         Self::from(|name| std::env::var_os(name), Path::is_dir)
+    }
+
+    /// Reads the environment that a wrapped server is started with. What stands there may be meant
+    /// for the server, whose author knows other meanings of the same names; so nothing of it that
+    /// wrapping does not need can be a mistake.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn read_for_wrap() -> Result<Self, Failure> {
+        Self::for_wrap(|name| std::env::var_os(name))
+    }
+
+    fn for_wrap(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let on_socket = get("MCP_ENDPOINT").is_some_and(|endpoint| endpoint == "socket");
+        let ours = |name: &str| match name {
+            "MCP_ENDPOINT" | "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
+            _ => !name.starts_with("SYN_"),
+        };
+        Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
     }
 
     /// Reads from `get`; every mistake is reported, not only the first. An empty variable counts
@@ -117,9 +144,9 @@ impl Environment {
                 }
             }
         };
-        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 100000", |text| {
+        let max_batch = text("MCP_MAX_BATCH", "a number from 1 to 10000", |text| {
             text.parse()
-                .is_ok_and(|number: u32| (1..=100_000).contains(&number))
+                .is_ok_and(|number: u32| (1..=10_000).contains(&number))
         });
         let backend_url = text(
             "SYN_BACKEND_URL",
@@ -144,15 +171,34 @@ impl Environment {
                 mistakes.join("; ")
             )));
         }
+        let runtime_dir = |user: Option<PathBuf>, temporary: &Path| {
+            let named = value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from);
+            mainstay_host::runtime_dir(named, user, temporary)
+        };
+        let user = value("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let login = format!("/run/user/{}", rustix::process::geteuid().as_raw());
+        let temporary = path("TMPDIR", TEMPORARY);
+        let mut runtime_dirs = vec![
+            runtime_dir(user, &temporary),
+            runtime_dir(Some(login.into()), &temporary),
+            runtime_dir(None, &temporary),
+            runtime_dir(None, Path::new(TEMPORARY)),
+        ];
+        let first = runtime_dirs.remove(0);
+        runtime_dirs.retain(|dir| *dir != first);
+        runtime_dirs.dedup();
         Ok(Self {
             endpoint,
             ready_file: path("MCP_READY_FILE", READY_FILE),
+            named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
-            runtime_dir: mainstay_host::runtime_dir(
-                value("MAINSTAY_RUNTIME_DIR").map(PathBuf::from),
-                value("XDG_RUNTIME_DIR").map(PathBuf::from),
-                &path("TMPDIR", "/tmp"),
+            runtime_dir: first,
+            other_runtime_dirs: runtime_dirs,
+            cache_dir: cache_dir(
+                value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
+                value("XDG_CACHE_HOME").map(PathBuf::from),
+                value("HOME").map(PathBuf::from),
             ),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
@@ -169,10 +215,31 @@ impl Environment {
     }
 }
 
+/// A variable that somebody else's configuration refers to.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Whether a variable is set, for the page about them.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The place of caches: the one named, else the user's. Relative ones are of no use: the working
+/// directory is the client's choice.
+fn cache_dir(
+    named: Option<PathBuf>,
+    user: Option<PathBuf>,
+    home: Option<PathBuf>,
+) -> Option<PathBuf> {
+    let of_user = || {
+        let user = user.filter(|path| path.is_absolute());
+        let base = user.or_else(|| Some(home?.join(".cache")))?;
+        Some(base.join("mainstay"))
+    };
+    named.or_else(of_user).filter(|path| path.is_absolute())
 }
 
 fn parse_mode(value: &OsString) -> Result<u32, String> {
@@ -212,6 +279,63 @@ mod tests {
         assert_eq!(environment.socket_path, Path::new("/tmp/mcp.sock"));
         assert_eq!(environment.socket_mode, 0o600);
         assert_eq!(environment.schemas_dir, None);
+    }
+
+    #[test]
+    fn hosts_are_looked_for_wherever_they_may_be() {
+        let dirs = |variables| {
+            let environment = with(variables).unwrap();
+            let dirs = [
+                vec![environment.runtime_dir],
+                environment.other_runtime_dirs,
+            ]
+            .concat();
+            let id = rustix::process::geteuid().as_raw();
+            dirs.iter()
+                .map(|dir| dir.to_string_lossy().replace(&id.to_string(), "ID"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            dirs(&[("MAINSTAY_RUNTIME_DIR", "/there/run")]),
+            ["/there/run"]
+        );
+        assert_eq!(
+            dirs(&[("XDG_RUNTIME_DIR", "/there/x"), ("TMPDIR", "/there/tmp")]),
+            [
+                "/there/x/mainstay",
+                "/run/user/ID/mainstay",
+                "/there/tmp/mainstay-ID",
+                "/tmp/mainstay-ID"
+            ]
+        );
+        assert_eq!(dirs(&[]), ["/tmp/mainstay-ID", "/run/user/ID/mainstay"]);
+    }
+
+    #[test]
+    fn what_is_meant_for_a_wrapped_server_is_no_mistake() {
+        let with = |variables: &[(&str, &str)]| {
+            let get = |name: &str| {
+                let mut set = variables.iter();
+                let value = set.find(|(key, _)| *key == name)?.1;
+                Some(OsString::from(value))
+            };
+            Environment::for_wrap(get).map_err(|failure| failure.error.to_string())
+        };
+        let environment = with(&[
+            ("MCP_ENDPOINT", "wss://example.com/mcp"),
+            ("MCP_SOCKET_MODE", "rw"),
+            ("MCP_MAX_BATCH", "many"),
+            ("SYN_BACKEND_URL", "none"),
+            ("MAINSTAY_TELEMETRY", "/there/events"),
+        ]);
+        let environment = environment.unwrap();
+        assert_eq!(environment.endpoint, Endpoint::Stdio);
+        assert!(environment.telemetry.is_some());
+        let socket = with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_PATH", "/there/x")]);
+        let socket = socket.unwrap();
+        assert_eq!(socket.endpoint, Endpoint::Socket);
+        assert_eq!(socket.socket_path, Path::new("/there/x"));
+        assert!(with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_MODE", "rw")]).is_err());
     }
 
     #[test]
@@ -273,7 +397,7 @@ mod tests {
         ])
         .unwrap_err();
         for part in [
-            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 100000",
+            "MCP_MAX_BATCH cannot be used; set it to a number from 1 to 10000",
             "SYN_BACKEND_URL cannot be used; set it to a URL such as",
             "SYN_BACKEND_ASSETS_PATH cannot be used",
             "MAINSTAY_ALLOW_UNVALIDATED cannot be used; set it to 1 or 0",

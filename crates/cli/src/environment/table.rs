@@ -46,7 +46,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     row(
         "MCP_MAX_BATCH",
         "`100`",
-        "assets that one `validate_many` may have, 1 to 100000",
+        "assets that one `validate_many` may have, 1 to 10000",
     ),
     row(
         "SYN_SCHEMAS_DIR",
@@ -76,12 +76,28 @@ pub(crate) const VARIABLES: &[Variable] = &[
     row(
         "MAINSTAY_RUNTIME_DIR",
         "`$XDG_RUNTIME_DIR/mainstay`, else `mainstay-UID` in the temporary directory",
-        "where hosts have their control sockets",
+        "where hosts have their control sockets; if it is unset, `status`, `stop` and `rollout` look in \
+         every default place, since clients start servers with fewer variables than a shell has",
     ),
     row(
         "MAINSTAY_TELEMETRY",
         "none",
         "file for [events](telemetry.md), like `--telemetry`",
+    ),
+    row(
+        "MAINSTAY_CACHE_DIR",
+        "`$XDG_CACHE_HOME/mainstay`, else `.cache/mainstay` in the home directory",
+        "where indexes, and what wrapped servers said about themselves, are kept between runs",
+    ),
+    row(
+        "XDG_CACHE_HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
+    ),
+    row(
+        "HOME",
+        "none",
+        "only for the default of `MAINSTAY_CACHE_DIR`",
     ),
     row(
         "XDG_RUNTIME_DIR",

@@ -12,10 +12,10 @@ use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
 use crate::outcome::Problem;
-use crate::scan::{self, Envelope, ScanErrorKind};
+use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
 
 /// `_meta` key in which a modern request carries its protocol version.
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// `_meta` key in which a modern request carries what its client can do.
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
@@ -23,33 +23,36 @@ const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
     let envelope = match scan::scan(line, max_depth) {
         Ok(envelope) => envelope,
-        Err(error) => {
-            let id = echo(error.id);
-            return match error.kind {
-                ScanErrorKind::BadJson => malformed(
-                    EchoId::Null,
-                    ErrorKind::ParseError,
-                    format!("the line is not valid JSON (at byte {})", error.offset),
-                ),
-                ScanErrorKind::NotAnObject => malformed(
-                    EchoId::Null,
-                    ErrorKind::InvalidMessage,
-                    "the message is not an object; batches are not supported".into(),
-                ),
-                ScanErrorKind::DuplicateKey => malformed(
-                    id,
-                    ErrorKind::InvalidMessage,
-                    format!("the message has a key twice (at byte {})", error.offset),
-                ),
-                ScanErrorKind::TooDeep => malformed(
-                    id,
-                    ErrorKind::InvalidMessage,
-                    format!("the message is nested deeper than {max_depth} levels"),
-                ),
-            };
-        }
+        Err(error) => return Inbound::Refused(malformed_line(&error, max_depth)),
     };
     message(&envelope)
+}
+
+/// What is said to a line that is no message at all.
+pub(super) fn malformed_line(error: &ScanError<'_>, max_depth: usize) -> Refused {
+    let invalid = ErrorKind::InvalidMessage;
+    match error.kind {
+        ScanErrorKind::BadJson => refusal(
+            EchoId::Null,
+            ErrorKind::ParseError,
+            format!("the line is not valid JSON (at byte {})", error.offset),
+        ),
+        ScanErrorKind::NotAnObject => refusal(
+            EchoId::Null,
+            invalid,
+            "the message is not an object; batches are not supported".into(),
+        ),
+        ScanErrorKind::DuplicateKey => refusal(
+            echo(error.id),
+            invalid,
+            format!("the message has a key twice (at byte {})", error.offset),
+        ),
+        ScanErrorKind::TooDeep => refusal(
+            echo(error.id),
+            invalid,
+            format!("the message is nested deeper than {max_depth} levels"),
+        ),
+    }
 }
 
 /// Answers a line that was too long to be read, from what its first bytes show.
@@ -179,7 +182,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
     }
 }
 
-fn dialect_of(method: &str, has_version: bool) -> Dialect {
+pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
     if method == "server/discover" || has_version {
         Dialect::Modern
     } else if matches!(method, "initialize" | "ping") || method.contains('/') {
@@ -257,15 +260,19 @@ fn echo(raw: Option<&str>) -> EchoId {
 }
 
 fn malformed(id: EchoId, kind: ErrorKind, message: String) -> Inbound {
+    Inbound::Refused(refusal(id, kind, message))
+}
+
+fn refusal(id: EchoId, kind: ErrorKind, message: String) -> Refused {
     let form = Form {
         dialect: Dialect::Direct,
         shape: Shape::Plain,
     };
-    Inbound::Refused(Refused {
+    Refused {
         id,
         form,
         problem: Problem::new(kind, message),
-    })
+    }
 }
 
 impl Bad {

@@ -20,6 +20,7 @@ const PROGRESS_META: &str = "io.mainstay/progress";
 /// The answer to a request, without its line end.
 pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
     match outcome {
+        Ok(Success::Forwarded(response)) => response.line.as_str().to_owned(),
         Ok(success) => result(id, &success_members(form, success)),
         Err(problem) => refusal(id, form, problem),
     }
@@ -29,6 +30,7 @@ fn success_members(form: Form, success: &Success) -> String {
     match (form.dialect, success) {
         (Dialect::Direct, Success::Tool(reply)) => reply.json.as_str().to_owned(),
         (Dialect::Direct, Success::Members(members)) => members.as_str().to_owned(),
+        (_, Success::Forwarded(response)) => response.line.as_str().to_owned(),
         (_, Success::Tool(reply)) => {
             let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
             let capacity = text.len() + reply.json.len() + 128;

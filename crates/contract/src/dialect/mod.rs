@@ -11,11 +11,13 @@ mod decode;
 pub mod encode;
 mod handshake;
 mod params;
+mod relay;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::decode::{decode, decode_oversize};
 pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
+pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::id::RequestId;
 use crate::json::Json;
 use crate::outcome::Problem;

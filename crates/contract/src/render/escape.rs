@@ -19,6 +19,16 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether a text has characters that nobody sees, or that change the direction of others, beside
+/// line breaks and tabs.
+#[must_use]
+pub fn has_hidden(text: &str) -> bool {
+    let is_space = |c| matches!(c, '\n' | '\r' | '\t');
+    let is_blank = |c| matches!(c, '\u{200B}' | '\u{2060}'..='\u{2064}' | '\u{00AD}');
+    text.chars()
+        .any(|c| (is_hidden(c) && !is_space(c)) || is_blank(c))
+}
+
 /// Appends `c`, escaped where it is hidden.
 pub(super) fn push_visible(out: &mut String, c: char) {
     match c {
@@ -53,6 +63,22 @@ mod tests {
     #[test]
     fn plain_text_is_borrowed() {
         assert!(matches!(visible("naïve \\n ✓ path/a b"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn what_nobody_sees_is_found() {
+        for text in [
+            "a\u{200B}b",
+            "a\u{202E}b",
+            "a\u{E0041}b",
+            "a\u{2060}b",
+            "\u{1b}[0m",
+        ] {
+            assert!(has_hidden(text), "{text:?}");
+        }
+        for text in ["plain\n\ttext", "naïve \u{1F468}\u{200D}\u{1F469}", "עברית"] {
+            assert!(!has_hidden(text), "{text:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod shorten;
 mod table;
 
 pub use bound::{Bounded, Bounds, Truncation, bound};
-pub use escape::visible;
+pub use escape::{has_hidden, visible};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};

@@ -186,6 +186,8 @@ mod tests {
                 called: None,
                 arguments: Vec::new(),
                 without_env: Vec::new(),
+                env: Vec::new(),
+                cwd: None,
             },
             settings: Json::empty_object(),
             expected,

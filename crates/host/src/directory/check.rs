@@ -9,7 +9,7 @@ use mainstay_contract::render::{Bounds, RenderMode, bound};
 use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::{SchemaMismatch, Side};
-use mainstay_contract::tool::RENDER_ARGUMENT;
+use mainstay_contract::tool::{RENDER_ARGUMENT, REQUIRED_MARKER};
 use mainstay_schema::Violation;
 use serde_json::{Value, json};
 
@@ -61,7 +61,11 @@ impl Directory {
         };
         let violations = tool.validators.input.check(&value);
         if !violations.is_empty() {
-            return Err(reject(tool, &violations));
+            let own = missing_in_own_words(&tool.full_schema, &value);
+            return Err(match own {
+                Some(own) => reject(tool, &[own]),
+                None => reject(tool, &violations),
+            });
         }
         let render = match (value.get(RENDER_ARGUMENT).and_then(Value::as_str), dialect) {
             (None | Some("json"), Dialect::Direct) | (Some("json"), _) => RenderMode::Json,
@@ -166,6 +170,22 @@ fn reject(tool: &Tool, violations: &[Violation]) -> Box<Rejected> {
     })
 }
 
+/// The first argument that is missing or empty and whose schema says what to tell then.
+fn missing_in_own_words(schema: &Value, arguments: &Value) -> Option<Violation> {
+    let properties = schema.get("properties")?.as_object()?;
+    let is_missing = |name: &str| match arguments.get(name) {
+        None => true,
+        Some(given) => given.as_str().is_some_and(str::is_empty),
+    };
+    properties
+        .iter()
+        .filter(|(name, _)| is_missing(name))
+        .find_map(|(name, property)| {
+            let words = property.get(REQUIRED_MARKER)?.as_str()?;
+            Some(violation(&format!("/{name}"), words))
+        })
+}
+
 fn violation(path: &str, message: &str) -> Violation {
     Violation {
         path: path.to_owned(),
@@ -198,4 +218,22 @@ fn rewrite(raw: &str, original: &Value, normalised: &Value) -> Json {
         };
     }
     Json::from_scanned(&object.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_or_empty_argument_is_told_in_the_schemas_own_words() {
+        let schema = json!({"properties": {
+            "asset": {}, "schema": {"type": "string", REQUIRED_MARKER: "say which"}}});
+        let told = |arguments: Value| missing_in_own_words(&schema, &arguments);
+        let own = Some(violation("/schema", "say which"));
+        assert_eq!(told(json!({"asset": 1})), own);
+        assert_eq!(told(json!({"schema": ""})), own);
+        assert_eq!(told(json!({})), own);
+        assert_eq!(told(json!({"schema": 7})), None);
+        assert_eq!(told(json!({"schema": "x"})), None);
+    }
 }

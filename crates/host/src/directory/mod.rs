@@ -22,6 +22,7 @@ use thiserror::Error;
 
 pub(crate) use self::announce::Read;
 use crate::config::{Expected, Pack};
+use crate::serve::Served;
 
 /// Starts that may fail before a pack that never announced anything is not waited for any more.
 const FAILED_STARTS: u32 = 3;
@@ -150,6 +151,22 @@ impl Directory {
     /// Whether a tool is called so.
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.tools.contains_key(name)
+    }
+
+    /// Everything on offer, and the packs of which nothing is known.
+    pub(crate) fn served(&self) -> Served {
+        let of = |host: bool| -> Vec<ToolSpec> {
+            let tools = self.tools.values();
+            let owned = tools.filter(|tool| (tool.owner == Owner::Host) == host);
+            owned.map(|tool| tool.spec.clone()).collect()
+        };
+        let unknown = self.packs.iter().filter(|pack| pack.catalog.is_none());
+        Served {
+            own: of(true),
+            tools: of(false),
+            unknown: unknown.map(|pack| (pack.name.clone(), None)).collect(),
+            call_timeout_ms: self.limits.call_timeout_ms,
+        }
     }
 
     fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {

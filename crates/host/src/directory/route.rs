@@ -147,6 +147,7 @@ impl Directory {
                 },
                 replay: tool.spec.replay,
                 timeout_ms: tool.spec.timeout_ms.unwrap_or(self.limits.call_timeout_ms),
+                strict: false,
             }),
         }
     }
@@ -159,6 +160,7 @@ impl Directory {
             op,
             replay: Replay::Convergent,
             timeout_ms,
+            strict: false,
         };
         Routed::to(Work::Worker(task))
     }

@@ -2,12 +2,15 @@
 //! nothing above a driver may assume a child process.
 
 mod pack;
+mod task;
+mod wrapped;
 
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::rpc::{Answer, Progress, Ready};
 
 pub(crate) use self::pack::{WorkerHandle, start};
+pub(crate) use self::wrapped::{ServerHandle, start as start_server};
 
 /// What a worker does, as its driver tells it.
 #[derive(Debug)]
@@ -34,6 +37,10 @@ pub(crate) enum What {
         call: CallId,
         answer: Box<Answer>,
     },
+    /// A wrapped server said a line.
+    Line(Vec<u8>),
+    /// A wrapped server said a line that is too long; its beginning.
+    Oversize(Vec<u8>),
     /// It answered a ping.
     Pong,
     /// It can do no more: it ended, closed its pipe or broke the protocol.

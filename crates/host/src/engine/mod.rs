@@ -27,9 +27,10 @@ use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
 use crate::log::Log;
+use crate::serve::Served;
 use crate::system_tools;
 use crate::telemetry::Recorder;
-use crate::transport::Client;
+use crate::transport::{Client, ClientEvent};
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -45,19 +46,7 @@ pub(crate) enum Event {
         inbound: Box<Inbound>,
         bytes: usize,
     },
-    /// A client will send nothing more.
-    InputEnded {
-        session: SessionId,
-    },
-    /// A client that was behind with taking its answers has caught up.
-    OutputTaken {
-        session: SessionId,
-    },
-    /// A client's writer ended: everything was written, or nobody reads any more.
-    OutputEnded {
-        session: SessionId,
-        delivered: bool,
-    },
+    Client(ClientEvent),
     Worker(WorkerEvent),
     /// An operator asks for something.
     Control(Control),
@@ -65,6 +54,24 @@ pub(crate) enum Event {
     Stop,
     /// It has waited long enough for clients to take their last answers.
     LeaveClients,
+}
+
+impl From<ClientEvent> for Event {
+    fn from(event: ClientEvent) -> Self {
+        Self::Client(event)
+    }
+}
+
+impl From<Control> for Event {
+    fn from(control: Control) -> Self {
+        Self::Control(control)
+    }
+}
+
+impl From<WorkerEvent> for Event {
+    fn from(event: WorkerEvent) -> Self {
+        Self::Worker(event)
+    }
 }
 
 /// A pack cannot start as it is set up.
@@ -178,10 +185,19 @@ impl Engine {
     }
 
     /// Runs until everything has ended.
-    pub(crate) async fn run(mut self) -> Result<(), SetupError> {
+    pub(crate) async fn run(mut self) -> Result<Served, SetupError> {
         self.go_on().await;
         self.record_hot_tools();
-        self.setup.map_or(Ok(()), Err)
+        if let Some(refused) = self.setup.take() {
+            return Err(refused);
+        }
+        let mut served = self.directory.served();
+        let workers = self.kernel.health(self.clock.now()).workers;
+        for (name, fault) in &mut served.unknown {
+            let worker = workers.iter().find(|worker| worker.name == *name);
+            *fault = worker.and_then(|worker| worker.last_fault.clone());
+        }
+        Ok(served)
     }
 
     async fn go_on(&mut self) {
@@ -239,9 +255,11 @@ impl Engine {
                 inbound,
                 bytes,
             } => self.receive(session, *inbound, bytes),
-            Event::InputEnded { session } => self.input_ended(session),
-            Event::OutputTaken { session } => self.pace(session),
-            Event::OutputEnded { session, delivered } => self.output_ended(session, delivered),
+            Event::Client(ClientEvent::InputEnded { session }) => self.input_ended(session),
+            Event::Client(ClientEvent::OutputTaken { session }) => self.pace(session),
+            Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
+                self.output_ended(session, delivered);
+            }
             Event::Worker(event) => self.worker(event),
             Event::Control(control) => self.control(control),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),

@@ -93,7 +93,8 @@ impl Engine {
                 self.workers.remove(&generation);
                 self.kernel.handle_reaped(now, generation);
             }
-            What::Unkillable => {}
+            // Lines are what wrapped servers speak.
+            What::Unkillable | What::Line(_) | What::Oversize(_) => {}
         }
     }
 

@@ -60,6 +60,11 @@ pub(crate) fn below(root: Pid) -> Vec<Seen> {
     }
 }
 
+/// The parent of a process.
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    look(pid.as_raw_nonzero().get()).and_then(|seen| Pid::from_raw(seen.parent))
+}
+
 /// The direct children of `parent` that are not among `known`.
 pub(crate) fn strangers(parent: Pid, known: &BTreeSet<i32>) -> Vec<Seen> {
     let parent = parent.as_raw_nonzero().get();

@@ -90,7 +90,7 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),
-            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
         }
     }
 }

@@ -125,6 +125,10 @@ impl Process {
         for name in &command.without_env {
             builder.env_remove(name);
         }
+        builder.envs(command.env.iter().map(|(key, value)| (key, value)));
+        if let Some(folder) = &command.cwd {
+            builder.current_dir(folder);
+        }
         let mut child = builder
             .arg0(shim::NAME)
             .args(shim::arguments(shim.tree_kill, command))

@@ -135,6 +135,8 @@ mod tests {
             called: None,
             arguments: vec!["--flag".into(), "".into(), "shim".into()],
             without_env: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
         };
         let words = arguments(TreeKill::Auto, &command);
         assert_eq!(words.first().unwrap(), WORD);

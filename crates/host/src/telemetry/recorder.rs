@@ -157,6 +157,7 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
         replayed: end.attempt > 1,
         latency_ms: millis(end.latency_us),
         outcome: match code {
+            None if end.said_no() => EventOutcome::Error,
             None => EventOutcome::Ok,
             Some(Code::Cancelled) => EventOutcome::Cancelled,
             Some(_) => EventOutcome::Error,

@@ -10,6 +10,7 @@ use mainstay_contract::id::SessionId;
 use mainstay_contract::limits::Limits;
 use tokio::sync::{Notify, mpsc};
 
+use super::ClientEvent;
 use crate::engine::Event;
 use crate::io::{Sink, Source};
 
@@ -49,7 +50,7 @@ impl Gate {
         self.shared.closed.load(Ordering::Relaxed)
     }
 
-    async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         while self.is_closed() {
             self.shared.opened.notified().await;
         }
@@ -102,7 +103,8 @@ pub(crate) async fn read_requests(
             }
         }
         if ended {
-            let _ = events.send(Event::InputEnded { session }).await;
+            let ended = ClientEvent::InputEnded { session };
+            let _ = events.send(ended.into()).await;
             return;
         }
     }

@@ -11,9 +11,19 @@ use mainstay_contract::id::SessionId;
 use tokio::sync::mpsc;
 
 pub(crate) use self::connection::{Client, Gate, read_requests};
-use crate::engine::Event;
 use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
+
+/// What happens to a connection, whatever is said on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientEvent {
+    /// A client will send nothing more.
+    InputEnded { session: SessionId },
+    /// A client that was behind with taking its answers has caught up.
+    OutputTaken { session: SessionId },
+    /// A client's writer ended: everything was written, or nobody reads any more.
+    OutputEnded { session: SessionId, delivered: bool },
+}
 
 /// Standard input and output.
 pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
@@ -37,11 +47,11 @@ pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) -> bool {
 
 /// Writes what an outbox holds to a client, and tells the engine what it must know: that the
 /// client caught up, and that it takes no more.
-pub(crate) async fn write_answers(
+pub(crate) async fn write_answers<E: From<ClientEvent>>(
     session: SessionId,
     mut sink: Sink,
     outbox: Outbox,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<E>,
 ) {
     let mut bytes = Vec::new();
     let delivered = loop {
@@ -58,10 +68,12 @@ pub(crate) async fn write_answers(
             break false;
         }
         if was_behind && !outbox.is_behind() {
-            let _ = events.send(Event::OutputTaken { session }).await;
+            let taken = ClientEvent::OutputTaken { session };
+            let _ = events.send(taken.into()).await;
         }
     };
-    let _ = events.send(Event::OutputEnded { session, delivered }).await;
+    let ended = ClientEvent::OutputEnded { session, delivered };
+    let _ = events.send(ended.into()).await;
 }
 
 async fn write_all(sink: &mut Sink, outbox: &Outbox, bytes: &[u8]) -> bool {

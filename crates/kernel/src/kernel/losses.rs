@@ -48,7 +48,7 @@ impl Kernel {
         // Last first: what is put back goes to the front, and the oldest must be first there.
         for (call, run) in running.into_iter().rev() {
             match run {
-                Run::Abandoned { until } => {
+                Run::Abandoned { until, .. } => {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
                 Run::Live => {
@@ -100,7 +100,11 @@ impl Kernel {
             return;
         };
         let replay = task.replay;
-        let has_probe = matches!(task.op, rpc::Op::Tool { .. });
+        let has_probe = match &task.op {
+            rpc::Op::Tool { .. } => true,
+            rpc::Op::Forward(forward) => forward.probe.is_some(),
+            _ => false,
+        };
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
             (Send::Call, true) => Knowledge::InFlight,

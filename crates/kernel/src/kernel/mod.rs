@@ -9,11 +9,12 @@
 //! worker's hands as abandoned until the worker lets go of it or is replaced.
 //!
 //! The files: `requests` (from a request to its end), `workers` (spawn to end), `losses`
-//! (verdicts and reaping), `spares` (standby
-//! and rollout), `watch` (pings), `timers`, `report` (health), `state` (save and restore).
+//! (verdicts and reaping), `spares` (standby and rollout), `watch` (pings), `asking` (deadlines that
+//! stand still), `timers`, `report` (health), `state` (save and restore).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
+mod asking;
 mod losses;
 mod report;
 mod requests;
@@ -25,7 +26,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
@@ -34,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub use self::state::{STATE_VERSION, StateError};
 use self::timers::Timer;
 use crate::action::Action;
-use crate::call::{Call, SlotId, Stage};
+use crate::call::{Call, Send, SlotId, Stage};
 use crate::session::Session;
 use crate::slot::{Phase, Run, Slot};
 use crate::stats::{Loss, Stats};
@@ -54,6 +55,21 @@ pub struct Kernel {
     next_call: u64,
     last_generation: Generation,
     mode: Mode,
+    conduct: Conduct,
+    /// Since when the client itself is asked something; meanwhile no deadline comes nearer.
+    asking: Option<Time>,
+}
+
+/// How workers are dealt with that do not let go of a call, or are silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conduct {
+    /// Our own packs: they heed a cancel and always answer a ping.
+    #[default]
+    Strict,
+    /// Somebody else's server, whose state its users need: one that answers a ping may go on,
+    /// also with a call that is past its time, and one that works is not pinged.
+    Lenient,
 }
 
 /// Whether requests are still taken.
@@ -95,7 +111,16 @@ impl Kernel {
             next_call: 1,
             last_generation: Generation::new(0),
             mode: Mode::Serving,
+            conduct: Conduct::Strict,
+            asking: None,
         }
+    }
+
+    /// The same kernel, with another conduct towards its workers.
+    #[must_use]
+    pub fn with_conduct(mut self, conduct: Conduct) -> Self {
+        self.conduct = conduct;
+        self
     }
 
     /// A client connected.
@@ -153,6 +178,36 @@ impl Kernel {
             },
             _ => None,
         }
+    }
+
+    /// The worker of a slot to which calls are sent.
+    pub fn serving(&self, slot: SlotId) -> Option<Generation> {
+        self.slot(slot).supervisor.ready_generation()
+    }
+
+    /// Whether whatever this worker says does not count any more.
+    pub fn is_fenced(&self, generation: Generation) -> bool {
+        let slot = self.slot_of(generation);
+        slot.and_then(|slot| self.slot(slot).workers.get(&generation))
+            .is_none_or(|worker| matches!(worker.phase, Phase::Ending | Phase::Lost))
+    }
+
+    /// The call that a client means by this id.
+    pub fn find(&self, session: SessionId, id: &RequestId) -> Option<CallId> {
+        self.sessions.get(&session)?.find(id)
+    }
+
+    /// Whether what a worker was sent for a call only asks about it.
+    pub fn is_probing(&self, call: CallId) -> bool {
+        self.calls.get(&call).is_some_and(|call| {
+            matches!(
+                call.stage,
+                Stage::Running {
+                    send: Send::Probe,
+                    ..
+                }
+            )
+        })
     }
 
     /// Whether calls for this slot fail at once.

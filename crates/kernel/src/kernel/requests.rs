@@ -15,12 +15,15 @@ use crate::slot::Run;
 use crate::time::Time;
 
 impl Kernel {
-    /// A client asks for something.
-    pub fn handle_request(&mut self, now: Time, from: SessionId, mut request: NewRequest) {
+    /// A client asks for something. Gives the number under which that is known from now on.
+    pub fn handle_request(
+        &mut self,
+        now: Time,
+        from: SessionId,
+        mut request: NewRequest,
+    ) -> Option<CallId> {
         let id = CallId::new(self.next_call);
-        let Some(session) = self.sessions.get_mut(&from) else {
-            return;
-        };
+        let session = self.sessions.get_mut(&from)?;
         self.next_call += 1;
         let refused = match (&self.mode, &request.id, &request.work) {
             (_, _, Work::Refused(_)) => None,
@@ -59,6 +62,7 @@ impl Kernel {
             }
             Turn::Wait => {}
         }
+        Some(id)
     }
 
     /// The driver found out who answers a request.
@@ -101,7 +105,8 @@ impl Kernel {
             CancelKind::Silent => Delivery::Withhold,
         };
         // A timeout beats a cancel, also when the driver has not told of the time yet.
-        let kind = if self.calls.get(&call).is_some_and(|call| call.is_late(now)) {
+        let late = !self.is_asking() && self.calls.get(&call).is_some_and(|call| call.is_late(now));
+        let kind = if late {
             ErrorKind::Timeout
         } else {
             ErrorKind::Cancelled
@@ -216,7 +221,9 @@ impl Kernel {
             };
             call.deadline = Some(deadline);
             call.last_deadline = Some(now.plus_ms(longest));
-            self.timers.insert((deadline, Timer::Deadline(id)));
+            if !self.is_asking() {
+                self.timers.insert((deadline, Timer::Deadline(id)));
+            }
         }
     }
 
@@ -249,11 +256,12 @@ impl Kernel {
             Stage::Running { generation, .. } => {
                 problem.generation = Some(generation);
                 let until = now.plus_ms(self.limits.grace_ms);
+                let strict = call.task().is_some_and(|task| task.strict);
                 if let Some(slot) = self.slot_of(generation)
                     && let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation)
                     && let Some(run) = worker.running.get_mut(&id)
                 {
-                    *run = Run::Abandoned { until };
+                    *run = Run::Abandoned { until, strict };
                     self.timers.insert((until, Timer::Grace(generation, id)));
                     self.act(Action::Cancel {
                         generation,

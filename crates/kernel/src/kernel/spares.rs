@@ -91,7 +91,7 @@ impl Kernel {
         }
     }
 
-    fn dismiss(&mut self, generation: Generation) {
+    pub(super) fn dismiss(&mut self, generation: Generation) {
         self.unwatch(generation);
         if let Some(worker) = self.worker_mut(generation) {
             worker.phase = Phase::Ending;

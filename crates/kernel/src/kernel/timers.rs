@@ -5,7 +5,7 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::{Kernel, Mode};
+use super::{Conduct, Kernel, Mode};
 use crate::action::Delivery;
 use crate::call::SlotId;
 use crate::slot::Run;
@@ -24,6 +24,8 @@ pub(super) enum Timer {
     Spare(SlotId),
     /// A worker has been silent for long, or owes an answer to a ping.
     Watch(Generation),
+    /// The client owes an answer.
+    Asking,
     Drain,
 }
 
@@ -66,6 +68,7 @@ impl Kernel {
             }
             Timer::Spare(slot) => self.spare_due(now, slot),
             Timer::Watch(generation) => self.watch_due(now, generation),
+            Timer::Asking => self.asked_too_long(now),
             Timer::Drain => {
                 if matches!(self.mode, Mode::Draining { .. }) {
                     self.end_drain(now);
@@ -74,13 +77,25 @@ impl Kernel {
         }
     }
 
-    /// The worker did not let go of a call in time: it is replaced.
+    /// The worker did not let go of a call in time: it is replaced, or, where that would cost its
+    /// users their state, asked whether it still lives.
     fn grace_over(&mut self, now: Time, generation: Generation, call: CallId) {
-        let still_there = self
-            .slot_of(generation)
-            .and_then(|slot| self.slot(slot).workers.get(&generation))
-            .is_some_and(|worker| matches!(worker.running.get(&call), Some(Run::Abandoned { .. })));
-        if still_there {
+        let conduct = self.conduct;
+        let Some(worker) = self.worker_mut(generation) else {
+            return;
+        };
+        let Some(Run::Abandoned { strict, .. }) = worker.running.get(&call).copied() else {
+            return;
+        };
+        if conduct == Conduct::Lenient && !strict && worker.is_heard() {
+            // Its place is free again; a late answer is dropped.
+            worker.running.remove(&call);
+            self.end_if_idle(generation);
+            self.question(now, generation);
+            if let Some(slot) = self.slot_of(generation) {
+                self.dispatch(now, slot);
+            }
+        } else {
             let detail = "a call did not stop within its grace";
             let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
             self.retire(now, generation, &fault);

@@ -6,8 +6,8 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
 
-use super::Kernel;
 use super::timers::Timer;
+use super::{Conduct, Kernel};
 use crate::action::{Action, Manner};
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
@@ -17,7 +17,8 @@ impl Kernel {
     pub fn handle_pong(&mut self, now: Time, generation: Generation) {
         if let Some(worker) = self.worker_mut(generation) {
             worker.heard = now;
-            worker.pinged = None;
+            worker.answers_pings |= worker.pinged.take().is_some();
+            worker.questioned = false;
         }
     }
 
@@ -51,6 +52,7 @@ impl Kernel {
 
     pub(super) fn watch_due(&mut self, now: Time, generation: Generation) {
         let (interval, patience) = (self.limits.ping_interval_ms, self.limits.ping_timeout_ms);
+        let conduct = self.conduct;
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
@@ -61,8 +63,20 @@ impl Kernel {
         ) {
             return;
         }
+        if interval == 0 && worker.pinged.is_none() {
+            return;
+        }
+        let lenient = conduct == Conduct::Lenient;
         match worker.pinged {
+            // One that never answered a ping may not know what that is.
+            Some(_) if lenient && !worker.answers_pings && !worker.questioned => {
+                worker.pinged = None;
+            }
             Some(_) => self.unresponsive(now, generation),
+            // One that works may be too busy to answer; its calls have deadlines.
+            None if lenient && !worker.running.is_empty() => {
+                self.watch_at(generation, Some(now.plus_ms(interval.max(1))));
+            }
             None if now.ms_since(worker.heard) >= interval => {
                 worker.pinged = Some(now);
                 self.watch_at(generation, Some(now.plus_ms(patience)));
@@ -72,6 +86,20 @@ impl Kernel {
                 let next = worker.heard.plus_ms(interval);
                 self.watch_at(generation, Some(next));
             }
+        }
+    }
+
+    /// A worker kept a call past its grace: whether it lives is asked now, and an answer is owed.
+    pub(super) fn question(&mut self, now: Time, generation: Generation) {
+        let patience = self.limits.ping_timeout_ms;
+        let Some(worker) = self.worker_mut(generation) else {
+            return;
+        };
+        if worker.is_heard() && worker.pinged.is_none() {
+            worker.pinged = Some(now);
+            worker.questioned = true;
+            self.watch_at(generation, Some(now.plus_ms(patience)));
+            self.act(Action::Ping { generation });
         }
     }
 

@@ -11,7 +11,7 @@ use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Send, SlotId, Stage};
 use crate::session::Session;
-use crate::slot::{Phase, Run, Spare, Worker};
+use crate::slot::{Phase, Rollout, Run, Spare, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
 
@@ -46,18 +46,12 @@ impl Kernel {
         if self.sent(from, id).is_none() {
             return;
         }
-        // A call whose time is up is not given more, even if its timer has not fired yet.
-        let Some(call) = self.calls.get_mut(&id).filter(|call| !call.is_late(now)) else {
+        if !self.extend(now, id) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
-        if let (Some(old), Some(last), Some(task)) =
-            (call.deadline, call.last_deadline, call.task())
-        {
-            let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
-            call.deadline = Some(moved);
-            self.timers.remove(&(old, Timer::Deadline(id)));
-            self.timers.insert((moved, Timer::Deadline(id)));
-        }
         let held = call.throttle.poll_timeout();
         let step = call.throttle.handle(now, progress);
         if let Some(at) = held {
@@ -69,6 +63,49 @@ impl Kernel {
         if let Some(step) = step {
             self.notify(id, step);
         }
+    }
+
+    /// A wrapped server reported progress of a call in its own words, which are passed on as they
+    /// are. Whether the call still counts.
+    pub fn handle_own_progress(&mut self, now: Time, from: Generation, id: CallId) -> bool {
+        self.sent(from, id).is_some() && self.extend(now, id)
+    }
+
+    /// Moves a call's deadline, because there is progress. A call whose time is up is not given
+    /// more, even if its timer has not fired yet.
+    fn extend(&mut self, now: Time, id: CallId) -> bool {
+        let asking = self.is_asking();
+        let call = self.calls.get_mut(&id);
+        let Some(call) = call.filter(|call| asking || !call.is_late(now)) else {
+            return false;
+        };
+        if let (Some(old), Some(last), Some(task), false) =
+            (call.deadline, call.last_deadline, call.task(), asking)
+        {
+            let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
+            call.deadline = Some(moved);
+            self.timers.remove(&(old, Timer::Deadline(id)));
+            self.timers.insert((moved, Timer::Deadline(id)));
+        }
+        true
+    }
+
+    /// Lets a slot's worker go because nobody needs it now; the next call starts another. False
+    /// if it is needed.
+    pub fn rest(&mut self, slot: SlotId) -> bool {
+        let owner = self.slot(slot);
+        let Some(generation) = owner.supervisor.ready_generation() else {
+            return false;
+        };
+        let needed = !owner.queue.is_empty() || owner.running() > 0;
+        if needed || self.mode != Mode::Serving || owner.rollout == Rollout::Pending {
+            return false;
+        }
+        self.drop_spare(slot);
+        self.slot_mut(slot).supervisor.rest();
+        self.rearm(slot);
+        self.dismiss(generation);
+        true
     }
 
     pub(super) fn notify(&mut self, id: CallId, step: crate::progress::Step) {
@@ -104,7 +141,7 @@ impl Kernel {
         }
         match worker.running.remove(&id) {
             None => return,
-            Some(Run::Abandoned { until }) => {
+            Some(Run::Abandoned { until, .. }) => {
                 self.timers.remove(&(until, Timer::Grace(from, id)));
             }
             Some(Run::Live) => self.conclude(now, slot, id, answer),
@@ -131,6 +168,7 @@ impl Kernel {
         let outcome = match (probing, answer) {
             (false, Answer::Tool(reply)) => Ok(Success::Tool(reply)),
             (false, Answer::Members(members)) => Ok(Success::Members(members)),
+            (false, Answer::Forwarded(response)) => Ok(Success::Forwarded(response)),
             (false, Answer::Resources(resources)) => {
                 let listing = serde_json::json!({ "resources": resources });
                 Ok(Success::Members(listing.into()))
@@ -156,9 +194,10 @@ impl Kernel {
                 Err(Problem::of(ErrorKind::OutcomeUnknown))
             }
             (false, Answer::Probed(_))
-            | (true, Answer::Tool(_) | Answer::Members(_) | Answer::Resources(_)) => {
-                Err(Problem::of(ErrorKind::WorkerProtocol))
-            }
+            | (
+                true,
+                Answer::Tool(_) | Answer::Members(_) | Answer::Resources(_) | Answer::Forwarded(_),
+            ) => Err(Problem::of(ErrorKind::WorkerProtocol)),
         };
         self.end(now, id, outcome, Delivery::Send);
     }
@@ -217,6 +256,15 @@ impl Kernel {
                 name: name.clone(),
                 arguments: arguments.clone(),
             },
+            (
+                Send::Probe,
+                rpc::Op::Forward(rpc::Forward {
+                    probe: Some(line), ..
+                }),
+            ) => rpc::Op::Forward(rpc::Forward {
+                line: line.clone(),
+                probe: None,
+            }),
             (_, op) => op.clone(),
         };
         match send {
@@ -327,7 +375,7 @@ impl Kernel {
                 Manner::Terminate
             };
             for (call, run) in abandoned {
-                if let Run::Abandoned { until } = run {
+                if let Run::Abandoned { until, .. } = run {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
             }

@@ -212,6 +212,7 @@ fn task(op: rpc::Op, replay: Replay) -> Work {
         op,
         replay,
         timeout_ms: TIMEOUT_MS,
+        strict: false,
     })
 }
 

@@ -76,6 +76,7 @@ pub fn work(ask: Ask) -> (Work, Wanted) {
                 },
                 replay,
                 timeout_ms,
+                strict: false,
             };
             let wanted = Wanted::Worker {
                 slot,

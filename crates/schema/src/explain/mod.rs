@@ -19,16 +19,14 @@ mod walk;
 
 use std::sync::{Arc, OnceLock};
 
-use jsonschema::{Draft, Keyword, ValidationError, ValidationOptions, paths::Location};
+use jsonschema::{Keyword, ValidationError, ValidationOptions, paths::Location};
 use serde_json::{Map, Value, json};
 
 pub(crate) use choose::first_finding;
 
 use crate::{
-    Limits, Violation,
-    compile::{build_beside, contained},
-    document::Document,
-    patterns::Patterns,
+    Limits, Violation, compile::contained, dialect::Dialect, link::Linked, patterns::Patterns,
+    world::World,
 };
 use cut::{Cut, STOP, Stop};
 use finding::{Finding, findings};
@@ -38,7 +36,7 @@ pub(crate) struct Explainer {
     forms: Vec<Form>,
     stops: Vec<Stop>,
     probe: Arc<Probe>,
-    dialect: Option<Value>,
+    linked: Linked,
     patterns: Patterns,
     in_place: u64,
     limits: Limits,
@@ -46,6 +44,7 @@ pub(crate) struct Explainer {
 
 struct Form {
     schema: Value,
+    dialect: Arc<Dialect>,
     validator: OnceLock<Option<jsonschema::Validator>>,
 }
 
@@ -59,19 +58,24 @@ enum Reach {
 impl Explainer {
     /// `None` if the schema cannot be cut within its limits.
     pub(crate) fn new(
-        schema: &Value,
-        draft: Draft,
+        world: &World,
         patterns: Patterns,
         in_place: u64,
         limits: &Limits,
     ) -> Option<Self> {
-        let document = Document::new(schema, draft);
-        let Cut { forms, stops } = cut::cut(&document, limits)?;
-        let probe = Arc::new(Probe::new(&document, &stops, patterns.options(limits))?);
+        let reach = world.reach();
+        let linked = Linked::new(world, &reach)?;
+        let Cut { forms, stops } = cut::cut(world, &reach, &linked, limits)?;
+        let starts = forms.iter().map(|form| form.at.clone()).collect();
+        if linked.exceeds(world, &reach, starts, limits) {
+            return None;
+        }
+        let probe = Arc::new(Probe::new(&linked, &stops, patterns.options(limits))?);
         let forms = forms
             .into_iter()
             .map(|form| Form {
                 schema: form.schema,
+                dialect: form.dialect,
                 validator: OnceLock::new(),
             })
             .collect();
@@ -79,7 +83,7 @@ impl Explainer {
             forms,
             stops,
             probe,
-            dialect: schema.get("$schema").cloned(),
+            linked,
             patterns,
             in_place,
             limits: *limits,
@@ -96,7 +100,7 @@ impl Explainer {
         let Some(form) = self.forms.get(form) else {
             return Vec::new();
         };
-        let validator = form.validator.get_or_init(|| self.compile(&form.schema));
+        let validator = form.validator.get_or_init(|| self.compile(form));
         let Some(validator) = validator else {
             return Vec::new();
         };
@@ -113,7 +117,7 @@ impl Explainer {
         }
     }
 
-    fn compile(&self, form: &Value) -> Option<jsonschema::Validator> {
+    fn compile(&self, form: &Form) -> Option<jsonschema::Validator> {
         let probe = Arc::clone(&self.probe);
         let options = self.patterns.options(&self.limits).with_keyword(
             STOP,
@@ -125,9 +129,12 @@ impl Explainer {
                 }) as Box<dyn for<'i> Keyword<'i>>)
             },
         );
-        let mut schema = form.clone();
-        if let (Value::Object(members), Some(dialect)) = (&mut schema, &self.dialect) {
-            members.insert("$schema".to_owned(), dialect.clone());
+        let mut schema = form.schema.clone();
+        if let Value::Object(members) = &mut schema {
+            members.insert("$schema".to_owned(), form.dialect.uri.as_str().into());
+        }
+        if form.dialect.derived {
+            return contained(|| self.linked.build_beside(&schema, options)).flatten();
         }
         contained(|| options.build(&schema).ok()).flatten()
     }
@@ -138,21 +145,16 @@ impl Explainer {
 struct Probe(jsonschema::Validator);
 
 impl Probe {
-    fn new(
-        document: &Document<'_>,
-        stops: &[Stop],
-        options: ValidationOptions<'_>,
-    ) -> Option<Self> {
+    fn new(linked: &Linked, stops: &[Stop], options: ValidationOptions<'_>) -> Option<Self> {
         let members: Map<_, _> = stops
             .iter()
             .enumerate()
             .map(|(id, stop)| (id.to_string(), stop.schema()))
             .collect();
-        let mut probe = json!({"properties": members});
-        if let (Value::Object(probe), Some(dialect)) = (&mut probe, document.root.get("$schema")) {
-            probe.insert("$schema".to_owned(), dialect.clone());
-        }
-        build_beside(&probe, document, options).map(Self)
+        let probe = json!({"properties": members});
+        contained(|| linked.build_beside(&probe, options))
+            .flatten()
+            .map(Self)
     }
 
     fn failed(&self, ids: &[u64], value: &Value) -> Vec<u64> {

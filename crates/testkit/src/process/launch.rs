@@ -26,7 +26,10 @@ impl Launch {
         let runtime = folder.join("run");
         Ok(Self {
             words: words.into_iter().map(Into::into).collect(),
-            variables: vec![("MAINSTAY_RUNTIME_DIR".into(), runtime.into())],
+            variables: vec![
+                ("MAINSTAY_RUNTIME_DIR".into(), runtime.into()),
+                ("MAINSTAY_CACHE_DIR".into(), folder.join("cache").into()),
+            ],
             folder,
             marker: unique("run"),
         })

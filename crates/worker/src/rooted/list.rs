@@ -14,6 +14,15 @@ const MAX_ENTRIES: u64 = 100_000;
 /// Nested directories in one listing.
 const MAX_DEPTH: usize = 32;
 
+/// What a listing found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Sorted by path byte by byte.
+    pub files: Vec<Entry>,
+    /// Directories that were not looked into because they lie too deep.
+    pub too_deep: usize,
+}
+
 /// One regular file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -34,6 +43,15 @@ impl RootedDir {
         relative: impl AsRef<Path>,
         recursive: bool,
     ) -> Result<Vec<Entry>, RootedError> {
+        self.survey(relative, recursive).map(|survey| survey.files)
+    }
+
+    /// As [`Self::list`], and says how much was left out for its depth.
+    pub fn survey(
+        &self,
+        relative: impl AsRef<Path>,
+        recursive: bool,
+    ) -> Result<Survey, RootedError> {
         let relative = relative.as_ref();
         let first = relative
             .to_str()
@@ -43,6 +61,7 @@ impl RootedDir {
         // An absolute path must fail before its slashes are taken for granted.
         self.open_dir(relative)?;
         let mut found = BTreeMap::new();
+        let mut too_deep = 0;
         let mut seen = 0;
         let mut open = vec![(first.to_owned(), 0)];
         while let Some((dir, depth)) = open.pop() {
@@ -56,6 +75,7 @@ impl RootedDir {
                     FileType::Directory if recursive && depth < MAX_DEPTH => {
                         open.push((path, depth + 1));
                     }
+                    FileType::Directory if recursive => too_deep += 1,
                     FileType::RegularFile | FileType::Symlink | FileType::Unknown => {
                         if let Some(bytes) = self.regular_size(&path) {
                             found.insert(path, bytes);
@@ -65,10 +85,11 @@ impl RootedDir {
                 }
             }
         }
-        Ok(found
+        let files = found
             .into_iter()
             .map(|(path, bytes)| Entry { path, bytes })
-            .collect())
+            .collect();
+        Ok(Survey { files, too_deep })
     }
 
     fn names(

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub use self::dir::RootedDir;
-pub use self::list::Entry;
+pub use self::list::{Entry, Survey};
 
 /// Why something under a root cannot be read.
 #[derive(Debug, Error)]

@@ -138,6 +138,17 @@ fn a_listing_is_sorted_and_holds_only_files_inside() {
 }
 
 #[test]
+fn a_survey_counts_the_directories_that_lie_too_deep() {
+    let (temp, dir) = tree();
+    let deep = vec!["d"; 33].join("/");
+    fs::create_dir_all(temp.path().join("root").join(&deep)).unwrap();
+    fs::write(temp.path().join("root").join(&deep).join("lost"), "").unwrap();
+    let survey = dir.survey("", true).unwrap();
+    assert_eq!((survey.files.len(), survey.too_deep), (4, 1));
+    assert_eq!(dir.survey("", false).unwrap().too_deep, 0);
+}
+
+#[test]
 fn the_way_without_openat2_follows_no_link_at_all() {
     let (_temp, dir) = tree();
     let open = |path: &str| {

@@ -52,7 +52,12 @@ pub fn context_with_grace(cancel: CancelToken, grace: Duration) -> Context {
 
 /// Performs any operation of a pack.
 pub fn perform(pack: &Pack, op: &Op) -> Answer {
-    dispatch(pack, op, &context(CancelToken::new()))
+    perform_in(pack, op, &context(CancelToken::new()))
+}
+
+/// The same in a context of the test's own, so that it can be cancelled.
+pub fn perform_in(pack: &Pack, op: &Op, context: &Context) -> Answer {
+    dispatch(pack, op, context)
 }
 
 /// Calls a tool and gives its JSON and its porcelain.

@@ -1,21 +1,11 @@
-//! The schema tools and resources, over a little root of their own.
-
-#![allow(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "helpers of tests"
-)]
+//! `list_schemas` and `get_schema`, over a little root of their own.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use mainstay_pack_asset::{AssetSettings, catalog, pack};
-use mainstay_worker::testing::rpc::{Answer, Op};
-use mainstay_worker::testing::{TempDir, members, perform, run_tool};
-use mainstay_worker::{
-    Annotations, Code, Completion, CompletionTarget, ErrorKind, Json, Pack, Problem, Replay,
-};
+use mainstay_pack_asset::{AssetSettings, pack};
+use mainstay_worker::testing::{TempDir, run_tool};
+use mainstay_worker::{ErrorKind, Pack, Problem};
 use serde_json::{Value, json};
 
 /// Numbers and escapes that a parse and a print would change.
@@ -46,6 +36,7 @@ impl Root {
     fn settings(&self) -> AssetSettings {
         AssetSettings {
             schemas_dir: Some(self.dir.path().to_owned()),
+            ..AssetSettings::default()
         }
     }
 
@@ -154,7 +145,12 @@ fn a_name_that_leads_out_is_an_invalid_path() {
         "/etc/passwd",
         "..\\tone",
         "\\x",
+        "sub\\tone",
         "tone\0",
+        "%2e%2e/tone",
+        "..%2ftone",
+        "%2fetc%2fpasswd",
+        "%252e%252e%252ftone",
     ] {
         let problem = refused(&pack, name);
         assert_eq!(problem.kind, ErrorKind::InvalidArguments, "{name}");
@@ -181,6 +177,7 @@ fn a_root_that_is_no_directory_says_what_to_set() {
         let dir = root.dir.path().join(name);
         let settings = AssetSettings {
             schemas_dir: Some(dir.clone()),
+            ..AssetSettings::default()
         };
         let unable = pack(&settings, "1.0.0").unwrap_err();
         assert!(unable.detail.contains(dir.to_str().unwrap()), "{unable}");
@@ -228,79 +225,4 @@ fn a_generation_reads_its_root_once() {
         before
     );
     assert_eq!(refused(&pack, "new").kind, ErrorKind::NotFound);
-}
-
-#[test]
-fn the_catalog_is_known_without_reading_anything() {
-    let root = Root::new();
-    assert_eq!(root.pack().catalog(), catalog("1.0.0"));
-    assert_eq!(
-        pack(&AssetSettings::default(), "1.0.0").unwrap().catalog(),
-        catalog("1.0.0")
-    );
-    let catalog = catalog("1.0.0+abc");
-    let names: Vec<_> = catalog
-        .tools
-        .iter()
-        .map(|tool| tool.name.as_str())
-        .collect();
-    assert_eq!(names, ["get_schema", "list_schemas"]);
-    for tool in &catalog.tools {
-        assert_eq!(tool.replay, Replay::Convergent);
-        assert_eq!(tool.annotations, Annotations::READ_ONLY);
-        assert_eq!(tool.schema_version, 1);
-        assert_eq!(tool.tooling_version, "1.0.0+abc");
-        assert_eq!(tool.input_schema["additionalProperties"], false);
-        assert_eq!(
-            tool.output_schema.as_ref().unwrap()["additionalProperties"],
-            false
-        );
-    }
-    assert_eq!(catalog.tools[0].errors, [Code::NotFound]);
-    assert!(catalog.tools[1].errors.is_empty());
-}
-
-#[test]
-fn schemas_are_resources_with_their_exact_bytes() {
-    let pack = Root::new().pack();
-    let Answer::Resources(list) = perform(&pack, &Op::ListResources {}) else {
-        panic!("expected a listing");
-    };
-    let uris: Vec<_> = list.iter().map(|resource| resource.uri.as_str()).collect();
-    assert_eq!(
-        uris,
-        ["schema:///Zebra", "schema:///asset", "schema:///tone"]
-    );
-    let read = |uri: &str| members(&pack, &Op::ReadResource { uri: uri.into() });
-    assert_eq!(read("schema:///tone").unwrap()["contents"][0]["text"], TONE);
-    for uri in ["schema:///none", "schema:///../tone", "example:///tone"] {
-        assert_eq!(read(uri).unwrap_err().kind, ErrorKind::ResourceNotFound);
-    }
-}
-
-#[test]
-fn names_complete_in_the_template() {
-    let pack = Root::new().pack();
-    let complete = |template: &str, value: &str| {
-        let request = Completion {
-            of: CompletionTarget::Resource(template.into()),
-            argument: "name".into(),
-            value: value.into(),
-            context: Json::empty_object(),
-        };
-        members(&pack, &Op::Complete(request)).unwrap()["completion"]["values"].clone()
-    };
-    assert_eq!(complete("schema:///{name}", "to"), json!(["tone"]));
-    assert_eq!(
-        complete("schema:///{name}", ""),
-        json!(["Zebra", "asset", "tone"])
-    );
-    assert_eq!(complete("example:///{name}", ""), json!([]));
-}
-
-#[test]
-fn settings_refuse_what_they_do_not_know() {
-    let parsed: AssetSettings = serde_json::from_value(json!({"schemas_dir": "/x"})).unwrap();
-    assert_eq!(parsed.schemas_dir.as_deref(), Some("/x".as_ref()));
-    assert!(serde_json::from_value::<AssetSettings>(json!({"schema_dir": "/x"})).is_err());
 }

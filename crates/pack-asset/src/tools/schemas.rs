@@ -6,18 +6,18 @@ use mainstay_worker::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::contract::closed;
+use crate::paths;
 use crate::schemas::{Schema, Schemas};
 
-/// A tool without arguments.
-#[derive(Debug, Deserialize)]
-pub(crate) struct NoArguments {}
+const HINT: &str = "use a name or path that list_schemas gives";
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct GetSchema {
+pub(super) struct Get {
     name: String,
 }
 
-pub(crate) fn list_spec(tooling_version: &str) -> ToolSpec {
+pub(super) fn list_spec(tooling_version: &str) -> ToolSpec {
     let text = json!({"type": "string"});
     tool_spec(
         "list_schemas",
@@ -32,7 +32,7 @@ pub(crate) fn list_spec(tooling_version: &str) -> ToolSpec {
     .read_only()
 }
 
-pub(crate) fn get_spec(tooling_version: &str) -> ToolSpec {
+pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
     tool_spec("get_schema", "Gives one asset schema as it is on disk.")
         .input(closed(&json!({"name": {
             "type": "string", "minLength": 1,
@@ -48,19 +48,7 @@ pub(crate) fn get_spec(tooling_version: &str) -> ToolSpec {
         .read_only()
 }
 
-/// An object with exactly these members.
-fn closed(properties: &Value) -> Value {
-    let required: Vec<&String> = properties
-        .as_object()
-        .map(|members| members.keys().collect())
-        .unwrap_or_default();
-    json!({
-        "type": "object", "properties": properties, "required": required,
-        "additionalProperties": false,
-    })
-}
-
-pub(crate) fn list(schemas: &Schemas) -> Reply {
+pub(super) fn list(schemas: &Schemas) -> Reply {
     let row = |schema: &Schema| json!({"name": schema.name, "version": schema.version, "path": schema.path});
     let rows: Vec<Value> = schemas.list().iter().map(row).collect();
     let lines: Vec<String> = schemas.list().iter().map(title).collect();
@@ -69,45 +57,33 @@ pub(crate) fn list(schemas: &Schemas) -> Reply {
     })
 }
 
-pub(crate) fn get(schemas: &Schemas, arguments: &GetSchema) -> Result<Reply, Problem> {
+pub(super) fn get(schemas: &Schemas, arguments: &Get) -> Result<Reply, Problem> {
     let name = &arguments.name;
-    if leaves_root(name) {
-        let details = json!({"ok": false, "reason": "validation_failed",
-            "errors": [{"path": "/name", "msg": "invalid_path"}]});
-        return Err(Problem::new(
-            ErrorKind::InvalidArguments,
-            "the name leaves the schemas directory",
-        )
-        .with_hint("use a name or path that list_schemas gives")
-        .with_details(Json::from(details)));
+    if paths::leaves_root(name) {
+        let message = "the name leaves the schemas directory";
+        return Err(paths::invalid("name", message, HINT));
     }
     let schema = schemas.find(name).ok_or_else(|| {
-        let details = json!({"ok": false, "reason": "not_found"});
-        let name = render::shorten(name, 80);
-        Problem::new(ErrorKind::NotFound, format!("there is no schema {name}"))
-            .with_hint("use a name or path that list_schemas gives")
-            .with_details(Json::from(details))
+        let message = match schemas.why_broken(name) {
+            Some(why) => format!("the file of schema {name} cannot be used: {why}"),
+            None => format!("there is no schema {}", render::shorten(name, 80)),
+        };
+        Problem::new(ErrorKind::NotFound, message)
+            .with_hint(HINT)
+            .with_details(Json::from(json!({"ok": false, "reason": "not_found"})))
     })?;
-    let answer = ObjectWriter::with_capacity(schema.document.len() + 64)
+    let document = schema.document();
+    let answer = ObjectWriter::with_capacity(document.len() + 64)
         .raw("ok", "true")
-        .raw("schema", schema.document.as_str())
+        .raw("schema", document.as_str())
         .string("version", &schema.version)
         .finish();
-    let (summary, document) = (title(schema), schema.document.clone());
+    let summary = title(schema);
     Ok(Reply::raw(Json::from_scanned(&answer)).porcelain(move || digest(&summary, &document)))
 }
 
-/// Whether a name is written to lead out of the root, on any platform.
-fn leaves_root(name: &str) -> bool {
-    let mut parts = name.split(['/', '\\']);
-    name.starts_with(['/', '\\']) || name.contains('\0') || parts.any(|part| part == "..")
-}
-
 fn title(schema: &Schema) -> String {
-    match schema.version.as_str() {
-        "" => format!("{} ({})", schema.name, schema.path),
-        version => format!("{} {version} ({})", schema.name, schema.path),
-    }
+    format!("{} ({})", schema.title(), schema.path)
 }
 
 /// A schema in a few lines: what it is about and which members it has.

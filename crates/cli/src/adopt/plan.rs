@@ -1,0 +1,250 @@
+//! What is to be done to a file, decided without touching it.
+
+use super::edits::{self, Edit};
+use super::memory::{Memory, numbered};
+use super::rewrite;
+use super::servers::{self, Server, Standing};
+use super::tree::{Document, Node};
+
+/// Why a server stays wrapped.
+const BY_HAND: &str = "it was wrapped before it was adopted; --only takes it, too";
+
+/// Which servers are meant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) only: Vec<String>,
+    pub(super) except: Vec<String>,
+}
+
+/// A file before and after, and what that means for each server.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) text: String,
+    pub(super) fates: Vec<Fate>,
+}
+
+/// What becomes of one server.
+#[derive(Debug)]
+pub(super) struct Fate {
+    pub(super) label: String,
+    pub(super) what: What,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// We now start it.
+    Wrapped {
+        program: String,
+        /// Where it is started, and whether its search path is set for it.
+        cwd: Option<String>,
+        own_path: bool,
+    },
+    /// The client starts it again. Options that somebody gave us go.
+    Unwrapped {
+        program: String,
+        dropped: Vec<String>,
+        /// Whether something goes that adopting it again would not bring back.
+        loses: bool,
+    },
+    AlreadyWrapped {
+        by: String,
+    },
+    NotWrapped,
+    NotChosen,
+    LeftAlone(&'static str),
+}
+
+/// Why there is no plan.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoPlan {
+    /// The document has no place for servers that we know.
+    UnknownForm,
+    /// A name that was given is no server's; these are.
+    UnknownName { name: String, known: Vec<String> },
+    /// What was planned did not stand its own check.
+    Broken(&'static str),
+}
+
+impl Plan {
+    /// Puts `binary` before every chosen server that is not wrapped yet.
+    pub(super) fn adopt(
+        document: &Document,
+        binary: &str,
+        chosen: &Chosen,
+    ) -> Result<Self, NoPlan> {
+        let plan = Self::make(document, chosen, |server, _| match server.standing() {
+            Standing::Foreign(reason) => (What::LeftAlone(reason), Vec::new()),
+            Standing::Wrapped(wrapped) => {
+                let by = wrapped.outer.program.to_owned();
+                (What::AlreadyWrapped { by }, Vec::new())
+            }
+            Standing::Plain(started) => match rewrite::wrap(document, server, &started, binary) {
+                Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                Ok(edits) => (wrapped(server, started.program), edits),
+            },
+        })?;
+        // Nothing is written that could not be taken back to the byte.
+        let Ok(adopted) = Document::parse(&plan.text, document.syntax) else {
+            return Err(NoPlan::Broken("what was written cannot be read again"));
+        };
+        let undone = Self::undo_what_was_done(&adopted, &Memory::of(&[document]), &plan)?;
+        if undone != document.text {
+            return Err(NoPlan::Broken("what was written could not be taken back"));
+        }
+        Ok(plan)
+    }
+
+    /// Takes us away from every chosen server. `before` are older states of the file, newest first.
+    pub(super) fn undo(
+        document: &Document,
+        before: &[&Document],
+        chosen: &Chosen,
+    ) -> Result<Self, NoPlan> {
+        let memory = Memory::of(before);
+        let plan = Self::make(document, chosen, |server, nth| {
+            // Somebody's own wrapping is taken away only if it is meant by name.
+            if memory.is_by_hand(server, nth) && !chosen.only.iter().any(|n| n == server.name) {
+                return (What::LeftAlone(BY_HAND), Vec::new());
+            }
+            unwrapped(document, server, nth, &memory)
+        })?;
+        match Document::parse(&plan.text, document.syntax) {
+            Ok(_) => Ok(plan),
+            Err(_) => Err(NoPlan::Broken("what was written cannot be read again")),
+        }
+    }
+
+    /// The text of an adopted document with exactly that undone which `plan` did.
+    fn undo_what_was_done(
+        adopted: &Document,
+        memory: &Memory<'_>,
+        plan: &Self,
+    ) -> Result<String, NoPlan> {
+        let servers = servers::find(adopted).unwrap_or_default();
+        let mut edits = Vec::new();
+        for ((server, nth), fate) in numbered(&servers).zip(&plan.fates) {
+            if matches!(fate.what, What::Wrapped { .. }) {
+                edits.extend(unwrapped(adopted, server, nth, memory).1);
+            }
+        }
+        edits::apply(&adopted.text, &edits).ok_or(NoPlan::Broken("two edits overlap"))
+    }
+
+    fn make(
+        document: &Document,
+        chosen: &Chosen,
+        mut decide: impl FnMut(&Server<'_>, usize) -> (What, Vec<Edit>),
+    ) -> Result<Self, NoPlan> {
+        let servers = servers::find(document).ok_or(NoPlan::UnknownForm)?;
+        chosen.check(&servers)?;
+        let mut edits = Vec::new();
+        let mut fates = Vec::new();
+        for (server, nth) in numbered(&servers) {
+            let (what, more) = if chosen.has(server.name) {
+                decide(server, nth)
+            } else {
+                (What::NotChosen, Vec::new())
+            };
+            edits.extend(more);
+            fates.push(Fate {
+                label: server.label(),
+                what,
+            });
+        }
+        let text =
+            edits::apply(&document.text, &edits).ok_or(NoPlan::Broken("two edits overlap"))?;
+        Ok(Self { text, fates })
+    }
+
+    /// Servers with which something is done.
+    pub(super) fn changed(&self) -> usize {
+        let changes =
+            |fate: &&Fate| matches!(fate.what, What::Wrapped { .. } | What::Unwrapped { .. });
+        self.fates.iter().filter(changes).count()
+    }
+}
+
+impl Chosen {
+    fn has(&self, name: &str) -> bool {
+        let listed = |names: &[String]| names.iter().any(|listed| listed == name);
+        (self.only.is_empty() || listed(&self.only)) && !listed(&self.except)
+    }
+
+    fn check(&self, servers: &[Server<'_>]) -> Result<(), NoPlan> {
+        let is_known = |name: &&String| servers.iter().any(|server| server.name == **name);
+        match self
+            .only
+            .iter()
+            .chain(&self.except)
+            .find(|name| !is_known(name))
+        {
+            None => Ok(()),
+            Some(name) => {
+                let mut known: Vec<String> = servers
+                    .iter()
+                    .map(|server| server.name.to_owned())
+                    .collect();
+                known.sort();
+                known.dedup();
+                Err(NoPlan::UnknownName {
+                    name: name.clone(),
+                    known,
+                })
+            }
+        }
+    }
+}
+
+fn wrapped(server: &Server<'_>, program: &str) -> What {
+    let text = |name: &str| server.entry.get(name).and_then(|m| m.value.as_text());
+    let env = server.entry.get("env");
+    What::Wrapped {
+        program: program.to_owned(),
+        cwd: text("cwd").map(str::to_owned),
+        own_path: env.is_some_and(|env| env.value.get("PATH").is_some())
+            || server.entry.get("envFile").is_some(),
+    }
+}
+
+fn unwrapped(
+    document: &Document,
+    server: &Server<'_>,
+    nth: usize,
+    memory: &Memory<'_>,
+) -> (What, Vec<Edit>) {
+    let wrapped = match server.standing() {
+        Standing::Wrapped(wrapped) => wrapped,
+        Standing::Plain(_) => return (What::NotWrapped, Vec::new()),
+        Standing::Foreign(reason) => return (What::LeftAlone(reason), Vec::new()),
+    };
+    let Some(inner) = wrapped.inner else {
+        let reason = "its command is not among the arguments of mainstay";
+        return (What::LeftAlone(reason), Vec::new());
+    };
+    let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
+    let items = wrapped.outer.items;
+    // Between the word wrap and the dashes.
+    let options = items.get(1..inner.saturating_sub(1)).unwrap_or_default();
+    let dropped: Vec<String> = options.iter().map(text).collect();
+    let program = items.get(inner).map(text).unwrap_or_default();
+    let had_args = memory.had_args(server, nth, &program);
+    let edits = rewrite::unwrap(document, &wrapped, inner, had_args);
+    let removed = items.get(..=inner + 1).unwrap_or(items);
+    let what = What::Unwrapped {
+        program,
+        loses: !dropped.is_empty() || has_comments(document, removed),
+        dropped,
+    };
+    (what, edits)
+}
+
+/// Whether anything but commas and white space stands between items.
+fn has_comments(document: &Document, items: &[Node]) -> bool {
+    items.windows(2).any(|pair| match pair {
+        [one, next] => {
+            let between = document.slice(one.span.end..next.span.start);
+            !between.chars().all(|c| c == ',' || c.is_whitespace())
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,297 @@
+//! Where clients keep their servers, and what each of them is.
+
+use super::tree::{Document, Kind, Member, Node, Syntax};
+
+/// The forms that are known, for those who come with another.
+pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, Claude Code, Cursor, and \
+     others), its projects.PATH.mcpServers (Claude Code), servers or mcp.servers in JSON (VS Code), \
+     and [mcp_servers.NAME] in TOML (Codex)";
+
+/// The argument that makes a host of us, and the one before the server's own command.
+pub(super) const WRAP: &str = "wrap";
+pub(super) const DASHES: &str = "--";
+
+/// What clients write for a server that they do not start themselves.
+const REMOTE_TYPES: [&str; 6] = [
+    "http",
+    "sse",
+    "streamable-http",
+    "streamableHttp",
+    "streamable_http",
+    "ws",
+];
+const REMOTE_MEMBERS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
+
+/// One server of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server<'d> {
+    pub(super) name: &'d str,
+    /// The project whose server it is, where a file has several.
+    pub(super) project: Option<&'d str>,
+    /// The table that holds the servers.
+    pub(super) container: &'d Node,
+    pub(super) entry: &'d Node,
+}
+
+/// What a server is to us.
+#[derive(Debug)]
+pub(super) enum Standing<'d> {
+    /// The client starts it.
+    Plain(Started<'d>),
+    /// The client starts us, and we start it.
+    Wrapped(Wrapped<'d>),
+    /// It is none of our business, for this reason.
+    Foreign(&'static str),
+}
+
+/// A program with its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started<'d> {
+    pub(super) command: &'d Member,
+    pub(super) program: &'d str,
+    pub(super) args: Option<&'d Member>,
+    pub(super) items: &'d [Node],
+}
+
+/// A server behind `mainstay wrap`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wrapped<'d> {
+    /// What the client starts: us.
+    pub(super) outer: Started<'d>,
+    /// Index of the server's own program among our arguments; none if a file names it.
+    pub(super) inner: Option<usize>,
+}
+
+/// The servers of a document, in the order of the text; none if it has no place for any.
+pub(super) fn find(document: &Document) -> Option<Vec<Server<'_>>> {
+    let root = &document.root;
+    let mut containers: Vec<(Option<&str>, &Node)> = Vec::new();
+    match document.syntax {
+        Syntax::Toml => containers.extend(root.all("mcp_servers").map(|m| (None, &m.value))),
+        Syntax::Json => {
+            let direct = ["mcpServers", "servers", "mcp.servers"];
+            containers.extend(
+                direct
+                    .iter()
+                    .flat_map(|name| root.all(name))
+                    .map(|member| (None, &member.value)),
+            );
+            for mcp in root.all("mcp") {
+                containers.extend(mcp.value.all("servers").map(|m| (None, &m.value)));
+            }
+            for project in root.all("projects").flat_map(|all| all.value.members()) {
+                let name = Some(project.name.as_str());
+                let inner = project.value.all("mcpServers");
+                containers.extend(inner.map(|member| (name, &member.value)));
+            }
+        }
+    }
+    containers.retain(|(_, container)| container.is_table());
+    if containers.is_empty() {
+        return None;
+    }
+    let mut servers: Vec<Server<'_>> = containers
+        .into_iter()
+        .flat_map(|(project, container)| {
+            container.members().iter().map(move |member| Server {
+                name: &member.name,
+                project,
+                container,
+                entry: &member.value,
+            })
+        })
+        .collect();
+    servers.sort_by_key(|server| server.entry.span.start);
+    Some(servers)
+}
+
+impl<'d> Server<'d> {
+    /// What people call it.
+    pub(super) fn label(&self) -> String {
+        match self.project {
+            Some(project) => format!("{} ({project})", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+
+    /// What it is to us.
+    pub(super) fn standing(&self) -> Standing<'d> {
+        let started = match self.started() {
+            Ok(started) => started,
+            Err(reason) => return Standing::Foreign(reason),
+        };
+        let is_wrap = started.items.first().and_then(Node::as_text) == Some(WRAP);
+        if !(is_wrap && is_mainstay(started.program)) {
+            return Standing::Plain(started);
+        }
+        let dashes = started
+            .items
+            .iter()
+            .position(|item| item.as_text() == Some(DASHES));
+        let inner = dashes
+            .map(|dashes| dashes + 1)
+            .filter(|inner| *inner < started.items.len());
+        Standing::Wrapped(Wrapped {
+            outer: started,
+            inner,
+        })
+    }
+
+    /// How the client starts it, or why it does not.
+    fn started(&self) -> Result<Started<'d>, &'static str> {
+        let entry = self.entry;
+        if !entry.is_table() {
+            return Err("it is not an object");
+        }
+        let text = |name: &str| entry.get(name).and_then(|member| member.value.as_text());
+        if text("type").is_some_and(|kind| REMOTE_TYPES.contains(&kind)) {
+            return Err("it is reached over HTTP");
+        }
+        let Some(command) = entry.get("command") else {
+            let is_remote = REMOTE_MEMBERS.iter().any(|name| entry.get(name).is_some());
+            return Err(if is_remote {
+                "it is reached over HTTP"
+            } else {
+                "it has no command"
+            });
+        };
+        if entry.all("command").count() > 1 || entry.all("args").count() > 1 {
+            return Err("its command or args stand in it twice; remove one");
+        }
+        let program = match command.value.as_text() {
+            Some("") => return Err("its command is empty"),
+            Some(program) => program,
+            None => return Err("its command is not a text"),
+        };
+        let args = entry.get("args");
+        let items = match args.map(|args| &args.value.kind) {
+            None => &[][..],
+            Some(Kind::List(items)) if items.iter().all(|item| item.as_text().is_some()) => items,
+            Some(_) => return Err("its args are not a list of texts"),
+        };
+        // VS Code then looks for the language's own program in the command.
+        let debugged = entry.get("dev").and_then(|dev| dev.value.get("debug"));
+        if debugged.is_some_and(|debug| debug.value.is_table()) {
+            return Err("its client runs it under a debugger (dev.debug)");
+        }
+        Ok(Started {
+            command,
+            program,
+            args,
+            items,
+        })
+    }
+}
+
+/// Whether a command is one of us, wherever it is installed.
+pub(super) fn is_mainstay(command: &str) -> bool {
+    let name = command.rsplit(['/', '\\']).next().unwrap_or_default();
+    name.starts_with("mainstay")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(text: &str) -> Document {
+        Document::parse(text, Syntax::Json).unwrap()
+    }
+
+    fn labels(text: &str) -> Option<Vec<String>> {
+        let document = document(text);
+        find(&document).map(|servers| servers.iter().map(Server::label).collect())
+    }
+
+    #[test]
+    fn servers_are_found_in_every_known_place() {
+        let claude = r#"{"projects": {"/srv/p": {"mcpServers": {"b": {}}}, "/srv/q": {}},
+            "mcpServers": {"a": {}}}"#;
+        assert_eq!(labels(claude).unwrap(), ["b (/srv/p)", "a"]);
+        assert_eq!(labels(r#"{"servers": {"a": {}}}"#).unwrap(), ["a"]);
+        assert_eq!(labels(r#"{"mcp": {"servers": {"a": {}}}}"#).unwrap(), ["a"]);
+        assert_eq!(labels(r#"{"mcp.servers": {"a": {}}}"#).unwrap(), ["a"]);
+        assert!(labels(r#"{"mcpServers": {}}"#).unwrap().is_empty());
+        assert_eq!(
+            labels(r#"{"servers": [], "other": {"mcpServers": {}}}"#),
+            None
+        );
+        let twice = r#"{"mcpServers": {"a": {}, "a": {}}, "mcpServers": {"a": {}}}"#;
+        assert_eq!(labels(twice).unwrap(), ["a", "a", "a"]);
+        let toml = "[mcp_servers.a]\ncommand = 'x'\n[other]\n";
+        let toml = Document::parse(toml, Syntax::Toml).unwrap();
+        assert_eq!(find(&toml).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_server_is_shows_in_its_members() {
+        let standing = |entry: &str| {
+            let document = document(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#));
+            let servers = find(&document).unwrap();
+            match servers[0].standing() {
+                Standing::Plain(started) => format!("plain {}", started.program),
+                Standing::Wrapped(wrapped) => format!("wrapped {:?}", wrapped.inner),
+                Standing::Foreign(reason) => reason.to_owned(),
+            }
+        };
+        for (entry, expected) in [
+            (r#"{"command": "npx"}"#, "plain npx"),
+            (r#"{"command": "npx", "url": "x"}"#, "plain npx"),
+            (r#"{"command": "mainstay"}"#, "plain mainstay"),
+            (
+                r#"{"command": "mainstay", "args": ["serve"]}"#,
+                "plain mainstay",
+            ),
+            (
+                r#"{"command": "sh", "args": ["wrap", "--", "x"]}"#,
+                "plain sh",
+            ),
+            (
+                r#"{"command": "/opt/mainstay", "args": ["wrap", "--", "x"]}"#,
+                "wrapped Some(2)",
+            ),
+            (
+                r#"{"command": "mainstay-0.2", "args": ["wrap", "--lazy", "--", "x", "--"]}"#,
+                "wrapped Some(3)",
+            ),
+            (
+                r#"{"command": "mainstay", "args": ["wrap", "--"]}"#,
+                "wrapped None",
+            ),
+            (
+                r#"{"command": "mainstay", "args": ["wrap", "--config", "x"]}"#,
+                "wrapped None",
+            ),
+            (r#"{"url": "https://x"}"#, "it is reached over HTTP"),
+            (
+                r#"{"type": "sse", "command": "x"}"#,
+                "it is reached over HTTP",
+            ),
+            (r#"{"disabled": true}"#, "it has no command"),
+            (r#"{"command": ["npx"]}"#, "its command is not a text"),
+            (r#"{"command": ""}"#, "its command is empty"),
+            (
+                r#"{"command": "x", "args": [1]}"#,
+                "its args are not a list of texts",
+            ),
+            (
+                r#"{"command": "x", "args": null}"#,
+                "its args are not a list of texts",
+            ),
+            (
+                r#"{"command": "x", "command": "y"}"#,
+                "its command or args stand in it twice; remove one",
+            ),
+            (
+                r#"{"command": "node", "dev": {"debug": {"type": "node"}}}"#,
+                "its client runs it under a debugger (dev.debug)",
+            ),
+            (
+                r#"{"command": "node", "dev": {"watch": "**"}}"#,
+                "plain node",
+            ),
+            ("7", "it is not an object"),
+        ] {
+            assert_eq!(standing(entry), expected, "{entry}");
+        }
+    }
+}

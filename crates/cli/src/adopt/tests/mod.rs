@@ -1,0 +1,209 @@
+//! Whatever a file looks like: only command and args of its servers change, twice is once, and
+//! what was done can be taken back to the byte.
+
+mod json;
+mod model;
+mod toml;
+
+use super::plan::{Chosen, Fate, NoPlan, Plan, What};
+use super::tree::{Document, Syntax};
+
+const BINARY: &str = "/opt/bin/mainstay";
+
+fn document(text: &str, syntax: Syntax) -> Document {
+    Document::parse(text, syntax).unwrap_or_else(|mistake| panic!("{mistake:?} in {text}"))
+}
+
+fn adopt(text: &str, syntax: Syntax) -> String {
+    let document = document(text, syntax);
+    Plan::adopt(&document, BINARY, &Chosen::default())
+        .unwrap()
+        .text
+}
+
+fn undo(text: &str, syntax: Syntax, before: &[&str]) -> String {
+    let older: Vec<Document> = before.iter().map(|text| document(text, syntax)).collect();
+    let older: Vec<&Document> = older.iter().collect();
+    Plan::undo(&document(text, syntax), &older, &Chosen::default())
+        .unwrap()
+        .text
+}
+
+/// What holds for every document with servers.
+fn holds(text: &str, syntax: Syntax) -> String {
+    let adopted = adopt(text, syntax);
+    assert_eq!(adopt(&adopted, syntax), adopted, "twice is once");
+    assert_eq!(undo(&adopted, syntax, &[text]), text, "undone to the byte");
+    let plan = Plan::adopt(&document(text, syntax), BINARY, &Chosen::default()).unwrap();
+    let by_hand = |fate: &Fate| matches!(fate.what, What::AlreadyWrapped { .. });
+    if plan.fates.iter().any(by_hand) {
+        return adopted;
+    }
+    assert_eq!(undo(text, syntax, &[]), text, "nothing to undo");
+    let alone = undo(&adopted, syntax, &[]);
+    assert_eq!(adopt(&alone, syntax), adopted, "undone without a memory");
+    adopted
+}
+
+#[test]
+fn a_list_of_arguments_keeps_its_form() {
+    for (before, after) in [
+        (
+            r#"{"servers":{"a":{"command":"x","args":["y"]}}}"#,
+            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--","x","y"]}}}"#,
+        ),
+        (
+            r#"{"servers":{"a":{"command":"x"}}}"#,
+            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--","x"]}}}"#,
+        ),
+        (
+            "{\"servers\": {\"a\": {\r\n\t\"command\": \"x\" // why\r\n}}}",
+            "{\"servers\": {\"a\": {\r\n\t\"command\": \"/opt/bin/mainstay\",\r\n\t\"args\": [\"wrap\", \"--\", \"x\"] // why\r\n}}}",
+        ),
+        (
+            "{\"servers\": {\"a\": {\"args\": [ /* none */ ], \"command\": \"\\u0078\"}}}",
+            "{\"servers\": {\"a\": {\"args\": [\"wrap\", \"--\", \"\\u0078\" /* none */ ], \"command\": \"/opt/bin/mainstay\"}}}",
+        ),
+        (
+            "{\"servers\": {\"a\": {\"command\": \"x\", \"args\": [ // first\n    \"y\",\n  ],}}}",
+            "{\"servers\": {\"a\": {\"command\": \"/opt/bin/mainstay\", \"args\": [ // first\n    \"wrap\",\n    \"--\",\n    \"x\",\n    \"y\",\n  ],}}}",
+        ),
+    ] {
+        assert_eq!(holds(before, Syntax::Json), after);
+    }
+}
+
+#[test]
+fn toml_keeps_its_form() {
+    for (before, after) in [
+        (
+            "[mcp_servers.a]\ncommand = 'x' # why\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\" # why\nargs = [\"wrap\", \"--\", 'x']\n",
+        ),
+        (
+            "[mcp_servers.a]\r\n  command = 'x'",
+            "[mcp_servers.a]\r\n  command = \"/opt/bin/mainstay\"\r\n  args = [\"wrap\", \"--\", 'x']",
+        ),
+        (
+            "mcp_servers.\"a, b\" . command = \"x\"\n",
+            "mcp_servers.\"a, b\" . command = \"/opt/bin/mainstay\"\nmcp_servers.\"a, b\" . args = [\"wrap\", \"--\", \"x\"]\n",
+        ),
+        (
+            "mcp_servers = { a = { command = \"x\", env = {} } }",
+            "mcp_servers = { a = { command = \"/opt/bin/mainstay\", args = [\"wrap\", \"--\", \"x\"], env = {} } }",
+        ),
+        (
+            "[mcp_servers]\na = { args = [ # none\n], command = '''x''' }\n",
+            "[mcp_servers]\na = { args = [\"wrap\", \"--\", '''x''' # none\n], command = \"/opt/bin/mainstay\" }\n",
+        ),
+        (
+            "[mcp_servers.a]\ncommand = \"x\"\nargs = [\n  \"y\", # last\n]\n[mcp_servers.a.env]\nA = \"1\"\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\n  \"wrap\",\n  \"--\",\n  \"x\",\n  \"y\", # last\n]\n[mcp_servers.a.env]\nA = \"1\"\n",
+        ),
+    ] {
+        assert_eq!(holds(before, Syntax::Toml), after);
+    }
+    let left = "mcp_servers = { a.command = \"x\" }";
+    assert_eq!(holds(left, Syntax::Toml), left, "there is no good place");
+}
+
+#[test]
+fn servers_of_one_name_are_all_wrapped_and_all_unwrapped() {
+    let text = r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "x", "args": []}},
+        "mcpServers": {"a": {"command": "x"}}}"#;
+    let adopted = holds(text, Syntax::Json);
+    assert_eq!(adopted.matches("\"wrap\", \"--\", \"x\"").count(), 3);
+}
+
+#[test]
+fn a_file_that_was_edited_since_is_unwrapped_as_it_is() {
+    let before = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y", "args": ["z"]}}}"#;
+    // Sorted by a program, with options and a comment of somebody, and a server more.
+    let edited = r#"{
+  "mcpServers": {
+    "a": { "args": ["wrap", "--timeout", "5", /* ! */ "--", "x"], "command": "/old/mainstay" },
+    "b": { "command": "mainstay", "args": ["wrap", "--", "y", "z",] },
+    "c": { "command": "mainstay", "args": ["wrap", "--", "w",], "env": {} },
+    "d": { "command": "mainstay", "args": ["wrap", "--config", "f"] },
+  }
+}"#;
+    let older = document(before, Syntax::Json);
+    let plan = Plan::undo(
+        &document(edited, Syntax::Json),
+        &[&older],
+        &Chosen::default(),
+    );
+    let plan = plan.unwrap();
+    assert_eq!(
+        plan.text,
+        r#"{
+  "mcpServers": {
+    "a": { "args": [], "command": "x" },
+    "b": { "command": "y", "args": ["z",] },
+    "c": { "command": "w", "args": [], "env": {} },
+    "d": { "command": "mainstay", "args": ["wrap", "--config", "f"] },
+  }
+}"#
+    );
+    let dropped = vec!["--timeout".to_owned(), "5".to_owned()];
+    assert_eq!(
+        plan.fates[0].what,
+        What::Unwrapped {
+            program: "x".into(),
+            dropped,
+            loses: true
+        }
+    );
+    assert!(matches!(
+        plan.fates[2].what,
+        What::Unwrapped { loses: false, .. }
+    ));
+    assert!(matches!(plan.fates[3].what, What::LeftAlone(_)));
+}
+
+#[test]
+fn what_was_wrapped_by_hand_stays_unless_it_is_named() {
+    let first = r#"{"mcpServers": {"a": {"command": "mainstay", "args": ["wrap", "--", "x"]},
+        "b": {"command": "y"}}}"#;
+    let second = adopt(first, Syntax::Json);
+    assert_eq!(undo(&second, Syntax::Json, &[first]), first);
+    // Adopted in two steps: the newer state does not hide that it was ours.
+    let third = second.replace("}}}", "}, \"c\": {\"command\": \"z\"}}}");
+    let fourth = adopt(&third, Syntax::Json);
+    let undone = undo(&fourth, Syntax::Json, &[&third, first]);
+    assert_eq!(
+        undone,
+        first.replace("}}}", "}, \"c\": {\"command\": \"z\"}}}")
+    );
+    let older = document(first, Syntax::Json);
+    let chosen = Chosen {
+        only: vec!["a".into()],
+        except: Vec::new(),
+    };
+    let plan = Plan::undo(&document(&second, Syntax::Json), &[&older], &chosen).unwrap();
+    assert!(plan.text.contains(r#""a": {"command": "x", "args": []}"#));
+}
+
+#[test]
+fn names_choose_servers() {
+    let text = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}"#;
+    let document = document(text, Syntax::Json);
+    let plan = |only: &[&str], except: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let chosen = Chosen {
+            only: owned(only),
+            except: owned(except),
+        };
+        Plan::adopt(&document, BINARY, &chosen)
+    };
+    assert_eq!(plan(&["a"], &[]).unwrap().changed(), 1);
+    assert_eq!(
+        plan(&[], &["a"]).unwrap().text,
+        plan(&["b"], &[]).unwrap().text
+    );
+    assert_eq!(plan(&["a", "b"], &["a", "b"]).unwrap().text, text);
+    let unknown = plan(&["a", "c"], &[]).unwrap_err();
+    let known = vec!["a".to_owned(), "b".to_owned()];
+    let name = "c".to_owned();
+    assert_eq!(unknown, NoPlan::UnknownName { name, known });
+}

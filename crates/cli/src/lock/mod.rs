@@ -1,0 +1,181 @@
+//! `mainstay lock`: what the tools promise, on record.
+//!
+//! The rules live in `mainstay_schema::lock`; here are the files, the tools as they are now, and
+//! the words.
+
+mod definitions;
+mod page;
+mod present;
+mod store;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use mainstay_host::wrap::Locked;
+use mainstay_schema::lock::{Entry, Judgement, Lock, Reason, ReasonGiven, judge};
+use serde_json::json;
+
+use self::definitions::Definitions;
+use self::present::Present;
+use crate::args::{LockCheck, LockCommand, LockDiff, LockWrite};
+use crate::exit::{self, Failure, print};
+
+/// Where the lock is unless somebody says otherwise.
+pub(crate) const FILE: &str = "mainstay.lock.json";
+
+/// Runs one of the commands.
+pub(crate) fn run(command: &LockCommand) -> Result<ExitCode, Failure> {
+    match command {
+        LockCommand::Write(arguments) => write(arguments),
+        LockCommand::Check(arguments) => check(arguments),
+        LockCommand::Diff(arguments) => diff(arguments),
+    }
+}
+
+/// The tools of a wrapped server that somebody has looked at.
+pub(crate) fn foreign(file: &Path) -> Result<Locked, Failure> {
+    let lock = store::read(file)?;
+    let entries = lock.tools.iter();
+    entries
+        .map(|(name, entry)| match entry {
+            Entry::Foreign(_) => Ok((name.clone(), entry.fingerprint())),
+            Entry::Contract(_) => {
+                let shown = file.display();
+                let said = anyhow!("{shown} is the lock of a pack: it has the contract of {name}");
+                let hint = "write one for this server: mainstay lock write --file FILE -- COMMAND";
+                Err(Failure::input(said).hint(hint))
+            }
+        })
+        .collect()
+}
+
+fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
+    let file = &arguments.locked.file;
+    if arguments.locked.target.socket.is_some() {
+        let said = anyhow!("a running host does not list the deprecated names of its tools");
+        return Err(
+            Failure::input(said).hint("write the lock of its packs: use --pack or --config")
+        );
+    }
+    let given = arguments
+        .reasons
+        .iter()
+        .map(|text| ReasonGiven::parse(text))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| Failure::input(error).hint("write --reason \"TOOL.ARGUMENT: TEXT\""))?;
+    let recorded = store::read_if_there(file)?;
+    let before = recorded.clone().unwrap_or_default();
+    let present = Present::of(&arguments.locked, &before)?;
+    let reasons = given
+        .iter()
+        .map(|given| given.resolve(&before, &present.lock))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::input)?;
+    // With no lock yet there is nothing that could have changed.
+    let judgement = match &recorded {
+        Some(before) => judge(before, &present.lock, &reasons),
+        None => Judgement {
+            unneeded: reasons.clone(),
+            ..Judgement::default()
+        },
+    };
+    if let Some(reason) = judgement.unneeded.first() {
+        let said = anyhow!("the reason for {reason} is not needed: nothing there asks for one");
+        return Err(Failure::input(said).hint("mainstay lock diff shows what changed"));
+    }
+    let again = page::command(&arguments.locked, arguments.schemas.as_deref());
+    if judgement.missing().next().is_some() {
+        print(&page::missing(
+            &file.display().to_string(),
+            &judgement,
+            &again,
+        ))?;
+        return Ok(ExitCode::from(exit::NO));
+    }
+    let mut after = present.lock;
+    after.reasons = before.reasons.iter().cloned().chain(reasons).collect();
+    let mut said = String::new();
+    if let Some(folder) = &arguments.schemas {
+        let written = Definitions::load(folder)?.write(&present.published)?;
+        said.push_str(&page::definitions_written(folder, &written));
+    }
+    let is_new = store::write(file, &after)?;
+    said.push_str(&page::written(file, &after, is_new, &judgement));
+    print(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
+    let file = &arguments.locked.file;
+    let recorded = store::read(file)?;
+    let again = page::command(&arguments.locked, arguments.schemas.as_deref());
+    let mut no = String::new();
+    if let Some(older) = &arguments.since {
+        let judgement = since(older, &recorded)?;
+        if judgement.missing().next().is_some() {
+            let title = format!("{} since {}", file.display(), older.display());
+            no.push_str(&page::missing(&title, &judgement, &again));
+        }
+    }
+    let present = Present::of(&arguments.locked, &recorded)?;
+    let judgement = judge(&recorded, &present.lock, &[]);
+    if judgement.missing().next().is_some() {
+        let title = file.display().to_string();
+        no.push_str(&page::missing(&title, &judgement, &again));
+    } else if !judgement.is_equal() {
+        no.push_str(&page::old(file, &judgement, &again));
+    }
+    if let Some(folder) = &arguments.schemas {
+        let differences = Definitions::load(folder)?.differences(&present.published)?;
+        if !differences.is_empty() {
+            no.push_str(&page::definitions_differ(folder, &differences, &again));
+        }
+    }
+    if no.is_empty() {
+        print(&page::equal(file, &recorded, present.is_partial))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&no)?;
+    Ok(ExitCode::from(exit::NO))
+}
+
+/// What happened between two locks that were written, with the reasons that were recorded.
+fn since(older: &Path, now: &Lock) -> Result<Judgement, Failure> {
+    let before = store::read(older)?;
+    let mut known = before.reasons.clone();
+    let is_new = |reason: &&Reason| match known.iter().position(|known| known == *reason) {
+        Some(position) => {
+            known.swap_remove(position);
+            false
+        }
+        None => true,
+    };
+    let reasons: Vec<Reason> = now.reasons.iter().filter(is_new).cloned().collect();
+    Ok(judge(&before, now, &reasons))
+}
+
+fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
+    let file = &arguments.locked.file;
+    let recorded = store::read(file)?;
+    let present = Present::of(&arguments.locked, &recorded)?;
+    let judgement = judge(&recorded, &present.lock, &[]);
+    let text = if arguments.json {
+        let report = json!({
+            "file": file,
+            "equal": judgement.is_equal(),
+            "changes": judgement.changes,
+        });
+        format!("{report:#}\n")
+    } else if judgement.is_equal() {
+        page::equal(file, &recorded, present.is_partial)
+    } else {
+        page::diff(file, &judgement, present.is_partial)
+    };
+    print(&text)?;
+    Ok(ExitCode::from(if judgement.is_equal() {
+        exit::SUCCESS
+    } else {
+        exit::NO
+    }))
+}

@@ -1,0 +1,270 @@
+//! The file that names a server to wrap: a client's own configuration, or ours.
+//!
+//! JSON as clients have it, with `mcpServers` (or VS Code's `servers`), each entry optionally with a
+//! `mainstay` object; or TOML with the same under `[servers.NAME]`. What other programs keep in such
+//! a file is left alone; what stands under `mainstay` must be known.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use mainstay_contract::limits::Limits;
+use mainstay_host::wrap::Rules;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Longest line of a client or of a wrapped server.
+const FRAME_BYTES: usize = 16 * 1024 * 1024;
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// One server of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServerEntry {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) rules: Rules,
+    pub(crate) lock: Option<PathBuf>,
+    /// What the file says about limits, over those of a wrapped server.
+    pub(crate) limits: Limits,
+    pub(crate) isolate: bool,
+}
+
+impl Default for ServerEntry {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            command: String::new(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            rules: Rules::default(),
+            lock: None,
+            limits: default_limits(),
+            isolate: false,
+        }
+    }
+}
+
+/// The limits of a wrapped server, where nothing else is said.
+fn default_limits() -> Limits {
+    let limits = Limits::default();
+    Limits {
+        request_frame_bytes: FRAME_BYTES,
+        worker_frame_bytes: FRAME_BYTES,
+        // A server decides itself how much it does at a time.
+        pool: limits.in_flight,
+        ..limits
+    }
+}
+
+/// Those limits, with what a file says instead.
+fn limits_of(written: Option<Value>) -> anyhow::Result<Limits> {
+    let mut limits = serde_json::to_value(default_limits())?;
+    match (limits.as_object_mut(), written) {
+        (Some(limits), Some(Value::Object(written))) => limits.extend(written),
+        (_, None) => {}
+        _ => bail!("it must be a table"),
+    }
+    Ok(serde_json::from_value(limits)?)
+}
+
+/// What clients write; members that we do not know are theirs.
+#[derive(Debug, Deserialize)]
+struct Written {
+    #[serde(default)]
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    url: Option<Value>,
+    #[serde(default)]
+    mainstay: Map<String, Value>,
+}
+
+/// Reads the one server that is meant.
+pub(crate) fn load(
+    path: &Path,
+    wanted: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<ServerEntry> {
+    let shown = path.display();
+    let size = std::fs::metadata(path)
+        .with_context(|| format!("cannot read {shown}"))?
+        .len();
+    if size > MAX_BYTES {
+        bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    parse(&text, is_json, wanted, &variable).with_context(|| shown.to_string())
+}
+
+fn parse(
+    text: &str,
+    is_json: bool,
+    wanted: Option<&str>,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<ServerEntry> {
+    let file: Value = if is_json {
+        serde_json::from_str(text)?
+    } else {
+        toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?
+    };
+    let servers = ["mcpServers", "servers", "mcp_servers"]
+        .iter()
+        .find_map(|key| file.get(key)?.as_object())
+        .ok_or_else(|| anyhow!("the file has no mcpServers (JSON) or [servers.NAME] (TOML)"))?;
+    let names = || servers.keys().cloned().collect::<Vec<_>>().join(", ");
+    let (name, entry) = match wanted {
+        Some(wanted) => servers
+            .get_key_value(wanted)
+            .ok_or_else(|| anyhow!("there is no server {wanted:?}; the file has {}", names()))?,
+        None if servers.len() == 1 => servers
+            .iter()
+            .next()
+            .ok_or_else(|| anyhow!("the file has no server"))?,
+        None => bail!(
+            "the file has several servers ({}); choose one with --server",
+            names()
+        ),
+    };
+    read(name, entry, variable).with_context(|| format!("server {name}"))
+}
+
+fn read(
+    name: &str,
+    entry: &Value,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<ServerEntry> {
+    let mut written: Written = serde_json::from_value(entry.clone())?;
+    let expand = |text: &str| expand(text, variable);
+    if written.url.is_some() {
+        bail!("it is reached over HTTP; this version wraps servers that are started by a command");
+    }
+    let ours = &mut written.mainstay;
+    let lock = ours.remove("lock").map(serde_json::from_value).transpose();
+    let limits = ours.remove("limits");
+    let isolate = ours
+        .remove("isolate")
+        .map(serde_json::from_value)
+        .transpose();
+    let rules: Rules =
+        serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
+    let mut mistakes = rules.check();
+    let limits = limits_of(limits).context("under mainstay.limits")?;
+    if let Err(wrong) = limits.check() {
+        mistakes.extend(wrong.iter().map(ToString::to_string));
+    }
+    if !mistakes.is_empty() {
+        bail!("under mainstay: {}", mistakes.join("; "));
+    }
+    let mut env = BTreeMap::new();
+    for (key, value) in &written.env {
+        env.insert(key.clone(), expand(value)?);
+    }
+    Ok(ServerEntry {
+        name: name.to_owned(),
+        command: expand(written.command.as_deref().unwrap_or_default())?,
+        args: written
+            .args
+            .iter()
+            .map(|arg| expand(arg))
+            .collect::<Result<_, _>>()?,
+        env,
+        cwd: written.cwd,
+        rules,
+        lock: lock.context("under mainstay.lock")?,
+        limits,
+        isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
+    })
+}
+
+/// `${NAME}` and `${NAME:-default}`, as most clients have them.
+fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        expanded.push_str(before);
+        let Some((inside, behind)) = after.split_once('}') else {
+            bail!("{text:?} has a ${{ that is not closed");
+        };
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        // VS Code asks for these itself, and nobody is there to be asked.
+        if name.contains(':') {
+            bail!("{text:?} needs {inside:?}, which only the client can fill in");
+        }
+        match variable(name).or_else(|| default.map(str::to_owned)) {
+            Some(value) => expanded.push_str(&value),
+            None => bail!("the variable {name} is not set; set it, or write ${{{name}:-default}}"),
+        }
+        rest = behind;
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str) -> Option<String> {
+        (name == "HOME").then(|| "/srv/me".to_owned())
+    }
+
+    #[test]
+    fn a_clients_file_is_read_as_it_stands() {
+        let text = r#"{"theirs": 1, "mcpServers": {"files": {"type": "stdio", "command": "npx",
+            "args": ["-y", "server", "${HOME}/x", "${ABSENT:-y}"], "env": {"A": "${HOME}"},
+            "mainstay": {"timeout_ms": 5000, "tools": {"write": {"replay": "convergent"}},
+                "limits": {"queue": 3}}}}}"#;
+        let entry = parse(text, true, None, &variable).unwrap();
+        assert_eq!(entry.name, "files");
+        assert_eq!(entry.args, ["-y", "server", "/srv/me/x", "y"]);
+        assert_eq!(entry.env["A"], "/srv/me");
+        assert_eq!(entry.rules.timeout_ms, Some(5000));
+        assert_eq!((entry.limits.queue, entry.limits.pool), (3, 128));
+    }
+
+    #[test]
+    fn toml_says_the_same() {
+        let text = "[servers.files]\ncommand = \"npx\"\n[servers.files.mainstay]\nlazy = true\n";
+        let entry = parse(text, false, Some("files"), &variable).unwrap();
+        assert!(entry.rules.lazy && entry.command == "npx");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        let said = |text: &str, wanted| {
+            let error = parse(text, true, wanted, &variable).unwrap_err();
+            format!("{error:#}")
+        };
+        let two = r#"{"mcpServers": {"a": {}, "b": {}}}"#;
+        assert!(said(two, None).contains("several servers (a, b)"));
+        assert!(said(two, Some("c")).contains("no server \"c\""));
+        let unknown = r#"{"mcpServers": {"a": {"command": "x", "mainstay": {"tiemout_ms": 1}}}}"#;
+        let said_unknown = said(unknown, None);
+        assert!(
+            said_unknown.contains("server a: under mainstay: unknown field `tiemout_ms`"),
+            "{said_unknown}"
+        );
+        let url = r#"{"mcpServers": {"a": {"url": "https://x"}}}"#;
+        assert!(said(url, None).contains("over HTTP"));
+        let unset = r#"{"mcpServers": {"a": {"command": "${NOPE}"}}}"#;
+        assert!(said(unset, None).contains("NOPE is not set"));
+        let input = r#"{"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}"#;
+        assert!(said(input, None).contains("only the client can fill in"));
+    }
+}

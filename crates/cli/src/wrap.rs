@@ -1,0 +1,282 @@
+//! `mainstay wrap`, and wrapping for the moment of one command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use mainstay_host::Log;
+use mainstay_host::config::{Command, Transport, TreeKill};
+use mainstay_host::wrap::{WrapConfig, serve_wrapped};
+
+use crate::VERSION;
+use crate::args::{Wrap, WrapRules};
+use crate::builtin::{Executable, SECRETS};
+use crate::environment::{Endpoint, Environment, variable};
+use crate::exit::Failure;
+use crate::lock;
+use crate::serve::explain;
+use crate::server_file::{self, ServerEntry};
+
+/// Wraps a server until its client leaves or a signal comes.
+pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
+    let environment = Environment::read_for_wrap()?;
+    let transport = match (&wrap.socket, environment.endpoint) {
+        (Some(path), _) => Transport::Socket {
+            path: path.clone(),
+            mode: environment.socket_mode,
+        },
+        (None, Endpoint::Socket) => Transport::Socket {
+            path: environment.socket_path.clone(),
+            mode: environment.socket_mode,
+        },
+        (None, Endpoint::Stdio) => Transport::Stdio,
+    };
+    let mut config = config(&wrap.server, &wrap.command, transport)?;
+    config.ready_file = environment.named_ready_file;
+    config.control_dir = Some(environment.runtime_dir);
+    config.cache_dir = environment.cache_dir;
+    config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
+    if let Some(name) = &wrap.name {
+        config.host_name.clone_from(name);
+    }
+    let log = Log::start(wrap.log.map(Into::into).unwrap_or_default());
+    serve_wrapped(config, &log).map_err(explain)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A host's configuration for one server.
+pub(crate) fn config(
+    rules: &WrapRules,
+    command: &[OsString],
+    transport: Transport,
+) -> Result<WrapConfig, Failure> {
+    let mut entry = match &rules.config {
+        Some(path) => {
+            server_file::load(path, rules.server.as_deref(), variable).map_err(Failure::input)?
+        }
+        None => ServerEntry::default(),
+    };
+    let (program, arguments) = match command.split_first() {
+        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        None if !entry.command.is_empty() => (
+            OsString::from(&entry.command),
+            entry.args.iter().map(OsString::from).collect(),
+        ),
+        None => {
+            return Err(Failure::input(anyhow!("there is no server to wrap"))
+                .hint("put its command after --, as in mainstay wrap -- npx -y SERVER"));
+        }
+    };
+    let program = find_program(&program)?;
+    apply(rules, &mut entry)?;
+    let locked = match rules.lock.as_ref().or(entry.lock.as_ref()) {
+        Some(path) => Some(Arc::new(lock::foreign(path)?)),
+        None => None,
+    };
+    let executable = Executable::open()?;
+    // Namespaces change what a server sees; it gets one only when that is asked for.
+    let tree_kill = if rules.isolate || entry.isolate {
+        TreeKill::Namespace
+    } else {
+        TreeKill::Subreaper
+    };
+    let name = if entry.name.is_empty() {
+        name_of(&program, &arguments)
+    } else {
+        entry.name
+    };
+    Ok(WrapConfig {
+        host_name: name.clone(),
+        name,
+        command: Command {
+            program,
+            called: None,
+            arguments,
+            without_env: SECRETS.map(str::to_owned).to_vec(),
+            env: entry
+                .env
+                .into_iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+            cwd: entry.cwd,
+        },
+        rules: Arc::new(entry.rules),
+        locked,
+        limits: entry.limits,
+        shim: executable.shim(tree_kill),
+        transport,
+        ready_file: None,
+        telemetry: None,
+        control_dir: None,
+        cache_dir: None,
+        version: VERSION.to_owned(),
+    })
+}
+
+/// What the command line says counts before the file.
+fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
+    let limits = &mut entry.limits;
+    if let Some(seconds) = rules.timeout {
+        entry.rules.timeout_ms = Some(millis("--timeout", seconds)?);
+    }
+    if let Some(seconds) = rules.start_timeout {
+        limits.start_timeout_ms = millis("--start-timeout", seconds)?;
+    }
+    if let Some(text) = &rules.restarts {
+        (limits.restarts, limits.restart_period_ms) = restarts(text)?;
+    }
+    if rules.standby {
+        limits.standby = 1;
+    }
+    let target = &mut entry.rules;
+    if let Some(text) = &rules.max_output {
+        let bytes = size("--max-output", text)?;
+        target.max_output = Some(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    if let Some(text) = &rules.max_memory {
+        target.max_memory = Some(size("--max-memory", text)?);
+    }
+    target.idle_stop = rules.idle_stop.or(target.idle_stop);
+    target.lazy |= rules.lazy;
+    target.system_tools |= rules.system_tools;
+    target.trust_hints &= !rules.distrust_hints;
+    target.allow.extend(rules.allow.iter().cloned());
+    target.deny.extend(rules.deny.iter().cloned());
+    let mut mistakes = target.check();
+    if let Err(wrong) = limits.check() {
+        mistakes.extend(wrong.iter().map(ToString::to_string));
+    }
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::input(anyhow!("{}", mistakes.join("; "))))
+    }
+}
+
+/// The program as it will be started; one that is not there is said now, not at every restart.
+pub(crate) fn find_program(program: &OsString) -> Result<PathBuf, Failure> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        if path.is_file() {
+            return Ok(path.to_owned());
+        }
+    } else {
+        let folders = variable("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&folders)
+            .map(|folder| folder.join(path))
+            .find(|candidate| candidate.is_file());
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+    let shown = path.display();
+    Err(Failure::input(anyhow!("there is no program {shown}"))
+        .hint("give its whole path, or install it; the command is not read by a shell"))
+}
+
+/// A short name for a command: what follows `npx`, `uvx` and the like, else the program.
+fn name_of(program: &Path, arguments: &[OsString]) -> String {
+    let stem = |path: &Path| {
+        let stem = path.file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    };
+    let starters = [
+        "npx", "uvx", "node", "python", "python3", "bunx", "deno", "pipx", "uv",
+    ];
+    let own = stem(program);
+    if !starters.contains(&own.as_str()) {
+        return own;
+    }
+    let words = arguments.iter().map(|word| word.to_string_lossy());
+    let named = words
+        .filter(|word| !word.starts_with('-') && !matches!(word.as_ref(), "run" | "exec" | "tool"))
+        .map(|word| stem(Path::new(word.as_ref())))
+        .find(|name| !name.is_empty());
+    named.unwrap_or(own)
+}
+
+fn millis(option: &str, seconds: f64) -> Result<u64, Failure> {
+    if seconds.is_finite() && seconds > 0.0 && seconds <= 86_400.0 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range was checked"
+        )]
+        return Ok((seconds * 1000.0).ceil() as u64);
+    }
+    Err(Failure::input(anyhow!(
+        "{option} must be more than 0 and at most 86400 seconds"
+    )))
+}
+
+/// `N/SECONDS`.
+fn restarts(text: &str) -> Result<(u32, u64), Failure> {
+    let parsed = text.split_once('/').and_then(|(count, seconds)| {
+        let seconds: u64 = seconds.parse().ok()?;
+        Some((count.parse().ok()?, seconds.checked_mul(1000)?))
+    });
+    parsed.ok_or_else(|| {
+        Failure::input(anyhow!("--restarts {text} cannot be read")).hint("write it as 10/60")
+    })
+}
+
+/// Bytes, with K, M or G for powers of 1024.
+fn size(option: &str, text: &str) -> Result<u64, Failure> {
+    let (digits, factor) = match text
+        .trim_end_matches(['B', 'b'])
+        .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))
+    {
+        Some((digits, "K" | "k")) => (digits, 1 << 10),
+        Some((digits, "M" | "m")) => (digits, 1 << 20),
+        Some((digits, "G" | "g")) => (digits, 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = digits
+        .trim()
+        .parse()
+        .ok()
+        .and_then(|n: u64| n.checked_mul(factor));
+    bytes.ok_or_else(|| {
+        Failure::input(anyhow!("{option} {text} cannot be read"))
+            .hint("write it as 65536, 64K or 512M")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_restarts_are_read() {
+        let size = |text| size("--x", text).ok();
+        assert_eq!(size("512"), Some(512));
+        assert_eq!(size("64K"), Some(65_536));
+        assert_eq!(size("2GB"), Some(2 << 30));
+        assert_eq!(size("many"), None);
+        assert_eq!(restarts("3/5").ok(), Some((3, 5000)));
+        assert!(restarts("3").is_err());
+        assert_eq!(millis("--x", 0.25).ok(), Some(250));
+        assert!(millis("--x", -1.0).is_err());
+    }
+
+    #[test]
+    fn a_server_is_named_after_its_package() {
+        let name = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let (program, arguments) = words.split_first().unwrap();
+            name_of(Path::new(program), arguments)
+        };
+        assert_eq!(
+            name(&["/usr/bin/npx", "-y", "@scope/server-memory"]),
+            "server-memory"
+        );
+        assert_eq!(
+            name(&["uvx", "mcp-server-git", "--repository", "."]),
+            "mcp-server-git"
+        );
+        assert_eq!(name(&["node", "dist/index.js"]), "index");
+        assert_eq!(name(&["./my-server"]), "my-server");
+    }
+}

@@ -1,0 +1,201 @@
+//! Messages that are passed on: only what a host must know of them is read.
+//!
+//! [`relay`] looks at one line of a conversation between somebody else's client and server. It
+//! knows requests, notices and answers, in either direction; parameters and results stay text.
+
+use std::borrow::Cow;
+
+use super::decode::{META_VERSION, dialect_of, malformed_line};
+use super::{Dialect, EchoId, Form, Refused, Shape};
+use crate::error::ErrorKind;
+use crate::id::RequestId;
+use crate::outcome::Problem;
+use crate::scan;
+
+/// One line, as far as a host reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relayed<'a> {
+    Request(RelayedRequest<'a>),
+    /// A notification.
+    Notice {
+        method: Cow<'a, str>,
+        /// An object, or nothing.
+        params: Option<&'a str>,
+    },
+    /// An answer: exactly one of the two is there.
+    Answer {
+        id: RequestId,
+        result: Option<&'a str>,
+        error: Option<&'a str>,
+    },
+}
+
+/// A request that is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayedRequest<'a> {
+    pub id: RequestId,
+    pub method: Cow<'a, str>,
+    /// An object, or nothing.
+    pub params: Option<&'a str>,
+    /// Of the two eras of MCP.
+    pub dialect: Dialect,
+}
+
+impl<'a> RelayedRequest<'a> {
+    /// A member of its parameters, as JSON text.
+    pub fn param(&self, key: &str) -> Option<&'a str> {
+        scan::member(self.params?, key)
+    }
+
+    /// A member of its `_meta`, as JSON text.
+    pub fn meta(&self, key: &str) -> Option<&'a str> {
+        scan::member(self.param("_meta")?, key)
+    }
+
+    /// The form of an answer that the host gives in the server's place.
+    pub fn form(&self) -> Form {
+        Form {
+            dialect: self.dialect,
+            shape: match self.method.as_ref() {
+                "tools/call" => Shape::Tool,
+                "resources/read" | "resources/list" | "resources/templates/list" => {
+                    Shape::Cacheable
+                }
+                _ => Shape::Plain,
+            },
+        }
+    }
+}
+
+/// Reads one line.
+pub fn relay(line: &[u8], max_depth: usize) -> Result<Relayed<'_>, Refused> {
+    let envelope =
+        scan::scan(line, max_depth).map_err(|error| malformed_line(&error, max_depth))?;
+    let id = match envelope.id.map(RequestId::parse) {
+        None => None,
+        Some(Ok(id)) => Some(id),
+        // Some servers answer what they cannot read with a null id.
+        Some(Err(reason)) => {
+            return Err(refused(None, format!("the id {reason}")));
+        }
+    };
+    if envelope.jsonrpc.and_then(scan::unquote).as_deref() != Some("2.0") {
+        return Err(refused(id, "the member jsonrpc must be \"2.0\"".to_owned()));
+    }
+    let Some(method) = envelope.method else {
+        return match (id, envelope.result, envelope.error) {
+            (Some(id), result @ Some(_), None) => Ok(Relayed::Answer {
+                id,
+                result,
+                error: None,
+            }),
+            (Some(id), None, error @ Some(_)) => Ok(Relayed::Answer {
+                id,
+                result: None,
+                error,
+            }),
+            (id, _, _) => Err(refused(id, "the message has no method".to_owned())),
+        };
+    };
+    let Some(method) = scan::unquote(method) else {
+        return Err(refused(id, "the method is not a string".to_owned()));
+    };
+    let params = envelope.params;
+    if params.is_some_and(|params| !params.starts_with('{')) {
+        return Err(refused(id, "the params are not an object".to_owned()));
+    }
+    let Some(id) = id else {
+        return Ok(Relayed::Notice { method, params });
+    };
+    let has_version = params
+        .and_then(|params| scan::member(params, "_meta"))
+        .and_then(|meta| scan::member(meta, META_VERSION))
+        .is_some();
+    let dialect = match dialect_of(&method, has_version) {
+        Dialect::Modern => Dialect::Modern,
+        // A method of neither form is somebody's extension.
+        Dialect::Legacy | Dialect::Direct => Dialect::Legacy,
+    };
+    Ok(Relayed::Request(RelayedRequest {
+        id,
+        method,
+        params,
+        dialect,
+    }))
+}
+
+fn refused(id: Option<RequestId>, said: String) -> Refused {
+    Refused {
+        id: id.map_or(EchoId::Null, EchoId::Known),
+        form: Form {
+            dialect: Dialect::Legacy,
+            shape: Shape::Plain,
+        },
+        problem: Problem::new(ErrorKind::InvalidMessage, said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Relayed<'_> {
+        relay(line.as_bytes(), 16).unwrap()
+    }
+
+    #[test]
+    fn requests_of_both_eras_notices_and_answers_are_told_apart() {
+        let Relayed::Request(request) = read(
+            r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}"#,
+        ) else {
+            panic!("a request");
+        };
+        assert_eq!(request.dialect, Dialect::Legacy);
+        assert_eq!(request.form().shape, Shape::Tool);
+        assert_eq!(request.param("name"), Some("\"x\""));
+        assert_eq!(request.meta("progressToken"), Some("7"));
+        let modern = r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        assert!(
+            matches!(read(modern), Relayed::Request(request) if request.dialect == Dialect::Modern)
+        );
+        let odd = r#"{"jsonrpc":"2.0","id":1,"method":"frobnicate"}"#;
+        assert!(
+            matches!(read(odd), Relayed::Request(request) if request.dialect == Dialect::Legacy)
+        );
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","method":"n/x"}"#),
+            Relayed::Notice { params: None, .. }
+        ));
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1}}"#),
+            Relayed::Answer { error: Some(_), .. }
+        ));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_its_id() {
+        for (line, id) in [
+            ("nonsense", EchoId::Null),
+            ("[]", EchoId::Null),
+            (
+                r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#,
+                EchoId::Known(RequestId::parse("3").unwrap()),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3}"#,
+                EchoId::Known(RequestId::parse("3").unwrap()),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"result":1,"error":{}}"#,
+                EchoId::Known(RequestId::parse("3").unwrap()),
+            ),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, EchoId::Null),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"method":"x","params":[]}"#,
+                EchoId::Known(RequestId::parse("3").unwrap()),
+            ),
+        ] {
+            assert_eq!(relay(line.as_bytes(), 16).unwrap_err().id, id, "{line}");
+        }
+    }
+}

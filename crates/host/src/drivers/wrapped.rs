@@ -1,0 +1,80 @@
+//! The driver of a wrapped server: lines of somebody else's over the pipes of a process.
+//!
+//! It knows nothing of what the lines mean; the engine of the connection does (`crate::wrap`).
+
+use std::io;
+
+use mainstay_contract::frame::Frame;
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::limits::Limits;
+use mainstay_kernel::action::Manner;
+use tokio::sync::mpsc;
+
+use super::What;
+use super::task::{self, Grip, Heard, Listener, Speech, StderrForm};
+use crate::config::{Command, Shim};
+use crate::log::Log;
+use crate::outbox::Outbox;
+
+/// The engine's grip on a server.
+#[derive(Debug)]
+pub(crate) struct ServerHandle(Grip);
+
+impl ServerHandle {
+    /// Hands over a line.
+    pub(crate) fn say(&self, line: &str) {
+        self.0.outbox.push(line);
+    }
+
+    /// Hands over the line of a call.
+    pub(crate) fn send(&self, line: &str, call: CallId) {
+        self.0.outbox.push_call(line, call);
+    }
+
+    /// Ends the server: as MCP has it, its input is closed first.
+    pub(crate) fn stop(&self, how: Manner) {
+        self.0.outbox.close();
+        // A full queue means that it was told already.
+        let _ = self.0.orders.try_send(how);
+    }
+
+    /// Whether the server may be read.
+    pub(crate) fn set_readable(&self, readable: bool) {
+        if self.0.gate.is_closed() == readable {
+            self.0.gate.set_open(readable);
+        }
+    }
+
+    /// Calls of which not one byte was handed over.
+    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
+        self.0.outbox.unsent_calls()
+    }
+}
+
+/// Starts a server.
+pub(crate) fn start<E: Listener>(
+    shim: &Shim,
+    command: &Command,
+    generation: Generation,
+    limits: &Limits,
+    events: mpsc::Sender<E>,
+    log: &Log,
+) -> io::Result<ServerHandle> {
+    let outbox = Outbox::default();
+    let form = StderrForm::Plain;
+    task::start(
+        shim, command, generation, limits, Lines, form, outbox, events, log,
+    )
+    .map(ServerHandle)
+}
+
+struct Lines;
+
+impl Speech for Lines {
+    fn hear(&mut self, frame: Frame<'_>) -> Heard {
+        Heard::Tell(match frame {
+            Frame::Line(line) => What::Line(line.to_vec()),
+            Frame::Oversize(oversize) => What::Oversize(oversize.head),
+        })
+    }
+}

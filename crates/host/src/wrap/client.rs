@@ -1,0 +1,418 @@
+//! What the client says, and what becomes of it.
+
+use std::borrow::Cow;
+
+use mainstay_contract::dialect::{
+    Cancel, CancelKind, Dialect, EchoId, Inbound, Op, Relayed, RelayedRequest, decode_oversize,
+    relay,
+};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc;
+use mainstay_contract::scan;
+use mainstay_kernel::call::{NewRequest, Task, UNTIMED_MS, Work};
+use mainstay_kernel::session::Pace;
+
+use super::engine::{Engine, SLOT};
+use super::remembered::{Discovered, Remembered};
+use super::{edit, output, probe};
+use crate::system_tools;
+
+/// Notices that are kept for the next server.
+const LATER: usize = 64;
+/// Milliseconds after which a server that does not answer `server/discover` has never heard of it.
+const DISCOVER_MS: u64 = 8000;
+
+/// A request in flight, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) id: RequestId,
+    pub(super) method: String,
+    pub(super) tool: Option<String>,
+    /// The line as the client wrote it.
+    pub(super) line: Json,
+    pub(super) token: Option<String>,
+    /// The client's own line that cancels it.
+    pub(super) cancel: Option<Json>,
+}
+
+impl Passed {
+    /// Its parameters, as JSON text.
+    pub(super) fn params(&self) -> Option<&str> {
+        scan::member(self.line.as_str(), "params")
+    }
+
+    pub(super) fn param(&self, key: &str) -> Option<&str> {
+        scan::member(self.params()?, key)
+    }
+}
+
+impl Engine {
+    pub(super) fn client_line(&mut self, line: &[u8]) {
+        self.worked();
+        let relayed = relay(line, self.kernel.limits().json_depth);
+        // What was scanned is text.
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        match relayed {
+            Ok(Relayed::Request(request)) => self.request(text, &request),
+            Ok(Relayed::Notice { method, params }) => self.notice(text, &method, params),
+            Ok(Relayed::Answer { id, .. }) => self.client_answer(text, &id),
+            Err(refused) => self.refuse(refused.id, refused.form, refused.problem, line.len()),
+        }
+        self.pace();
+    }
+
+    pub(super) fn client_oversize(&mut self, head: &[u8]) {
+        let limit = self.kernel.limits().request_frame_bytes;
+        if let Inbound::Refused(refused) = decode_oversize(head, Some(Dialect::Legacy), limit) {
+            self.refuse(refused.id, refused.form, refused.problem, limit);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        id: EchoId,
+        form: mainstay_contract::dialect::Form,
+        problem: Problem,
+        bytes: usize,
+    ) {
+        let request = NewRequest {
+            id,
+            form,
+            method: "invalid".to_owned(),
+            tool: None,
+            progress_token: None,
+            input_bytes: bytes,
+            work: Work::Refused(problem),
+        };
+        let now = self.clock.now();
+        self.kernel.handle_request(now, self.session, request);
+    }
+
+    fn request(&mut self, text: &str, request: &RelayedRequest<'_>) {
+        let tool = (request.method == "tools/call")
+            .then(|| request.param("name").and_then(scan::unquote))
+            .flatten()
+            .map(Cow::into_owned);
+        let passed = Passed {
+            id: request.id.clone(),
+            method: request.method.clone().into_owned(),
+            tool,
+            line: Json::from_scanned(text),
+            token: request.meta("progressToken").map(str::to_owned),
+            cancel: None,
+        };
+        if request.dialect == Dialect::Modern {
+            self.meta = request.param("_meta").map(Json::from_scanned);
+        }
+        let known = passed
+            .tool
+            .as_deref()
+            .is_none_or(|tool| self.tools.knows(tool));
+        let work = if known || self.route_own(&passed).is_some() {
+            self.route(&passed)
+        } else {
+            Work::Unrouted(Op::CallTool {
+                name: passed.tool.clone().unwrap_or_default(),
+                arguments: Json::empty_object(),
+            })
+        };
+        let new = NewRequest {
+            id: EchoId::Known(passed.id.clone()),
+            form: request.form(),
+            method: counted(&passed.method).to_owned(),
+            // Only names that exist are counted: clients can make up any number of them.
+            tool: passed
+                .tool
+                .clone()
+                .filter(|tool| self.tools.get(tool).is_some()),
+            progress_token: None,
+            input_bytes: text.len(),
+            work,
+        };
+        let now = self.clock.now();
+        if let Some(call) = self.kernel.handle_request(now, self.session, new) {
+            self.passed.insert(call, passed);
+            self.last_call = call;
+        }
+    }
+
+    /// Who answers a request, and under which contract.
+    pub(super) fn route(&mut self, passed: &Passed) -> Work {
+        if let Some(own) = self.route_own(passed) {
+            return own;
+        }
+        let limits = self.kernel.limits();
+        let (mut timeout_ms, mut strict) = (limits.call_timeout_ms, false);
+        let mut replay = replay_of(&passed.method);
+        let mut probe = None;
+        match passed.method.as_str() {
+            // One that does not even open a session is of no use.
+            "initialize" => (timeout_ms, strict) = (limits.start_timeout_ms, true),
+            "server/discover" => {
+                let known = self.common.remembered.as_ref();
+                if known.and_then(Remembered::answer) == Some(&Discovered::Legacy) {
+                    return Work::Refused(unknown_method(&passed.method));
+                }
+                timeout_ms = DISCOVER_MS;
+            }
+            "subscriptions/listen" => timeout_ms = UNTIMED_MS,
+            _ => {}
+        }
+        if let Some(name) = &passed.tool {
+            (timeout_ms, strict) = self.tools.patience(name, timeout_ms);
+            replay = Replay::NeverReplay;
+            if let Some(tool) = self.tools.get(name) {
+                if let Some(problem) = tool.refusal(name, passed.param("arguments")) {
+                    return Work::Refused(problem);
+                }
+                replay = tool.replay;
+            }
+            let rules = self.common.rules.tools.get(name);
+            if let Some(rule) = rules.and_then(|rules| rules.probe.clone()) {
+                let id = self.own_id();
+                let arguments = passed.param("arguments");
+                probe = Some(probe::line(&rule, &id, arguments, passed.param("_meta")));
+            }
+        }
+        Work::Worker(Task {
+            slot: SLOT,
+            op: rpc::Op::Forward(rpc::Forward {
+                line: passed.line.clone(),
+                probe,
+            }),
+            replay,
+            timeout_ms,
+            strict,
+        })
+    }
+
+    /// What the host answers itself: its own tools, and outputs that it keeps.
+    fn route_own(&self, passed: &Passed) -> Option<Work> {
+        let own_tool = |name: &str| name == system_tools::HEALTH || name == system_tools::TELEMETRY;
+        let is_own = match passed.method.as_str() {
+            "tools/call" => {
+                let tool = passed.tool.as_deref();
+                self.common.rules.system_tools && tool.is_some_and(own_tool)
+            }
+            "resources/read" => {
+                let uri = passed.param("uri").and_then(scan::unquote);
+                self.common.rules.max_output.is_some()
+                    && uri.is_some_and(|uri| uri.starts_with(output::PREFIX))
+            }
+            "resources/list" | "resources/templates/list" => self.lends_resources,
+            "server/discover" => {
+                let known = self.common.remembered.as_ref();
+                matches!(
+                    known.and_then(Remembered::answer),
+                    Some(Discovered::Modern(_))
+                )
+            }
+            _ => false,
+        };
+        is_own.then_some(Work::Host(Op::Ping {}))
+    }
+
+    /// A call of a tool that is not known yet waits for the list.
+    pub(super) fn hold(&mut self, call: CallId) {
+        self.held.push(call);
+        self.want_tools();
+    }
+
+    /// The tools are known, or cannot be: calls that waited for that go on.
+    pub(super) fn release(&mut self) {
+        let now = self.clock.now();
+        for call in std::mem::take(&mut self.held) {
+            let Some(passed) = self.passed.remove(&call) else {
+                continue;
+            };
+            let work = self.route(&passed);
+            let tool = passed
+                .tool
+                .clone()
+                .filter(|tool| self.tools.get(tool).is_some());
+            self.passed.insert(call, passed);
+            self.kernel.handle_routed(now, call, tool, work);
+        }
+    }
+
+    fn notice(&mut self, text: &str, method: &str, params: Option<&str>) {
+        let target = |key: &str| {
+            let target = params.and_then(|params| scan::member(params, key));
+            target.and_then(|target| RequestId::parse(target).ok())
+        };
+        let cancel = match method {
+            "notifications/cancelled" => target("requestId").map(|id| (id, CancelKind::Silent)),
+            "$/cancelRequest" => target("id").map(|id| (id, CancelKind::Answered)),
+            _ => None,
+        };
+        if let Some((target, kind)) = cancel {
+            let cancel = Cancel { target, kind };
+            if let Some(call) = self.kernel.find(self.session, &cancel.target) {
+                let own_words = kind == CancelKind::Silent;
+                if let Some(passed) = self.passed.get_mut(&call).filter(|_| own_words) {
+                    passed.cancel = Some(Json::from_scanned(text));
+                }
+                self.kernel
+                    .handle_cancel(self.clock.now(), self.session, &cancel);
+                return;
+            }
+            if kind == CancelKind::Answered {
+                return;
+            }
+        }
+        if self.told.noticed(method, text) {
+            let serving = self.serving();
+            for (generation, server) in &self.servers {
+                if Some(*generation) != serving && !self.kernel.is_fenced(*generation) {
+                    server.handle.say(text);
+                }
+            }
+        }
+        match self
+            .serving()
+            .and_then(|serving| self.servers.get(&serving))
+        {
+            Some(server) => server.handle.say(text),
+            // The script of a successor has the end of the handshake already.
+            None if self.told.has_session() && method == "notifications/initialized" => {}
+            None => {
+                if self.later.len() >= LATER {
+                    self.later.pop_front();
+                }
+                self.later
+                    .push_back((self.last_call, Json::from_scanned(text)));
+            }
+        }
+    }
+
+    /// The client answers what a server asked.
+    fn client_answer(&mut self, text: &str, id: &RequestId) {
+        let Some((by, asked)) = self.asks.answered(id) else {
+            return;
+        };
+        if let Some(server) = self.servers.get(&by) {
+            if asked == *id {
+                server.handle.say(text);
+            } else {
+                server
+                    .handle
+                    .say(&edit::with_member(text, "id", asked.as_raw()));
+            }
+        }
+        let asking = self.asks.any();
+        self.kernel.handle_asking(self.clock.now(), asking);
+    }
+
+    pub(super) fn input_ended(&mut self) {
+        // What never ends by itself ends with the client's input.
+        let endless: Vec<RequestId> = self
+            .passed
+            .values()
+            .filter(|passed| passed.method == "subscriptions/listen")
+            .map(|passed| passed.id.clone())
+            .collect();
+        let now = self.clock.now();
+        for target in endless {
+            let kind = CancelKind::Silent;
+            self.kernel
+                .handle_cancel(now, self.session, &Cancel { target, kind });
+        }
+        self.kernel.handle_input_end(self.session);
+    }
+
+    pub(super) fn client_gone(&mut self) {
+        if self.client.take().is_some() {
+            let now = self.clock.now();
+            self.kernel.handle_gone(now, self.session);
+            self.kernel.handle_stop(now);
+        }
+    }
+
+    /// A client that does not take what it is sent is not read, and neither is its server.
+    pub(super) fn pace(&mut self) {
+        let Some(client) = &self.client else { return };
+        let behind = client.outbox.is_behind();
+        let pace = if behind { Pace::Behind } else { Pace::Even };
+        let open = !behind && self.kernel.wants_input(self.session);
+        if client.gate.is_closed() == open {
+            client.gate.set_open(open);
+        }
+        for server in self.servers.values() {
+            server.handle.set_readable(!behind);
+        }
+        self.kernel
+            .handle_pace(self.clock.now(), self.session, pace);
+    }
+}
+
+/// The line that asks a server to stop a request, in our words.
+pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
+    let params = ObjectWriter::with_capacity(64)
+        .raw("requestId", id.as_raw())
+        .string("reason", reason)
+        .finish();
+    ObjectWriter::with_capacity(params.len() + 80)
+        .string("jsonrpc", "2.0")
+        .string("method", "notifications/cancelled")
+        .raw("params", &params)
+        .finish()
+}
+
+/// What a lost server means for a request that is no tool call.
+fn replay_of(method: &str) -> Replay {
+    let reads = matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "server/discover"
+            | "completion/complete"
+            | "logging/setLevel"
+            | "prompts/get"
+            | "resources/read"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "subscriptions/listen"
+            | "tasks/get"
+            | "tasks/result"
+    ) || method.ends_with("/list");
+    if reads {
+        Replay::Convergent
+    } else {
+        Replay::NeverReplay
+    }
+}
+
+/// The method in telemetry: a closed set, since clients can make up any number of them.
+fn counted(method: &str) -> &str {
+    let known = matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "server/discover"
+            | "tools/list"
+            | "tools/call"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "prompts/list"
+            | "prompts/get"
+            | "completion/complete"
+            | "logging/setLevel"
+            | "subscriptions/listen"
+    );
+    if known { method } else { "other" }
+}
+
+/// The problem of a request that a server never understood.
+pub(super) fn unknown_method(method: &str) -> Problem {
+    Problem::new(
+        ErrorKind::UnknownMethod,
+        format!("the method {method} is not offered"),
+    )
+}

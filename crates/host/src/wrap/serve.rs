@@ -1,0 +1,297 @@
+//! One host that wraps one server: an engine for each connection, and one voice for all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
+use mainstay_contract::frame::{Frame, FrameReader};
+use mainstay_contract::id::SessionId;
+use tokio::sync::{mpsc, oneshot};
+
+use super::WrapConfig;
+use super::engine::{ClientSide, Common, Engine, Event};
+use super::remembered::Remembered;
+use crate::clock::iso_now;
+use crate::config::Transport;
+use crate::control::{self, Control};
+use crate::io::Source;
+use crate::log::Log;
+use crate::outbox::Outbox;
+use crate::serve::{
+    Opened, ServeError, in_runtime, open_transport, recorder_for, watch_signals, write_ready_file,
+};
+use crate::transport::{Client, ClientEvent, Gate, write_answers};
+
+/// Everything that happens to the host as a whole.
+#[derive(Debug)]
+enum HubEvent {
+    Connected(Client),
+    Control(Control),
+    Stop,
+    /// An engine has ended.
+    Over(u64),
+}
+
+impl From<Control> for HubEvent {
+    fn from(control: Control) -> Self {
+        Self::Control(control)
+    }
+}
+
+/// Wraps a server until the client leaves (stdio) or a signal comes.
+pub fn serve_wrapped(mut config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    let recorder = recorder_for(config.telemetry.take(), &config.limits, log)?;
+    let run = run(config, log.clone(), recorder.clone());
+    in_runtime(run, &recorder, log)
+}
+
+async fn run(
+    config: WrapConfig,
+    log: Log,
+    recorder: crate::telemetry::Recorder,
+) -> Result<(), ServeError> {
+    let mode = config.transport.mode();
+    let lasting = matches!(config.transport, Transport::Socket { .. });
+    crate::process::adopt();
+    let remembered = config.cache_dir.as_deref();
+    let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
+    let common = Common {
+        remembered,
+        name: config.name,
+        command: Arc::new(config.command),
+        rules: config.rules,
+        locked: config.locked,
+        limits: config.limits,
+        shim: config.shim,
+        log: log.clone(),
+        recorder,
+        host_name: config.host_name,
+        version: config.version,
+        mode,
+        started: iso_now(),
+    };
+    let (events, incoming) = mpsc::channel(64);
+    watch_signals(&events, || HubEvent::Stop)?;
+    let Opened { place, source } = open_transport(config.transport)?;
+    tokio::spawn(source.deliver(events.clone(), HubEvent::Connected, log.clone()));
+    if let Some(folder) = config.control_dir {
+        match control::open(&folder) {
+            Ok(bound) => {
+                tokio::spawn(control::listen(bound, events.clone()));
+            }
+            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
+        }
+    }
+    let announces = mode != "memory";
+    let ready = write_ready_file(config.ready_file.as_deref(), &log)?;
+    if announces {
+        let name = &common.name;
+        log.line(format!("mcp:ready mode={mode}{place} pack={name}").trim_end());
+    }
+    let hub = Hub {
+        common,
+        engines: BTreeMap::new(),
+        next: 0,
+        events,
+        lasting,
+        stopping: false,
+    };
+    hub.run(incoming).await;
+    drop(ready);
+    if announces {
+        log.line(&format!("mcp:shutdown mode={mode}"));
+    }
+    Ok(())
+}
+
+struct Hub {
+    common: Common,
+    engines: BTreeMap<u64, mpsc::Sender<Event>>,
+    next: u64,
+    events: mpsc::Sender<HubEvent>,
+    /// It outlives its clients.
+    lasting: bool,
+    stopping: bool,
+}
+
+impl Hub {
+    async fn run(mut self, mut incoming: mpsc::Receiver<HubEvent>) {
+        while let Some(event) = incoming.recv().await {
+            match event {
+                HubEvent::Connected(client) => self.connect(client),
+                HubEvent::Control(control) => self.control(control).await,
+                HubEvent::Stop => self.stop().await,
+                HubEvent::Over(number) => {
+                    self.engines.remove(&number);
+                    self.stopping |= !self.lasting;
+                }
+            }
+            if self.stopping && self.engines.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn connect(&mut self, client: Client) {
+        let most = self.common.limits.wrapped_workers;
+        if self.stopping || self.engines.len() >= most {
+            self.common
+                .log
+                .line("mcp:warning reason=too_many_connections");
+            return;
+        }
+        self.next += 1;
+        let number = self.next;
+        let mut common = self.common.clone();
+        if self.lasting {
+            common.name = format!("{}#{number}", common.name);
+        }
+        let seed = u64::from(std::process::id()) << 8 | (number & 0xff);
+        let mut engine = Engine::new(common, seed);
+        let events = engine.events();
+        let (outbox, gate) = (
+            Outbox::with_mark(self.common.limits.outbox_bytes),
+            Gate::default(),
+        );
+        let session = engine.session;
+        let limit = self.common.limits.request_frame_bytes;
+        tokio::spawn(read_lines(
+            session,
+            client.source,
+            limit,
+            gate.clone(),
+            events.clone(),
+        ));
+        tokio::spawn(write_answers(
+            session,
+            client.sink,
+            outbox.clone(),
+            events.clone(),
+        ));
+        engine.client = Some(ClientSide { outbox, gate });
+        self.engines.insert(number, events);
+        let hub = self.events.clone();
+        tokio::spawn(async move {
+            engine.run().await;
+            let _ = hub.send(HubEvent::Over(number)).await;
+        });
+    }
+
+    async fn stop(&mut self) {
+        self.stopping = true;
+        for engine in self.engines.values() {
+            let _ = engine.send(Event::Stop).await;
+        }
+    }
+
+    async fn control(&mut self, Control { request, reply }: Control) {
+        let answer = match request {
+            ControlRequest::Status {} => ControlReply::Status(Box::new(self.status().await)),
+            ControlRequest::Stop {} => {
+                self.stop().await;
+                ControlReply::Stopping {}
+            }
+            ControlRequest::Rollout { pack } => {
+                let engines: Vec<_> = self.engines.values().cloned().collect();
+                let known = self.common.name.clone();
+                // A rollout takes as long as the server's start: nobody else waits for it.
+                tokio::spawn(async move {
+                    let _ = reply.send(rollout(&engines, pack.as_deref(), &known).await);
+                });
+                return;
+            }
+        };
+        let _ = reply.send(answer);
+    }
+
+    /// All engines as one host.
+    async fn status(&self) -> HostStatus {
+        let mut whole: Option<HostStatus> = None;
+        for engine in self.engines.values() {
+            let (reply, wait) = oneshot::channel();
+            if engine.send(Event::Status(reply)).await.is_err() {
+                continue;
+            }
+            let Ok(one) = wait.await else { continue };
+            whole = Some(match whole {
+                None => one,
+                Some(whole) => join(whole, one),
+            });
+        }
+        whole.unwrap_or_else(|| HostStatus {
+            pid: std::process::id(),
+            name: self.common.host_name.clone(),
+            version: self.common.version.clone(),
+            mode: self.common.mode.to_owned(),
+            started: self.common.started.clone(),
+            health: mainstay_kernel::Kernel::new(self.common.limits.clone(), &[])
+                .health(mainstay_kernel::time::Time::default()),
+            totals: mainstay_contract::telemetry::Counts::default(),
+        })
+    }
+}
+
+async fn rollout(engines: &[mpsc::Sender<Event>], pack: Option<&str>, known: &str) -> ControlReply {
+    if let Some(pack) = pack.filter(|pack| *pack != known) {
+        let reason = format!("there is no pack {pack:.64}; served: {known}");
+        return ControlReply::Refused { reason };
+    }
+    let mut done = Vec::new();
+    for engine in engines {
+        let (reply, wait) = oneshot::channel();
+        if engine.send(Event::Rollout(reply)).await.is_ok()
+            && let Ok(ControlReply::RolledOut(over)) = wait.await
+        {
+            done.extend(over);
+        }
+    }
+    ControlReply::RolledOut(done)
+}
+
+fn join(mut whole: HostStatus, one: HostStatus) -> HostStatus {
+    whole.health = whole.health.join(one.health);
+    whole.totals = whole.totals.plus(one.totals);
+    whole
+}
+
+/// Reads a client's lines until its input ends.
+async fn read_lines(
+    session: SessionId,
+    mut source: Source,
+    limit: usize,
+    gate: Gate,
+    events: mpsc::Sender<Event>,
+) {
+    let mut frames = FrameReader::new(limit);
+    loop {
+        gate.pass().await;
+        let ended = match source.read(frames.spare()).await {
+            Ok(count) if count > 0 => {
+                frames.filled(count);
+                false
+            }
+            _ => true,
+        };
+        loop {
+            let frame = if ended {
+                frames.finish()
+            } else {
+                frames.next_frame()
+            };
+            let event = match frame {
+                None => break,
+                Some(Frame::Line(line)) => Event::Line(line.to_vec()),
+                Some(Frame::Oversize(oversize)) => Event::Oversize(oversize.head),
+            };
+            if events.send(event).await.is_err() {
+                return;
+            }
+            gate.pass().await;
+        }
+        if ended {
+            let ended = ClientEvent::InputEnded { session };
+            let _ = events.send(ended.into()).await;
+            return;
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What servers do and say, and what becomes of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstay_contract::dialect::{Relayed, relay};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::ObjectWriter;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render;
+use mainstay_contract::rpc::{self, Answer};
+use mainstay_contract::scan;
+use mainstay_contract::telemetry::Event as Recorded;
+use mainstay_kernel::time::Time;
+
+use super::client::cancel_line;
+use super::edit;
+use super::engine::{Engine, SLOT};
+use super::lists::{Kind, Seen};
+use super::told::Step;
+use crate::drivers::{self, ServerHandle, What, WorkerEvent};
+use crate::log::Level;
+
+/// Calls that were given up and whose answers are still recognised.
+const GIVEN_UP: usize = 1024;
+
+/// One incarnation of the server.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) handle: ServerHandle,
+    /// Number of its process, and how its tree is killed.
+    pub(super) process: Option<(u32, &'static str)>,
+    /// What it must still be told before it gets requests.
+    pub(super) script: VecDeque<Step>,
+    /// Whose answers are awaited, by the id that was sent.
+    pub(super) awaited: BTreeMap<RequestId, Awaited>,
+    /// Ids of calls that were given up, oldest first; their answers may never come.
+    given_up: VecDeque<RequestId>,
+    /// It took too much memory and is being replaced.
+    pub(super) outgrown: bool,
+}
+
+/// What an answer of the server means.
+#[derive(Debug)]
+pub(super) enum Awaited {
+    Call(CallId),
+    /// The next step of the script may follow.
+    Script {
+        vital: bool,
+        until: Time,
+    },
+    Ping,
+    List {
+        kind: Kind,
+        cursor: Option<String>,
+        seen: Seen,
+        until: Time,
+    },
+}
+
+impl Server {
+    pub(super) fn pid(&self) -> u32 {
+        self.process.map_or(0, |(pid, _)| pid)
+    }
+
+    /// When the first of our own requests is late.
+    pub(super) fn own_deadline(&self) -> Option<Time> {
+        let until = |awaited: &Awaited| match awaited {
+            Awaited::Script { until, .. } | Awaited::List { until, .. } => Some(*until),
+            Awaited::Call(_) | Awaited::Ping => None,
+        };
+        self.awaited.values().filter_map(until).min()
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn given_up(&mut self, id: &RequestId) {
+        if self.awaited.contains_key(id) {
+            self.given_up.push_back(id.clone());
+        }
+        if self.given_up.len() > GIVEN_UP
+            && let Some(oldest) = self.given_up.pop_front()
+        {
+            self.awaited.remove(&oldest);
+        }
+    }
+
+    pub(super) fn lists(&self, wanted: Kind) -> bool {
+        self.awaited
+            .values()
+            .any(|awaited| matches!(awaited, Awaited::List { kind, .. } if *kind == wanted))
+    }
+}
+
+impl Engine {
+    pub(super) fn spawn(&mut self, generation: Generation) {
+        let common = &self.common;
+        let limits = self.kernel.limits();
+        let events = self.events.clone();
+        let log = &common.log;
+        match drivers::start_server(
+            &common.shim,
+            &common.command,
+            generation,
+            limits,
+            events,
+            log,
+        ) {
+            Ok(handle) => {
+                let told = std::mem::take(&mut self.told);
+                let script = told.script(|| self.own_id());
+                self.told = told;
+                let server = Server {
+                    handle,
+                    process: None,
+                    script: script.into(),
+                    awaited: BTreeMap::new(),
+                    given_up: VecDeque::new(),
+                    outgrown: false,
+                };
+                self.servers.insert(generation, server);
+            }
+            Err(error) => {
+                let detail = format!("cannot start the server's shim: {error}");
+                let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
+                self.lose(generation, &fault, &[]);
+                self.kernel.handle_reaped(self.clock.now(), generation);
+            }
+        }
+    }
+
+    pub(super) fn worker(&mut self, WorkerEvent { generation, what }: WorkerEvent) {
+        let now = self.clock.now();
+        match what {
+            What::Up { pid, tree_kill } => self.up(generation, pid, tree_kill),
+            What::Line(line) => self.server_line(generation, &line),
+            What::Oversize(head) => self.server_oversize(generation, &head),
+            What::Lost(fault) => {
+                if let Some(server) = self.servers.get(&generation) {
+                    let unsent = server.handle.unsent_calls();
+                    self.lose(generation, &fault, &unsent);
+                }
+            }
+            What::Reaped => {
+                if let Some(server) = self.servers.remove(&generation) {
+                    let (name, pid) = (&self.common.name, server.pid());
+                    self.common
+                        .recorder
+                        .worker(Recorded::WorkerReaped, name, generation, pid);
+                }
+                self.kernel.handle_reaped(now, generation);
+            }
+            What::Stuck(fault) => {
+                let line = format!("mcp:warning reason=kill_failed {fault}");
+                self.common.log.line(&line);
+                self.kernel.handle_kill_failed(generation, fault);
+            }
+            What::Unkillable if self.kernel.is_stopping() => {
+                self.servers.remove(&generation);
+                self.kernel.handle_reaped(now, generation);
+            }
+            // What only packs say.
+            What::Unkillable
+            | What::Ready(_)
+            | What::Progress { .. }
+            | What::Answer { .. }
+            | What::Pong => {}
+        }
+    }
+
+    fn up(&mut self, generation: Generation, pid: u32, tree_kill: &'static str) {
+        let Some(server) = self.servers.get_mut(&generation) else {
+            return;
+        };
+        server.process = Some((pid, tree_kill));
+        let name = &self.common.name;
+        let said = format!(
+            "server started pack={name} generation={generation} pid={pid} tree_kill={tree_kill}"
+        );
+        self.common.log.say(Level::Debug, said);
+        self.common
+            .recorder
+            .worker(Recorded::WorkerStarted, name, generation, pid);
+        self.tell_on(generation);
+    }
+    pub(super) fn lose(&mut self, generation: Generation, fault: &Fault, unsent: &[CallId]) {
+        for id in self.asks.lost(generation) {
+            self.tell_client(&cancel_line(&id, "the server that asked was lost"));
+        }
+        if let Some(server) = self.servers.get_mut(&generation) {
+            server.awaited.clear();
+            server.script.clear();
+        }
+        self.tools.doubt();
+        let now = self.clock.now();
+        let asking = self.asks.any();
+        self.kernel.handle_asking(now, asking);
+        self.kernel.handle_lost(now, generation, fault, unsent);
+        if self.kernel.is_closed(now, SLOT) {
+            self.release();
+        }
+    }
+
+    /// Says what the client said before a call, or all that it said.
+    pub(super) fn say_later(&mut self, generation: Generation, before: Option<CallId>) {
+        let Some(server) = self.servers.get(&generation) else {
+            return;
+        };
+        while let Some((after, _)) = self.later.front() {
+            if before.is_some_and(|before| *after >= before) {
+                return;
+            }
+            if let Some((_, line)) = self.later.pop_front() {
+                server.handle.say(line.as_str());
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, generation: Generation, call: &rpc::Call) {
+        let rpc::Op::Forward(forward) = &call.op else {
+            return;
+        };
+        self.say_later(generation, Some(call.call));
+        let id = scan::member(forward.line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
+        if let (Some(server), Some(id)) = (self.servers.get_mut(&generation), id) {
+            server.awaited.insert(id, Awaited::Call(call.call));
+            server.handle.send(forward.line.as_str(), call.call);
+        }
+    }
+
+    /// Asks the server to stop a call, in the client's own words where there are any.
+    pub(super) fn cancel(&mut self, generation: Generation, call: CallId) {
+        let (Some(server), Some(passed)) =
+            (self.servers.get(&generation), self.passed.get_mut(&call))
+        else {
+            return;
+        };
+        match passed.cancel.take() {
+            Some(line) => server.handle.say(line.as_str()),
+            // MCP forbids it for this one.
+            None if passed.method == "initialize" => {}
+            None => server
+                .handle
+                .say(&cancel_line(&passed.id, "given up by the host")),
+        }
+    }
+    fn server_line(&mut self, generation: Generation, line: &[u8]) {
+        if !self.servers.contains_key(&generation) || self.kernel.is_fenced(generation) {
+            return;
+        }
+        self.worked();
+        let relayed = relay(line, self.kernel.limits().json_depth);
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        self.kernel.handle_pong(self.clock.now(), generation);
+        match relayed {
+            Ok(Relayed::Answer { id, result, .. }) => {
+                self.server_answer(generation, text, &id, result);
+            }
+            Ok(Relayed::Request(request)) => self.server_asks(generation, text, &request.id),
+            Ok(Relayed::Notice { method, params }) => {
+                self.server_notice(generation, text, &method, params);
+            }
+            Err(_) => self.server_junk(line),
+        }
+    }
+
+    /// Many servers print to their output what is no message: it is dropped, and said.
+    fn server_junk(&mut self, line: &[u8]) {
+        self.junk += 1;
+        // The first ones, then ever fewer.
+        if self.junk <= 3 || self.junk.is_power_of_two() {
+            let shown = render::shorten(&String::from_utf8_lossy(line), 120);
+            self.common.log.line(&format!(
+                "mcp:warning reason=junk_on_stdout pack={} lines={} {shown}",
+                self.common.name, self.junk
+            ));
+        }
+    }
+
+    fn server_oversize(&mut self, generation: Generation, head: &[u8]) {
+        let id = scan::head_id(head)
+            .id
+            .and_then(|id| RequestId::parse(id).ok());
+        let awaited = id.and_then(|id| self.servers.get_mut(&generation)?.awaited.remove(&id));
+        match awaited {
+            Some(Awaited::Call(call)) => {
+                let answer = Answer::Failed(Problem::of(ErrorKind::AnswerTooLarge));
+                self.kernel
+                    .handle_answer(self.clock.now(), generation, call, answer);
+            }
+            _ => self.server_junk(head),
+        }
+    }
+
+    fn server_answer(
+        &mut self,
+        generation: Generation,
+        text: &str,
+        id: &RequestId,
+        result: Option<&str>,
+    ) {
+        let Some(server) = self.servers.get_mut(&generation) else {
+            return;
+        };
+        let awaited = server.awaited.remove(id).or_else(|| {
+            // Some servers give numbers back as text, or the other way round.
+            let form = id.lookup_form();
+            let same = server
+                .awaited
+                .keys()
+                .find(|known| known.lookup_form() == form);
+            let same = same.cloned()?;
+            server.awaited.remove(&same)
+        });
+        match awaited {
+            Some(Awaited::Call(call)) => {
+                let answer = self.called(call, text, result, generation);
+                self.kernel
+                    .handle_answer(self.clock.now(), generation, call, answer);
+            }
+            Some(Awaited::Script { vital, .. }) => {
+                if vital && result.is_none() {
+                    let detail = "the server refused to open the session again";
+                    return self.unfit(generation, detail);
+                }
+                self.tell_on(generation);
+            }
+            Some(Awaited::List {
+                kind, cursor, seen, ..
+            }) => {
+                self.listed(generation, kind, cursor.as_deref(), seen, result);
+            }
+            // Nobody waits for it any more.
+            Some(Awaited::Ping) | None => {}
+        }
+    }
+    fn server_asks(&mut self, by: Generation, text: &str, id: &RequestId) {
+        match self.asks.ask(by, id.clone()) {
+            Ok(shown) if shown == *id => self.tell_client(text),
+            Ok(shown) => self.tell_client(&edit::with_member(text, "id", shown.as_raw())),
+            Err(_) => {
+                let error = ObjectWriter::with_capacity(64)
+                    .raw("code", "-32603")
+                    .string("message", "too many questions are open")
+                    .finish();
+                let refusal = ObjectWriter::with_capacity(128)
+                    .string("jsonrpc", "2.0")
+                    .raw("id", id.as_raw())
+                    .raw("error", &error)
+                    .finish();
+                if let Some(server) = self.servers.get(&by) {
+                    server.handle.say(&refusal);
+                }
+                return;
+            }
+        }
+        self.kernel.handle_asking(self.clock.now(), true);
+        self.pace();
+    }
+
+    fn server_notice(
+        &mut self,
+        generation: Generation,
+        text: &str,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        let param = |key: &str| params.and_then(|params| scan::member(params, key));
+        match method {
+            "notifications/progress" => {
+                let token = param("progressToken").unwrap_or_default();
+                if self.silenced.iter().any(|silenced| silenced == token) {
+                    return;
+                }
+                let call = self
+                    .passed
+                    .iter()
+                    .find(|(_, passed)| passed.token.as_deref() == Some(token))
+                    .map(|(call, _)| *call);
+                if let Some(call) = call {
+                    self.kernel
+                        .handle_own_progress(self.clock.now(), generation, call);
+                }
+            }
+            "notifications/cancelled" => {
+                let id = param("requestId").and_then(|id| RequestId::parse(id).ok());
+                if let Some(id) = id
+                    && let Some(shown) = self.asks.withdrawn(generation, &id)
+                {
+                    let asking = self.asks.any();
+                    self.kernel.handle_asking(self.clock.now(), asking);
+                    if shown != id {
+                        let changed = params
+                            .map(|params| edit::with_member(params, "requestId", shown.as_raw()));
+                        let line = edit::with_member(text, "params", &changed.unwrap_or_default());
+                        return self.tell_client(&line);
+                    }
+                }
+            }
+            "notifications/tools/list_changed" => {
+                self.tools.forget();
+                self.comparing.remove(&Kind::Tools);
+            }
+            _ => {}
+        }
+        self.tell_client(text);
+        self.pace();
+    }
+}

@@ -1,0 +1,330 @@
+//! What is known about the server's tools, from the lists that pass by or that we ask for.
+//!
+//! Definitions pass unchanged; what is kept here is what they mean for a call: its replay class,
+//! its timeout, the validators of its arguments and results, and whether it may be used at all. A
+//! schema that does not compile is not checked, and that is said once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render;
+use mainstay_contract::replay::Replay;
+use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
+use serde_json::{Value, json};
+
+use super::rules::{OnTimeout, Rules};
+
+/// `_meta` key in which a server may declare a tool's replay class.
+const REPLAY_META: &str = "io.mainstay/replay";
+/// Tools that are remembered.
+const TOOLS: usize = 10_000;
+
+/// Tools that somebody has looked at, with the fingerprints of their definitions.
+pub type Locked = BTreeMap<String, Fingerprint>;
+
+/// Everything that is known.
+#[derive(Debug)]
+pub(super) struct Tools {
+    registry: SchemaRegistry,
+    rules: Arc<Rules>,
+    locked: Option<Arc<Locked>>,
+    known: BTreeMap<String, Tool>,
+    /// Whether the whole list was seen since it last changed.
+    complete: bool,
+}
+
+/// What a tool means for a call.
+#[derive(Debug)]
+pub(super) struct Tool {
+    pub(super) replay: Replay,
+    pub(super) standing: Standing,
+    input: Option<Validator>,
+    output: Option<Validator>,
+}
+
+/// Whether a tool may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Open,
+    /// The operator does not permit it.
+    Denied,
+    /// The lock does not have it.
+    New,
+    /// The lock has another definition of it.
+    Changed,
+}
+
+/// What was learned from one definition.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Learned {
+    pub(super) name: String,
+    pub(super) standing: Standing,
+    /// Its schema cannot be used, for this reason.
+    pub(super) unchecked: Option<String>,
+    /// Its definition has characters that nobody sees.
+    pub(super) hidden: bool,
+}
+
+impl Tools {
+    pub(super) fn new(rules: Arc<Rules>, locked: Option<Arc<Locked>>) -> Self {
+        Self {
+            registry: SchemaRegistry::new(),
+            rules,
+            locked,
+            known: BTreeMap::new(),
+            complete: false,
+        }
+    }
+
+    /// The list has changed: nothing is known any more.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+        self.complete = false;
+    }
+
+    /// Another server may have other tools. Without a lock what was known serves until its list
+    /// is here; with one nothing is believed.
+    pub(super) fn doubt(&mut self) {
+        self.complete = false;
+        if self.locked.is_some() {
+            self.known.clear();
+        }
+    }
+
+    /// Whether anything was ever known.
+    pub(super) fn any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// The whole list has been seen.
+    pub(super) fn completed(&mut self) {
+        self.complete = true;
+    }
+
+    /// Whether a call of this tool can be decided about.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.complete || self.known.contains_key(name)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Tool> {
+        self.known.get(name)
+    }
+
+    /// Takes in one definition.
+    pub(super) fn learn(&mut self, definition: &str) -> Option<Learned> {
+        let value: Value = serde_json::from_str(definition).ok()?;
+        let name = value.get("name")?.as_str()?.to_owned();
+        let mut unchecked = None;
+        let mut compile = |key: &str, wanted: bool| {
+            let schema = value.get(key).filter(|_| wanted)?;
+            match self.registry.compile(schema) {
+                Ok(validator) => Some(validator),
+                Err(error) => {
+                    unchecked = Some(format!("{key}: {error}"));
+                    None
+                }
+            }
+        };
+        let input = compile("inputSchema", self.rules.check_input);
+        let output = compile("outputSchema", self.rules.check_output);
+        let standing = self.standing(&name, &value);
+        let tool = Tool {
+            replay: self.replay(&name, &value),
+            standing,
+            input,
+            output,
+        };
+        if self.known.len() < TOOLS || self.known.contains_key(&name) {
+            self.known.insert(name.clone(), tool);
+        }
+        Some(Learned {
+            name,
+            standing,
+            unchecked,
+            hidden: hides(definition),
+        })
+    }
+
+    fn standing(&self, name: &str, definition: &Value) -> Standing {
+        if !self.rules.permits(name) {
+            return Standing::Denied;
+        }
+        match self.locked.as_ref().map(|locked| locked.get(name)) {
+            None => Standing::Open,
+            Some(None) => Standing::New,
+            Some(Some(fingerprint)) if *fingerprint == Fingerprint::of(definition) => {
+                Standing::Open
+            }
+            Some(Some(_)) => Standing::Changed,
+        }
+    }
+
+    fn replay(&self, name: &str, definition: &Value) -> Replay {
+        if let Some(replay) = self.rules.tools.get(name).and_then(|rules| rules.replay) {
+            return replay;
+        }
+        if !self.rules.trust_hints {
+            return Replay::NeverReplay;
+        }
+        let declared = definition
+            .get("_meta")
+            .and_then(|meta| meta.get(REPLAY_META));
+        // A probe is something only the operator can describe.
+        match declared.and_then(Value::as_str) {
+            Some("convergent") => return Replay::Convergent,
+            Some("probe_required" | "never_replay") => return Replay::NeverReplay,
+            _ => {}
+        }
+        let hint = |key: &str| {
+            let hint = definition.get("annotations").and_then(|all| all.get(key));
+            hint == Some(&Value::Bool(true))
+        };
+        if hint("readOnlyHint") || hint("idempotentHint") {
+            Replay::Convergent
+        } else {
+            Replay::NeverReplay
+        }
+    }
+
+    /// The timeout of a tool's calls and whether a server that exceeds it must go.
+    pub(super) fn patience(&self, name: &str, default_ms: u64) -> (u64, bool) {
+        let tool = self.rules.tools.get(name);
+        let timeout = tool.and_then(|tool| tool.timeout_ms);
+        let on_timeout = tool.and_then(|tool| tool.on_timeout);
+        (
+            timeout.or(self.rules.timeout_ms).unwrap_or(default_ms),
+            on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
+        )
+    }
+}
+
+/// Whether a definition has characters that a person who reads it does not see, or that change the
+/// direction of what stands beside them.
+fn hides(definition: &str) -> bool {
+    // Escaped or not: read as text.
+    let value: Value = serde_json::from_str(definition).unwrap_or_default();
+    render::has_hidden(&value.to_string())
+}
+
+impl Tool {
+    /// Why a call of it is refused, if it is.
+    pub(super) fn refusal(&self, name: &str, arguments: Option<&str>) -> Option<Problem> {
+        if let Some(problem) = self.standing.problem(name) {
+            return Some(problem);
+        }
+        let validator = self.input.as_ref()?;
+        let value: Value = serde_json::from_str(arguments.unwrap_or("{}")).ok()?;
+        let violations = validator.check(&value);
+        let first = violations.first()?;
+        let place = if first.path.is_empty() {
+            String::new()
+        } else {
+            format!("{} ", first.path)
+        };
+        let message = format!(
+            "the arguments do not fit the tool's schema: {place}{}",
+            first.message
+        );
+        let details = json!({ "errors": violations });
+        let problem = Problem::new(ErrorKind::InvalidArguments, message);
+        Some(problem.with_details(Json::from(details)))
+    }
+
+    /// What is wrong with a result, if its structured part does not fit.
+    pub(super) fn mismatch(&self, structured: Option<&str>) -> Option<Violation> {
+        let validator = self.output.as_ref()?;
+        let Some(structured) = structured else {
+            return Some(Violation {
+                path: String::new(),
+                message: "structuredContent is missing".to_owned(),
+            });
+        };
+        let value: Value = serde_json::from_str(structured).ok()?;
+        validator.check(&value).into_iter().next()
+    }
+}
+
+impl Standing {
+    /// What a call of such a tool is told.
+    pub(super) fn problem(self, name: &str) -> Option<Problem> {
+        let (why, hint) = match self {
+            Self::Open => return None,
+            Self::Denied => ("is not permitted here", "ask the operator of this server"),
+            Self::New => (
+                "was withdrawn: it is not in the lock",
+                "mainstay lock diff shows it, mainstay lock write accepts it",
+            ),
+            Self::Changed => (
+                "was withdrawn: its definition differs from the lock",
+                "mainstay lock diff shows how, mainstay lock write accepts it",
+            ),
+        };
+        let problem = Problem::new(ErrorKind::Forbidden, format!("the tool {name} {why}"));
+        Some(problem.with_hint(hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(rules: &str) -> Tools {
+        Tools::new(Arc::new(serde_json::from_str(rules).unwrap()), None)
+    }
+
+    fn replay(rules: &str, definition: &str) -> Replay {
+        let mut tools = tools(rules);
+        let name = tools.learn(definition).unwrap().name;
+        tools.get(&name).unwrap().replay
+    }
+
+    #[test]
+    fn the_replay_class_comes_from_the_operator_then_the_server_then_its_hints() {
+        let hinted = r#"{"name":"t","annotations":{"idempotentHint":true}}"#;
+        let declared = r#"{"name":"t","annotations":{"readOnlyHint":true},"_meta":{"io.mainstay/replay":"never_replay"}}"#;
+        assert_eq!(replay("{}", r#"{"name":"t"}"#), Replay::NeverReplay);
+        assert_eq!(replay("{}", hinted), Replay::Convergent);
+        assert_eq!(replay("{}", declared), Replay::NeverReplay);
+        let distrust = r#"{"trust_hints":false}"#;
+        assert_eq!(replay(distrust, hinted), Replay::NeverReplay);
+        let told = r#"{"trust_hints":false,"tools":{"t":{"replay":"convergent"}}}"#;
+        assert_eq!(replay(told, declared), Replay::Convergent);
+    }
+
+    #[test]
+    fn a_tool_that_differs_from_the_lock_is_withdrawn() {
+        let known = r#"{"name":"t","description":"reads"}"#;
+        let fingerprint = Fingerprint::of(&serde_json::from_str(known).unwrap());
+        let locked = Locked::from([("t".to_owned(), fingerprint)]);
+        let mut tools = Tools::new(Arc::default(), Some(Arc::new(locked)));
+        assert_eq!(tools.learn(known).unwrap().standing, Standing::Open);
+        let reordered = r#"{"description":"reads", "name":"t"}"#;
+        assert_eq!(tools.learn(reordered).unwrap().standing, Standing::Open);
+        let poisoned = r#"{"name":"t","description":"reads everything"}"#;
+        assert_eq!(tools.learn(poisoned).unwrap().standing, Standing::Changed);
+        let problem = tools.get("t").unwrap().refusal("t", None).unwrap();
+        assert_eq!(problem.kind, ErrorKind::Forbidden);
+        assert_eq!(
+            tools.learn(r#"{"name":"u"}"#).unwrap().standing,
+            Standing::New
+        );
+    }
+
+    #[test]
+    fn arguments_are_checked_where_the_schema_compiles() {
+        let mut tools = tools("{}");
+        let typed = r#"{"name":"t","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}"#;
+        tools.learn(typed);
+        let tool = tools.get("t").unwrap();
+        assert!(tool.refusal("t", Some(r#"{"n":1}"#)).is_none());
+        let problem = tool.refusal("t", Some(r#"{"n":"00713"}"#)).unwrap();
+        assert!(problem.message.contains("/n"), "{}", problem.message);
+        assert!(tool.refusal("t", None).is_some());
+        let broken = r#"{"name":"u","inputSchema":{"type":"objekt"}}"#;
+        assert!(tools.learn(broken).unwrap().unchecked.is_some());
+        assert!(tools.get("u").unwrap().refusal("u", Some("{}")).is_none());
+    }
+}

@@ -1,0 +1,210 @@
+//! What is different for somebody else's server: its state is worth more than our order.
+
+#![allow(
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "shared helpers; a test that cannot go on should say where"
+)]
+
+mod desk;
+
+use mainstay_contract::dialect::CancelKind::Silent;
+use mainstay_contract::dialect::Dialect::Legacy;
+use mainstay_contract::id::Generation;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::replay::Replay::{Convergent, NeverReplay};
+use mainstay_kernel::call::SlotId;
+use mainstay_kernel::{Conduct, Kernel};
+
+use self::desk::{Desk, TIMEOUT_MS, tool_answer};
+
+fn lenient(limits: Limits) -> Desk {
+    let mut desk = Desk::with_pings(limits.clone());
+    desk.kernel = Kernel::new(limits, &["a"]).with_conduct(Conduct::Lenient);
+    desk.kernel.warm(desk.now, SlotId(0));
+    desk.ready(1);
+    assert_eq!(desk.did(), ["spawn 1"]);
+    desk
+}
+
+fn without_pings() -> Limits {
+    Limits {
+        ping_interval_ms: 0,
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn a_server_that_answers_a_ping_keeps_its_state_after_a_timeout() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.did();
+    desk.wait(TIMEOUT_MS);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+    desk.wait(2000);
+    assert_eq!(desk.did(), ["ping 1"], "asked, not ended");
+    desk.kernel.handle_pong(desk.now, Generation::new(1));
+    desk.wait(600_000);
+    assert_eq!(desk.did(), [""; 0]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), [""; 0], "a late answer is dropped");
+    desk.ask(client, Legacy, "2", NeverReplay);
+    assert_eq!(desk.did(), ["send 2 to 1"]);
+}
+
+#[test]
+fn a_server_that_does_not_even_answer_a_ping_is_replaced() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.wait(TIMEOUT_MS);
+    desk.wait(2000);
+    desk.did();
+    desk.wait(4500);
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["send 2 to 1"], "nobody knows yet");
+    desk.wait(500);
+    let did = desk.did();
+    assert!(did.contains(&"stop 1 Terminate".to_owned()), "{did:?}");
+    desk.wait(100);
+    desk.reap(1);
+    desk.ready(2);
+    let did = desk.did();
+    assert!(
+        did.contains(&"send 2 to 2, attempt 2".to_owned()),
+        "{did:?}"
+    );
+}
+
+#[test]
+fn calls_that_never_end_do_not_use_up_the_places() {
+    let limits = Limits {
+        pool: 2,
+        ..without_pings()
+    };
+    let mut desk = lenient(limits);
+    let client = desk.open();
+    for round in 0..5 {
+        for id in [round * 2 + 1, round * 2 + 2] {
+            desk.ask(client, Legacy, &id.to_string(), NeverReplay);
+        }
+        let did = desk.did();
+        assert_eq!(
+            did.iter().filter(|did| did.starts_with("send")).count(),
+            2,
+            "{did:?}"
+        );
+        desk.wait(TIMEOUT_MS);
+        desk.wait(2000);
+        desk.kernel.handle_pong(desk.now, Generation::new(1));
+        desk.did();
+    }
+}
+
+#[test]
+fn a_server_that_works_is_not_pinged_and_one_that_knows_no_ping_is_left_alone() {
+    let mut desk = lenient(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.did();
+    for _ in 0..9 {
+        desk.wait(100);
+    }
+    assert_eq!(desk.did(), [""; 0], "at work");
+    desk.answer(1, 1, tool_answer());
+    desk.did();
+    desk.wait(6000);
+    desk.wait(6000);
+    let did = desk.did();
+    assert_eq!(
+        did.iter().filter(|did| *did == "ping 1").count(),
+        1,
+        "{did:?}"
+    );
+    desk.wait(600_000);
+    assert_eq!(desk.did(), [""; 0], "it may not know what a ping is");
+}
+
+#[test]
+fn an_idle_server_that_used_to_answer_pings_and_does_not_any_more_is_replaced() {
+    let mut desk = lenient(Limits::default());
+    desk.wait(5000);
+    assert_eq!(desk.did(), ["ping 1"]);
+    desk.kernel.handle_pong(desk.now, Generation::new(1));
+    desk.wait(5000);
+    assert_eq!(desk.did(), ["ping 1"]);
+    desk.wait(5000);
+    assert!(desk.did().contains(&"stop 1 Terminate".to_owned()));
+}
+
+#[test]
+fn deadlines_stand_still_while_the_client_is_asked() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.wait(400);
+    desk.did();
+    desk.kernel.handle_asking(desk.now, true);
+    desk.wait(60_000);
+    desk.ask(client, Legacy, "2", NeverReplay);
+    desk.wait(60_000);
+    assert_eq!(desk.did(), ["send 2 to 1"]);
+    desk.kernel.handle_asking(desk.now, false);
+    desk.wait(599);
+    assert_eq!(desk.did(), [""; 0]);
+    desk.wait(1);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+    desk.wait(400);
+    assert_eq!(
+        desk.did(),
+        ["cancel 2 at 1", "end 2 Timeout after 1000 ms"],
+        "it had all of its time left"
+    );
+}
+
+#[test]
+fn a_question_that_is_never_answered_does_not_hold_deadlines_for_ever() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.kernel.handle_asking(desk.now, true);
+    desk.did();
+    let limit = Limits::default().progress_timeout_ms;
+    desk.wait(limit);
+    desk.wait(TIMEOUT_MS);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
+}
+
+#[test]
+fn a_cancel_while_the_client_is_asked_is_a_cancel() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    desk.kernel.handle_asking(desk.now, true);
+    desk.wait(TIMEOUT_MS + 1);
+    desk.did();
+    desk.cancel(client, "1", Silent);
+    assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Cancelled withheld"]);
+}
+
+#[test]
+fn an_idle_worker_may_rest_and_the_next_call_starts_another() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.did();
+    assert!(!desk.kernel.rest(SlotId(0)), "it is at work");
+    desk.answer(1, 1, tool_answer());
+    desk.did();
+    assert!(desk.kernel.rest(SlotId(0)));
+    assert_eq!(desk.did(), ["stop 1 Dismiss"]);
+    desk.lose(1, &[]);
+    desk.reap(1);
+    assert_eq!(desk.did(), [""; 0], "its end is no fault");
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(desk.did(), ["spawn 2"]);
+}

@@ -1,0 +1,117 @@
+//! `populate_backend`.
+
+use mainstay_worker::{
+    Annotations, Context, ErrorKind, Json, Porcelain, Problem, Replay, Reply, ToolSpec, tool_spec,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::contract::{or_verdict, with_required};
+use super::verdict::{invalid, summary};
+use crate::assets::Assets;
+use crate::exact::Exact;
+use crate::naming;
+use crate::schemas::Unusable;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Arguments {
+    asset: Json,
+    #[serde(default = "yes")]
+    validate_first: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Each call adds an asset, even the same one again.
+const EFFECT: Annotations = Annotations {
+    read_only_hint: false,
+    destructive_hint: false,
+    idempotent_hint: false,
+    open_world_hint: true,
+};
+
+pub(super) fn spec(tooling_version: &str) -> ToolSpec {
+    tool_spec(
+        "populate_backend",
+        "Validates an asset against the schema that its schema or $schemaRef member names, and \
+         sends it to the configured backend, as given and once. Never repeated by itself.",
+    )
+    .input(with_required(
+        &json!(["asset"]),
+        &json!({
+            "asset": {"type": "object", "description": "The asset to store."},
+            "validate_first": {"type": "boolean", "default": true,
+                "description": "Validate before sending. Turning it off is refused unless the \
+                                operator allows it."},
+        }),
+    ))
+    .output(or_verdict(&json!({
+        "asset_id": {"type": "string", "minLength": 1},
+        "backend_url": {"type": "string"},
+    })))
+    .tooling_version(tooling_version)
+    .effects(Replay::NeverReplay, EFFECT)
+}
+
+pub(super) fn run(
+    assets: &Assets,
+    arguments: &Arguments,
+    context: &Context,
+) -> Result<Reply, Problem> {
+    let Some(backend) = &assets.backend else {
+        return Err(unsupported(
+            "backend disabled",
+            "the operator enables it with SYN_BACKEND_URL",
+        ));
+    };
+    if arguments.validate_first {
+        if let Some(refusal) = refusal(assets, &arguments.asset) {
+            return Ok(refusal);
+        }
+    } else if !assets.allow_unvalidated {
+        return Err(unsupported(
+            "validate_first is required",
+            "leave validate_first out; the operator allows false with MAINSTAY_ALLOW_UNVALIDATED=1",
+        ));
+    }
+    context.check()?;
+    let id = backend.post(&arguments.asset, context.cancel())?;
+    let base = backend.base().to_owned();
+    let answer = json!({"ok": true, "asset_id": id, "backend_url": base});
+    Ok(Reply::json(&answer)
+        .porcelain(move || Porcelain::summary(format!("stored as {id}")).field("backend", base)))
+}
+
+/// The verdict against the asset, if there is one.
+fn refusal(assets: &Assets, asset: &Json) -> Option<Reply> {
+    let document = match Exact::parse(asset.as_str()) {
+        Ok(document) => document,
+        Err(wrong) => return Some(invalid(vec![wrong], "not sent: 1 violation".to_owned())),
+    };
+    let usable = match naming::own_name(&document) {
+        Some(name) => assets.schemas.usable(&name),
+        None => Err(Unusable::Unnamed),
+    };
+    let schema = match usable {
+        Ok(schema) => schema,
+        Err(why) => {
+            let summary = format!("not sent: {}", why.message());
+            return Some(invalid(vec![why.violation()], summary));
+        }
+    };
+    let violations = schema.check_exact(&document);
+    if violations.is_empty() {
+        return None;
+    }
+    let summary = format!("not sent: {}", summary(&violations, &schema));
+    Some(invalid(violations, summary))
+}
+
+fn unsupported(detail: &str, hint: &str) -> Problem {
+    let details = json!({"ok": false, "reason": "unsupported", "detail": detail});
+    Problem::new(ErrorKind::Unsupported, detail)
+        .with_hint(hint)
+        .with_details(Json::from(details))
+}

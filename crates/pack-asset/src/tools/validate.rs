@@ -1,0 +1,149 @@
+//! `validate_asset` and `validate_many`.
+
+use mainstay_schema::Violation;
+use mainstay_worker::{
+    Context, ErrorKind, Json, Porcelain, Problem, REQUIRED_MARKER, Reply, ToolSpec, render,
+    tool_spec,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::contract::{closed, or_verdict, verdict};
+use super::verdict::{invalid, summary, unusable};
+use crate::assets::Assets;
+use crate::schemas::Schemas;
+
+/// The deprecated name of `validate_asset`.
+const ALIAS: &str = "validate";
+
+#[derive(Debug, Deserialize)]
+pub(super) struct One {
+    asset: Json,
+    schema: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Many {
+    assets: Vec<Json>,
+    schema: String,
+}
+
+/// The argument that names the schema, and what is said where it is missing or empty.
+fn schema_argument() -> Value {
+    json!({
+        "type": "string", "minLength": 1,
+        REQUIRED_MARKER: "schema param is required",
+        "description": "Name of the schema, as list_schemas gives it.",
+    })
+}
+
+pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
+    tool_spec(
+        "validate_asset",
+        "Validates an asset against a schema and lists every violation. A top-level $schemaRef \
+         is ignored.",
+    )
+    .input(closed(&json!({
+        "asset": {"description": "The asset: any JSON."},
+        "schema": schema_argument(),
+    })))
+    .output(or_verdict(&json!({})))
+    .tooling_version(tooling_version)
+    .alias(ALIAS)
+    .read_only()
+}
+
+pub(super) fn many_spec(tooling_version: &str) -> ToolSpec {
+    tool_spec(
+        "validate_many",
+        "Validates several assets against one schema. The answer has one result per asset, in \
+         their order.",
+    )
+    .input(closed(&json!({
+        "assets": {"type": "array", "description": "The assets. Their number is limited."},
+        "schema": schema_argument(),
+    })))
+    .output(closed(&json!({
+        "ok": {"const": true},
+        "results": {"type": "array", "items": verdict()},
+    })))
+    .tooling_version(tooling_version)
+    .read_only()
+}
+
+pub(super) fn one(schemas: &Schemas, arguments: &One) -> Result<Reply, Problem> {
+    let schema = schemas
+        .usable(&arguments.schema)
+        .map_err(|why| unusable(&why))?;
+    let violations = schema.check(&arguments.asset);
+    if !violations.is_empty() {
+        let summary = summary(&violations, &schema);
+        return Ok(invalid(violations, summary));
+    }
+    let title = schema.title();
+    Ok(Reply::json(&json!({"ok": true}))
+        .porcelain(move || Porcelain::summary(format!("valid: {title}"))))
+}
+
+pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Result<Reply, Problem> {
+    let limit = assets.max_batch;
+    if arguments.assets.len() > limit {
+        return Err(too_many(arguments.assets.len(), limit));
+    }
+    let schema = assets
+        .schemas
+        .usable(&arguments.schema)
+        .map_err(|why| unusable(&why))?;
+    let mut results = Vec::with_capacity(arguments.assets.len());
+    let mut lines = Vec::new();
+    let mut valid = 0usize;
+    for (index, asset) in arguments.assets.iter().enumerate() {
+        context.check()?;
+        let violations = schema.check(asset);
+        if let Some(first) = violations.first() {
+            lines.push(line(index, first, violations.len()));
+            results.push(json!({"ok": false, "errors": violations}));
+        } else {
+            valid += 1;
+            results.push(json!({"ok": true}));
+        }
+    }
+    let summary = format!(
+        "{valid} of {} valid: {}",
+        render::count(results.len(), "asset", "assets"),
+        schema.title()
+    );
+    Ok(
+        Reply::json(&json!({"ok": true, "results": results})).porcelain(move || {
+            let invalid = !lines.is_empty();
+            let porcelain = Porcelain::summary(summary).items(lines);
+            if invalid {
+                porcelain.hint("every violation is in the structured result")
+            } else {
+                porcelain
+            }
+        }),
+    )
+}
+
+/// The first violation of an asset, and how many there are.
+fn line(index: usize, first: &Violation, number: usize) -> String {
+    let place = match first.path.as_str() {
+        "" => "(root)",
+        path => path,
+    };
+    let more = match number - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    format!("asset {index}: {place}: {}{more}", first.message)
+}
+
+fn too_many(number: usize, limit: usize) -> Problem {
+    let details = json!({"ok": false, "reason": "unsupported",
+        "detail": "batch_too_large", "limit": limit});
+    let message = format!("the batch has {number} assets; the limit is {limit}");
+    Problem::new(ErrorKind::Unsupported, message)
+        .with_hint(format!("send at most {limit} assets at once"))
+        .with_details(Json::from(details))
+}

@@ -1,0 +1,68 @@
+//! The schemas that Mainstay publishes for its own messages.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+/// A published schema: the name of its file, and the file.
+pub const PUBLISHED_SCHEMAS: [(&str, &str); 2] = [
+    (
+        "envelope.schema.json",
+        include_str!("../../../schemas/envelope.schema.json"),
+    ),
+    (
+        "tool_io.schema.json",
+        include_str!("../../../schemas/tool_io.schema.json"),
+    ),
+];
+
+/// The result envelope.
+pub(crate) static ENVELOPE: LazyLock<Value> = LazyLock::new(|| parsed("envelope.schema.json"));
+
+/// What goes into a tool.
+pub(crate) static TOOL_INPUT: LazyLock<Value> = LazyLock::new(|| parsed("tool_io.schema.json"));
+
+/// What comes out of one: the same document, entered at its anchor.
+pub(crate) static TOOL_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
+    let definitions = TOOL_INPUT.get("$defs").cloned().unwrap_or_default();
+    json!({"$ref": "#output", "$defs": definitions})
+});
+
+fn parsed(file: &str) -> Value {
+    let mut files = PUBLISHED_SCHEMAS.iter();
+    let text = files.find(|(name, _)| *name == file).map(|(_, text)| *text);
+    // Null is no schema and never compiles; a test looks at each file.
+    text.and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_schema_is_named_after_its_file_and_explains_every_member() {
+        for (file, text) in PUBLISHED_SCHEMAS {
+            let schema: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(
+                schema["$id"],
+                format!("https://mainstay.dev/schemas/v1/{file}")
+            );
+            assert_eq!(
+                schema["$schema"],
+                "https://json-schema.org/draft/2020-12/schema"
+            );
+            let definitions = schema["$defs"].as_object().unwrap();
+            for holder in std::iter::once(&schema).chain(definitions.values()) {
+                let members = holder.get("properties").and_then(Value::as_object);
+                for (name, member) in members.into_iter().flatten() {
+                    let explained = member.get("description").or_else(|| {
+                        let target = member["$ref"].as_str()?.strip_prefix('#')?;
+                        schema.pointer(target)?.get("description")
+                    });
+                    assert!(explained.is_some_and(Value::is_string), "{file}: {name}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The text of a lock, and what is refused.
+
+use mainstay_schema::lock::{Contract, Entry, Lock, LockError, ReasonGiven};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+
+use crate::{contract, lock, spec};
+
+#[test]
+fn what_a_running_host_lists_is_the_contract_but_for_the_other_names() {
+    let listed = spec("search").definition(120_000);
+    let known = contract("search");
+    assert_eq!(Contract::listed(&listed, Some(&known)).unwrap(), known);
+    let alone = Contract::listed(&listed, None).unwrap();
+    assert!(alone.aliases.is_empty() && alone.argument_aliases.is_empty());
+    let refused = Contract::listed(&json!({"name": "x"}), None).unwrap_err();
+    assert_eq!(refused.to_string(), "tool x has no io.mainstay/contract");
+}
+
+fn parse(text: &str) -> String {
+    let mut error: &dyn std::error::Error = &Lock::parse(text).unwrap_err();
+    let mut told = error.to_string();
+    while let Some(source) = error.source() {
+        told = format!("{told}: {source}");
+        error = source;
+    }
+    told
+}
+
+#[test]
+fn a_lock_survives_its_text_and_the_text_is_always_the_same() {
+    let mut lock = lock([contract("search"), contract("find")]);
+    let reason = ReasonGiven::parse("search.query: clearer words").unwrap();
+    lock.reasons.push(reason.resolve(&lock, &lock).unwrap());
+    let text = lock.to_text();
+    assert_eq!(Lock::parse(&text).unwrap(), lock);
+    assert_eq!(Lock::parse(&text).unwrap().to_text(), text);
+    assert!(text.ends_with("}\n") && !text.contains("toolingVersion"));
+    let again: Value = serde_json::from_str(&text).unwrap();
+    let compact = Lock::parse(&again.to_string()).unwrap();
+    assert_eq!(compact, lock, "its layout does not matter");
+}
+
+#[test]
+fn a_lock_is_read_strictly() {
+    let text = lock([contract("search")]).to_text();
+    assert!(parse("{").starts_with("not a lock: it is not JSON: "));
+    assert_eq!(parse("{}"), "not a lock: it has no lockVersion");
+    assert_eq!(parse("[1]"), "not a lock: it has no lockVersion");
+    assert_eq!(
+        parse(r#"{"lockVersion": 2, "new": 1}"#),
+        "a lock of version 2; this program reads version 1"
+    );
+    assert_eq!(
+        parse(&text.replacen("\"reasons\"", "\"raesons\"", 1)),
+        "a lock that cannot be read: unknown field `raesons`, expected one of `lockVersion`, \
+         `tools`, `reasons` at line 3 column 11"
+    );
+    let edited = text.replacen("convergent", "never_replay", 1);
+    assert_eq!(
+        parse(&edited),
+        "edited by hand: the sha256 of search is not that of its definition"
+    );
+    let renamed = text.replacen("    \"search\": {", "    \"find\": {", 1);
+    assert_eq!(
+        parse(&renamed),
+        "edited by hand: the entry of find has the name of something else"
+    );
+    let version = "      \"schemaVersion\": 3,\n      \"sha256\"";
+    assert!(text.contains(version), "{text}");
+    assert_eq!(
+        parse(&text.replacen(version, &version.replace('3', "4"), 1)),
+        "edited by hand: the entry of search has the schemaVersion of something else"
+    );
+    let mut whole: Value = serde_json::from_str(&text).unwrap();
+    whole["tools"]["search"]["note"] = json!("x");
+    assert!(parse(&whole.to_string()).contains("unknown field `note`"));
+    let twice = text.replacen("\"tools\": {", "\"tools\": {\"search\": ENTRY,", 1);
+    let entry = serde_json::from_str::<Value>(&text).unwrap()["tools"]["search"].to_string();
+    assert!(parse(&twice.replace("ENTRY", &entry)).contains("tool `search` stands here twice"));
+}
+
+#[test]
+fn an_entry_that_claims_a_version_must_be_a_contract() {
+    let foreign = Lock {
+        tools: [("x".to_owned(), Entry::Foreign(json!({"name": "x"})))].into(),
+        reasons: Vec::new(),
+    };
+    let mut whole: Value = serde_json::from_str(&foreign.to_text()).unwrap();
+    whole["tools"]["x"]["schemaVersion"] = json!(1);
+    let refused = Lock::parse(&whole.to_string()).unwrap_err();
+    assert!(matches!(refused, LockError::NoContract { .. }), "{refused}");
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    for open in ["[", "{\"a\":", "{\"lockVersion\": 1, \"tools\": {\"x\": "] {
+        assert!(parse(&open.repeat(100_000)).starts_with("not a lock: it is not JSON: "));
+    }
+}
+
+proptest! {
+    /// Whatever is done to a lock, reading it ends in the lock or in an error, and a lock that is
+    /// read although a byte of it was changed says the same as before.
+    #[test]
+    fn a_damaged_lock_is_refused_or_unharmed(at in any::<Index>(), byte in any::<u8>()) {
+        let lock = lock([contract("search")]);
+        let mut bytes = lock.to_text().into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(text) = std::str::from_utf8(&bytes)
+            && let Ok(read) = Lock::parse(text)
+        {
+            prop_assert_eq!(read, lock);
+        }
+    }
+}

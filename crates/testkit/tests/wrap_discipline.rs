@@ -1,0 +1,396 @@
+//! What a wrapped server is held to: deadlines, cancels, checks, bounds, lists of allowed tools.
+
+mod wrapping;
+
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use mainstay_testkit::fixture::{read_executed, read_told};
+use mainstay_testkit::peer::{Client, Message};
+use mainstay_testkit::process::{Launch, TempDir, binary, kill};
+use serde_json::{Value, json};
+
+use self::wrapping::{
+    SERVER, call, configured, echo, failure, fixture, only_server, open, stop, text,
+};
+
+#[test]
+fn a_cancel_reaches_the_server_in_the_clients_own_words_and_is_not_answered() -> anyhow::Result<()>
+{
+    let fixture = fixture("", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    client.send(&call("7", "sleep", &json!({"ms": 60_000})))?;
+    std::thread::sleep(Duration::from_millis(100));
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7, "reason":"changed my mind"}}"#;
+    client.send(cancel)?;
+    echo(client, "8")?;
+    let heard = read_told(&state)?.iter().any(|told| told.line == cancel);
+    assert!(heard, "the server was told");
+    let (rest, _) = running.finish()?;
+    assert!(rest.iter().all(|line| line.id() != Some("7")), "{rest:?}");
+    Ok(())
+}
+
+#[test]
+fn a_cancel_in_the_other_form_is_answered_and_reaches_the_server_too() -> anyhow::Result<()> {
+    let fixture = fixture("", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    client.send(&call("7", "sleep", &json!({"ms": 60_000})))?;
+    std::thread::sleep(Duration::from_millis(100));
+    client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":"7"}}"#)?;
+    assert_eq!(failure(&client.answer("7")?)?["code"], "CANCELLED");
+    echo(client, "8")?;
+    let heard = read_told(&state)?;
+    let is_cancel =
+        |line: &str| line.contains("notifications/cancelled") && line.contains("\"requestId\":7");
+    assert!(heard.iter().any(|told| is_cancel(&told.line)), "{heard:?}");
+    stop(running)
+}
+
+#[test]
+fn deadlines_stand_still_while_the_user_is_asked() -> anyhow::Result<()> {
+    let running = fixture("--timeout 0.6", "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({"elicitation": {}}))?;
+    client.send(&call("1", "ask_user", &json!({"question": "sure?"})))?;
+    let asked = client.take("the question", |message| {
+        message.method().as_deref() == Some("elicitation/create")
+    })?;
+    std::thread::sleep(Duration::from_millis(1500));
+    let id = asked.id().unwrap_or_default();
+    client.send(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"answer":"yes"}}}}}}"#
+    ))?;
+    let answer = client.answer("1")?;
+    assert_ne!(answer.at("/result/isError"), true, "{answer:?}");
+    // The clock goes on: the next one has its deadline.
+    assert_eq!(
+        failure(&client.call("2", "hang", &json!({}))?)?["code"],
+        "TOOL_TIMEOUT"
+    );
+    stop(running)
+}
+
+#[test]
+fn a_question_of_a_lost_server_is_withdrawn_and_its_answer_goes_nowhere() -> anyhow::Result<()> {
+    let running = fixture("", "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({"elicitation": {}}))?;
+    let server = only_server(&running)?;
+    client.send(&call("1", "ask_user", &json!({"question": "sure?"})))?;
+    let is_question = |message: &Message| message.method().as_deref() == Some("elicitation/create");
+    let first = client.take("the question", is_question)?;
+    assert!(kill(server));
+    failure(&client.answer("1")?)?;
+    let withdrawn = client.notification("notifications/cancelled")?;
+    assert_eq!(
+        withdrawn.at("/params/requestId").to_string(),
+        first.id().unwrap_or_default()
+    );
+    // The successor counts anew; a late answer to the first question must not be taken for its.
+    client.send(&call("2", "ask_user", &json!({"question": "again?"})))?;
+    let second = client.take("the second question", is_question)?;
+    assert_ne!(first.id(), second.id());
+    let answer = |id: &str, word: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"answer":"{word}"}}}}}}"#
+        )
+    };
+    client.send(&answer(first.id().unwrap_or_default(), "late"))?;
+    client.send(&answer(second.id().unwrap_or_default(), "right"))?;
+    let answered = client.answer("2")?;
+    assert!(answered.text().contains("right"), "{answered:?}");
+    stop(running)
+}
+
+#[test]
+fn arguments_that_do_not_fit_never_reach_the_server() -> anyhow::Result<()> {
+    let fixture = fixture("", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let failure = failure(&client.call("1", "typed", &json!({"n": "00713"}))?)?;
+    assert_eq!(failure["code"], "INVALID_REQUEST");
+    assert_eq!(failure["details"]["errors"][0]["path"], "/n");
+    echo(client, "2")?;
+    assert!(
+        read_told(&state)?
+            .iter()
+            .all(|told| !told.line.contains("00713"))
+    );
+    stop(running)
+}
+
+#[test]
+fn results_that_do_not_fit_pass_and_are_told_to_the_operator() -> anyhow::Result<()> {
+    let running = open("--system-tools", "")?;
+    let client = running.client()?;
+    let listed = client.request("1", "tools/list", &json!({}))?;
+    assert!(listed.text().contains("system_health"));
+    let wrong = client.call("2", "typed", &json!({"n": 1, "wrong": true}))?;
+    assert_ne!(wrong.at("/result/isError"), true, "{wrong:?}");
+    let telemetry = client.call("3", "system_telemetry", &json!({"render": "json"}))?;
+    let mismatches = telemetry.at("/result/structuredContent/schema_mismatches");
+    assert_eq!(mismatches[0]["tool"], "typed", "{telemetry:?}");
+    assert_eq!(mismatches[0]["side"], "output");
+    let health = client.call("4", "system_health", &json!({"render": "json"}))?;
+    assert_eq!(health.at("/result/structuredContent/state"), "ready");
+    stop(running)
+}
+
+#[test]
+fn a_flood_is_bounded_and_every_call_is_answered_once() -> anyhow::Result<()> {
+    let running = open("", "")?;
+    let client = running.client()?;
+    echo(client, "\"first\"")?;
+    let calls = 1000;
+    let lines: String = (1..=calls)
+        .map(|id| call(&id.to_string(), "sleep", &json!({"ms": 20})) + "\n")
+        .collect();
+    client.send_raw(lines)?;
+    let mut answered = BTreeSet::new();
+    let mut overloaded = 0;
+    for _ in 1..=calls {
+        let answer = client.take("an answer", |message| message.id().is_some())?;
+        let id = answer.id().unwrap_or_default().to_owned();
+        assert!(answered.insert(id.clone()), "{id} was answered twice");
+        if answer.at("/result/isError") == true {
+            assert_eq!(failure(&answer)?["code"], "QUEUE_OVERLOADED");
+            overloaded += 1;
+        }
+    }
+    assert_eq!(answered.len(), calls);
+    assert!(overloaded > 0, "nothing was refused");
+    echo(client, "\"last\"")?;
+    stop(running)
+}
+
+#[test]
+fn text_that_is_too_long_is_cut_and_the_rest_can_be_read() -> anyhow::Result<()> {
+    let running = fixture("--max-output 1K", "")?.spawn()?;
+    let client = running.client()?;
+    let opened = client.open(&json!({}))?;
+    assert!(opened.at("/result/capabilities/resources").is_object());
+    let big = client.call("1", "big", &json!({"bytes": 50_000}))?;
+    let shown = text(&big);
+    assert!(shown.len() < 1400, "{}", shown.len());
+    let uri = shown
+        .rsplit(' ')
+        .find(|word| word.starts_with("mainstay://output/"))
+        .unwrap_or_default();
+    let rest = client.request("2", "resources/read", &json!({"uri": uri}))?;
+    let whole = rest.at("/result/contents/0/text");
+    assert_eq!(whole.as_str().map(str::len), Some(50_000), "{uri}");
+    let structured = client.call("3", "big", &json!({"bytes": 50_000, "structured": true}))?;
+    let failure = failure(&structured)?;
+    assert!(
+        failure["hint"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("ask for less"),
+        "{failure}"
+    );
+    let small = client.call("4", "big", &json!({"bytes": 100}))?;
+    assert_eq!(text(&small).len(), 100);
+    stop(running)
+}
+
+#[test]
+fn denied_tools_are_neither_listed_nor_called() -> anyhow::Result<()> {
+    let running = open("--allow e* --allow add --allow append --deny append", "")?;
+    let client = running.client()?;
+    let listed = client.request("1", "tools/list", &json!({}))?;
+    let names: Vec<String> = listed
+        .at("/result/tools")
+        .as_array()
+        .map_or_else(Vec::new, |tools| {
+            tools
+                .iter()
+                .filter_map(|tool| Some(tool["name"].as_str()?.to_owned()))
+                .collect()
+        });
+    assert!(
+        names.contains(&"echo".to_owned()) && names.contains(&"add".to_owned()),
+        "{names:?}"
+    );
+    assert!(
+        names
+            .iter()
+            .all(|name| name == "add" || name.starts_with('e')),
+        "{names:?}"
+    );
+    let refused = failure(&client.call("2", "append", &json!({"key": "k", "text": "t"}))?)?;
+    assert_eq!(refused["code"], "FORBIDDEN");
+    echo(client, "3")?;
+    stop(running)
+}
+
+#[test]
+fn a_lost_call_is_probed_for_and_repeated_only_if_it_took_no_effect() -> anyhow::Result<()> {
+    let probe = json!({"tool": "lookup", "arguments": {"key": "/key"},
+        "applied": {"path": "/structuredContent/found", "equals": true},
+        "not_applied": {"path": "/structuredContent/found", "equals": false}});
+    let rules = json!({"tools": {"settle": {"replay": "probe_required", "probe": probe}}});
+    let fixture = configured(&rules, "")?;
+    let effects = fixture.effects();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    // Lost before its effect: it runs again. Lost after it: it does not.
+    for (id, key, pause) in [
+        ("1", "before", "pause_ms"),
+        ("2", "after", "pause_after_ms"),
+    ] {
+        let server = only_server(&running)?;
+        client.send(&call(
+            id,
+            "settle",
+            &json!({"key": key, "value": "v", pause: 700}),
+        ))?;
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(kill(server));
+        let answer = client.answer(id)?;
+        assert_ne!(answer.at("/result/isError"), true, "{key}: {answer:?}");
+        let executed = read_executed(&effects)?;
+        let times = executed.iter().filter(|one| one.key == key).count();
+        assert_eq!(times, 1, "{key}");
+        if key == "after" {
+            assert_eq!(answer.at("/result/structuredContent/applied"), true);
+        }
+    }
+    stop(running)
+}
+
+#[test]
+fn a_successor_with_other_tools_is_announced_where_the_server_does_so() -> anyhow::Result<()> {
+    for (options, announced) in [("--declare-list-changed", true), ("", false)] {
+        let fixture = fixture("", options)?;
+        let tools = fixture.path("tools.json");
+        let echo_tool = json!({"name": "echo", "inputSchema": {"type": "object"}});
+        std::fs::write(&tools, json!([echo_tool]).to_string())?;
+        let running = fixture.word("--tools").word(&tools).spawn()?;
+        let client = running.client()?;
+        client.open(&json!({}))?;
+        client.request("1", "tools/list", &json!({}))?;
+        let more = json!({"name": "add", "inputSchema": {"type": "object"}});
+        std::fs::write(&tools, json!([echo_tool, more]).to_string())?;
+        assert!(kill(only_server(&running)?));
+        echo(client, "2")?;
+        if announced {
+            client.notification("notifications/tools/list_changed")?;
+        }
+        let (rest, _) = running.finish()?;
+        let again = rest.iter().any(|line| line.text().contains("list_changed"));
+        assert!(!again, "{rest:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn characters_that_nobody_sees_are_flagged() -> anyhow::Result<()> {
+    let fixture = fixture("", "")?;
+    let tools = fixture.path("tools.json");
+    let poisoned = json!([{"name": "echo", "inputSchema": {"type": "object"},
+        "description": "Echoes.\u{200b}\u{e0041}"}]);
+    std::fs::write(&tools, poisoned.to_string())?;
+    let running = fixture.word("--tools").word(&tools).spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let listed = client.request("1", "tools/list", &json!({}))?;
+    assert!(listed.text().contains("Echoes."), "it passes unchanged");
+    running.wait_for_line("reason=hidden_characters pack=mcp-fixture tool=echo")?;
+    stop(running)
+}
+
+#[test]
+fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
+    let cache = TempDir::new()?;
+    let discover = r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    for (era, code) in [("both", Value::Null), ("legacy", json!(-32601))] {
+        let mut answers = Vec::new();
+        // The command is the same: its files are not in the fixture's own folder.
+        let counter = cache.path().join(format!("{era}-starts"));
+        for _ in 0..2 {
+            let prefix = [
+                binary("mainstay")?.into_os_string(),
+                "wrap".into(),
+                "--".into(),
+            ];
+            let program = binary("mcp-fixture")?;
+            let launch = Launch::new(prefix)?
+                .words([program.into_os_string()])
+                .words(["--era", era, "--slow-start", "600", "--counter"])
+                .words([counter.clone()])
+                .env("MAINSTAY_CACHE_DIR", cache.path());
+            let running = launch.spawn()?;
+            let client = running.client()?;
+            let began = Instant::now();
+            client.send(discover)?;
+            let answer = client.answer("1")?;
+            answers.push((answer.text().to_owned(), began.elapsed()));
+            assert_eq!(answer.at("/error/code"), code, "{answer:?}");
+            drop(running);
+        }
+        let [first, second] = &answers[..] else {
+            anyhow::bail!("two runs");
+        };
+        assert!(
+            first.1 >= Duration::from_millis(500),
+            "{era}: {:?}",
+            first.1
+        );
+        assert!(
+            second.1 < Duration::from_millis(500),
+            "{era}: {:?}",
+            second.1
+        );
+        if code.is_null() {
+            assert_eq!(first.0, second.0, "the same bytes");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_client_of_a_socket_has_a_server_of_its_own() -> anyhow::Result<()> {
+    let fixture = fixture("--socket mcp.sock", "")?;
+    let socket = fixture.path("mcp.sock");
+    let running = fixture.spawn()?;
+    running.wait_for_line("mcp:ready mode=socket")?;
+    let connect = || -> anyhow::Result<(Client, UnixStream)> {
+        let stream = UnixStream::connect(&socket)?;
+        let client = Client::new(stream.try_clone()?, stream.try_clone()?);
+        client.open(&json!({}))?;
+        Ok((client, stream))
+    };
+    let ((first, _kept), (second, stream)) = (connect()?, connect()?);
+    let servers = running.wait_for_workers(SERVER, 2)?;
+    // Equal ids do not meet.
+    for client in [&first, &second] {
+        echo(client, "1")?;
+    }
+    failure(&first.call("2", "crash", &json!({"how": "kill"}))?)?;
+    echo(&second, "2")?;
+    echo(&first, "3")?;
+    assert_eq!(
+        running
+            .workers(SERVER)
+            .iter()
+            .filter(|pid| servers.contains(pid))
+            .count(),
+        1
+    );
+    stream.shutdown(std::net::Shutdown::Both)?;
+    running.wait_for_workers(SERVER, 1)?;
+    echo(&first, "4")?;
+    running.terminate()?;
+    Ok(())
+}
