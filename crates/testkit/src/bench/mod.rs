@@ -15,6 +15,7 @@ mod measure;
 mod recovery;
 mod report;
 mod stats;
+mod validate;
 
 pub use floor::{Floor, play_role};
 pub use link::{Link, request};

@@ -1,5 +1,5 @@
-//! `bench [roundtrip] [load] [start] [flood] [recovery] [--quick] [--json] [--bare-worker]`: see
-//! `testkit::bench`.
+//! `bench [roundtrip] [load] [start] [flood] [recovery] [validate] [--quick] [--json]
+//! [--bare-worker]`: see `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -66,6 +66,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "start" => options.parts.push(Part::Start),
             "flood" => options.parts.push(Part::Flood),
             "recovery" => options.parts.push(Part::Recovery),
+            "validate" => options.parts.push(Part::Validate),
             "--json" => json = true,
             "--quick" => {
                 options.rounds = 5;
@@ -79,7 +80,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
-                 [--quick] [--json] [--bare-worker]"
+                 [validate] [--quick] [--json] [--bare-worker]"
             ),
         }
     }
@@ -90,6 +91,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             Part::Start,
             Part::Flood,
             Part::Recovery,
+            Part::Validate,
         ];
     }
     Ok((options, json))
