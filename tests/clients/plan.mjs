@@ -229,7 +229,12 @@ function findVictims(text) {
     };
     const matching = [...lines].filter(([pid, line]) => line.includes(text) && ancestors(pid).includes(process.pid));
     const inner = new Set(matching.flatMap(([pid]) => ancestors(pid)));
-    return matching.map(([pid]) => pid).filter(pid => !inner.has(pid));
+    // A child that was forked a moment ago still has the command line of its parent.
+    const itself = pid => {
+        while (lines.get(parents.get(pid)) === lines.get(pid)) pid = parents.get(pid);
+        return pid;
+    };
+    return [...new Set(matching.map(([pid]) => pid).filter(pid => !inner.has(pid)).map(itself))];
 }
 
 /** Runs `work(options)` and prints what it gives; any failure goes to stderr and exits 1. */

@@ -168,6 +168,9 @@ async def survive(session, options):
         calls = [asyncio.ensure_future(take(session, step)) for step in kill["again"] for _ in "ab"]
         once = filled(kill.get("once"), n=number)
         lost = asyncio.ensure_future(attempt(session, once)) if once else None
+        for call in filter(None, [*calls, lost]):
+            # Only the first mismatch is reported.
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.sleep(rng.random() * KILL_WITHIN_SECONDS)
         counts["kills"] += slay(options.victim)
         for call in calls:
@@ -255,7 +258,14 @@ def find_victims(text):
     me = os.getpid()
     matching = {pid for pid, line in lines.items() if text in line and me in ancestors(pid)}
     inner = {above for pid in matching for above in ancestors(pid)}
-    return sorted(matching - inner)
+
+    def itself(pid):
+        # A child that was forked a moment ago still has the command line of its parent.
+        while lines.get(parents[pid]) == lines[pid]:
+            pid = parents[pid]
+        return pid
+
+    return sorted({itself(pid) for pid in matching - inner})
 
 
 def leaves(error):

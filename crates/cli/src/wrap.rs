@@ -1,6 +1,7 @@
 //! `mainstay wrap`, and wrapping for the moment of one command.
 
 use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,6 +41,15 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
+    }
+    if matches!(config.transport, Transport::Stdio) && std::io::stdin().is_terminal() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "mainstay wraps {} and waits for an MCP client on standard input.\n\
+             Put this command into a client's configuration, or try: mainstay tools -- COMMAND. \
+             End with Ctrl-D.",
+            config.name
+        );
     }
     let log = Log::start(wrap.log.map(Into::into).unwrap_or_default());
     serve_wrapped(config, &log).map_err(explain)?;

@@ -25,6 +25,8 @@ use crate::system_tools;
 
 /// `_meta` key of the note about a restart.
 const RESTART_META: &str = "io.mainstay/restart";
+/// `_meta` key with which a modern request asks for log lines.
+const LOG_LEVEL_META: &str = "io.modelcontextprotocol/logLevel";
 /// Progress tokens that are remembered as not to be passed on.
 const SILENCED: usize = 1024;
 
@@ -136,6 +138,16 @@ impl Engine {
         if method != "initialize"
             && let Some(generation) = self.restarted.take()
         {
+            // A modern client says with each request whether it wants to hear of such things.
+            let wants_log = self
+                .passed
+                .get(&call)
+                .and_then(|passed| passed.param("_meta"))
+                .and_then(|meta| scan::member(meta, LOG_LEVEL_META))
+                .is_some();
+            if wants_log && !self.told.has_session() {
+                self.log_restart(generation);
+            }
             let note = json!({"generation": generation, "time": iso_now()}).to_string();
             let result = changed.as_deref().unwrap_or(result);
             changed = Some(edit::with_inner(result, "_meta", RESTART_META, &note));

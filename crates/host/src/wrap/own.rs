@@ -3,7 +3,7 @@
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::ObjectWriter;
 use mainstay_contract::render;
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::Event as Recorded;
@@ -267,9 +267,13 @@ impl Engine {
             return;
         }
         self.restarted = Some(generation);
-        if self.told.capability("logging").is_none() {
-            return;
+        if self.told.capability("logging").is_some() {
+            self.log_restart(generation);
         }
+    }
+
+    /// One line in the client's log.
+    pub(super) fn log_restart(&self, generation: Generation) {
         let data = format!(
             "the server {} was started again (generation {generation}); what it kept in memory may be gone",
             render::shorten(&self.common.name, 80)
@@ -284,6 +288,6 @@ impl Engine {
             .string("method", "notifications/message")
             .raw("params", &params)
             .finish();
-        self.tell_client(&Json::from_scanned(&line).to_string());
+        self.tell_client(&line);
     }
 }

@@ -1,5 +1,6 @@
 //! The measurements, floor and product in turn.
 
+use std::ffi::OsString;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,17 @@ pub enum Part {
     Recovery,
     /// Validation beside the libraries of others, and through the host.
     Validate,
+    /// What a wrapped server costs over the bare one.
+    Wrap,
+    /// A wrapped server killed, hanging and cancelled.
+    Faults,
+}
+
+impl Part {
+    /// Whether it needs a wrapped server.
+    pub const fn wraps(self) -> bool {
+        matches!(self, Self::Wrap | Self::Faults)
+    }
 }
 
 /// How thoroughly.
@@ -35,12 +47,14 @@ pub struct Options {
     pub load: Duration,
     /// The pack: its program in the workspace, its arguments and its echoing tool.
     pub pack: (String, String, String),
+    /// The words before the command of a wrapped server.
+    pub prefix: Vec<OsString>,
 }
 
 /// Line lengths that are measured.
 const SIZES: [(usize, &str); 2] = [(200, "200B"), (4096, "4kB")];
 /// Requests in flight under load.
-const IN_FLIGHT: [usize; 3] = [1, 16, 64];
+pub(super) const IN_FLIGHT: [usize; 3] = [1, 16, 64];
 /// Starts that are timed.
 const STARTS: usize = 20;
 /// Round trips before anything counts.
@@ -55,6 +69,8 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Load => load(options, &mut report).context("load")?,
             Part::Start => start(options, &mut report).context("start")?,
             Part::Flood => super::flood::run(options, &mut report).context("flood")?,
+            Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
+            Part::Faults => super::faults::run(options, &mut report).context("faults")?,
             Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
             Part::Validate => super::validate::run(options, &mut report).context("validate")?,
         }
@@ -148,11 +164,16 @@ fn round_trip(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 #[derive(Default)]
 pub(super) struct Rounds {
     medians: Samples,
-    all: Samples,
+    pub(super) all: Samples,
 }
 
 impl Rounds {
-    fn measure(&mut self, link: &mut Link, line: &[u8], count: usize) -> anyhow::Result<()> {
+    pub(super) fn measure(
+        &mut self,
+        link: &mut Link,
+        line: &[u8],
+        count: usize,
+    ) -> anyhow::Result<()> {
         trips(link, line, WARM_UP, &mut Samples::default())?;
         let mut round = Samples::default();
         trips(link, line, count, &mut round)?;
@@ -245,18 +266,18 @@ fn load(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 }
 
 #[derive(Default)]
-struct Rate {
-    calls: u64,
+pub(super) struct Rate {
+    pub(super) calls: u64,
     time: Duration,
 }
 
 impl Rate {
-    fn add(&mut self, (calls, time): (u64, Duration)) {
+    pub(super) fn add(&mut self, (calls, time): (u64, Duration)) {
         self.calls += calls;
         self.time += time;
     }
 
-    fn per_second(&self) -> f64 {
+    pub(super) fn per_second(&self) -> f64 {
         self.calls as f64 / self.time.as_secs_f64()
     }
 }
