@@ -20,6 +20,8 @@ pub enum Part {
     Flood,
     /// A worker killed with calls in flight.
     Recovery,
+    /// Validation beside the libraries of others, and through the host.
+    Validate,
     /// What a wrapped server costs over the bare one.
     Wrap,
     /// A wrapped server killed, hanging and cancelled.
@@ -70,6 +72,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
             Part::Faults => super::faults::run(options, &mut report).context("faults")?,
             Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
+            Part::Validate => super::validate::run(options, &mut report).context("validate")?,
         }
     }
     Ok(report)
@@ -132,7 +135,7 @@ fn round_trip(options: &Options, report: &mut Report) -> anyhow::Result<()> {
             add(
                 &format!("{key}.p99"),
                 &format!("{what}, p99"),
-                rounds.all.p99(),
+                rounds.p99(),
                 "us",
             );
         }
@@ -174,9 +177,19 @@ impl Rounds {
         trips(link, line, WARM_UP, &mut Samples::default())?;
         let mut round = Samples::default();
         trips(link, line, count, &mut round)?;
-        self.medians.add(Duration::from_secs_f64(round.p50() / 1e6));
-        self.all.extend(&round);
+        self.add(&round);
         Ok(())
+    }
+
+    /// Adds the samples of a round.
+    pub(super) fn add(&mut self, round: &Samples) {
+        self.medians.add(Duration::from_secs_f64(round.p50() / 1e6));
+        self.all.extend(round);
+    }
+
+    /// The 99th percentile of all samples.
+    pub(super) fn p99(&self) -> f64 {
+        self.all.p99()
     }
 
     /// The median of the round at this place among all: 0 is the best, 1 the worst.
@@ -316,8 +329,8 @@ fn start(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// A host with one pack, over its standard input and output.
-struct Product {
-    link: Link,
+pub(super) struct Product {
+    pub(super) link: Link,
     child: Child,
     serve: Serve,
 }
@@ -325,7 +338,10 @@ struct Product {
 impl Product {
     fn start(options: &Options) -> anyhow::Result<Self> {
         let (program, arguments, _) = &options.pack;
-        let serve = Serve::stdio()?.program("bench", program, arguments)?;
+        Self::of(Serve::stdio()?.program("bench", program, arguments)?)
+    }
+
+    pub(super) fn of(serve: Serve) -> anyhow::Result<Self> {
         let mut child = serve
             .command()?
             .stdin(Stdio::piped())
@@ -371,11 +387,11 @@ impl Product {
         said.contains("\"isError\":true") || said.contains("\"error\":")
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         String::from_utf8_lossy(self.link.last()).into_owned()
     }
 
-    fn stop(self) -> anyhow::Result<()> {
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         let Self {
             link, mut child, ..
         } = self;

@@ -16,6 +16,7 @@ mod measure;
 mod recovery;
 mod report;
 mod stats;
+mod validate;
 mod wrap;
 
 pub use floor::{Floor, play_role};

@@ -1,5 +1,5 @@
-//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [--quick] [--json]
-//! [--bare-worker] [--prefix WORDS]`: see `testkit::bench`.
+//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [validate] [--quick]
+//! [--json] [--bare-worker] [--prefix WORDS]`: see `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -69,6 +69,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "start" => options.parts.push(Part::Start),
             "flood" => options.parts.push(Part::Flood),
             "recovery" => options.parts.push(Part::Recovery),
+            "validate" => options.parts.push(Part::Validate),
             "wrap" => options.parts.push(Part::Wrap),
             "faults" => options.parts.push(Part::Faults),
             // Something else than `mainstay wrap --` before the server's command.
@@ -89,7 +90,8 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
-                 [wrap] [faults] [--quick] [--json] [--bare-worker] [--prefix WORDS]"
+                 [wrap] [faults] [validate] [--quick] [--json] [--bare-worker] \
+                 [--prefix WORDS]"
             ),
         }
     }
@@ -100,6 +102,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             Part::Start,
             Part::Flood,
             Part::Recovery,
+            Part::Validate,
         ];
     }
     if options.prefix.is_empty() && options.parts.iter().any(|part| part.wraps()) {
