@@ -217,7 +217,7 @@ function findVictims(text) {
         try {
             const stat = fs.readFileSync(`/proc/${entry}/stat`, 'utf8');
             parents.set(Number(entry), Number(stat.slice(stat.lastIndexOf(')')).split(' ')[2]));
-            lines.set(Number(entry), fs.readFileSync(`/proc/${entry}/cmdline`, 'utf8').replaceAll('\0', ' '));
+            lines.set(Number(entry), fs.readFileSync(`/proc/${entry}/cmdline`, 'utf8'));
         } catch {
             // It has just gone.
         }
@@ -227,7 +227,12 @@ function findVictims(text) {
         for (let above = parents.get(pid); above !== undefined; above = parents.get(above)) found.push(above);
         return found;
     };
-    const matching = [...lines].filter(([pid, line]) => line.includes(text) && ancestors(pid).includes(process.pid));
+    const isNamed = line => {
+        const words = line.split('\0');
+        const dashes = words.indexOf('--');
+        return words.slice(0, dashes < 0 ? undefined : dashes).some(word => word.includes(text));
+    };
+    const matching = [...lines].filter(([pid, line]) => isNamed(line) && ancestors(pid).includes(process.pid));
     const inner = new Set(matching.flatMap(([pid]) => ancestors(pid)));
     // A child that was forked a moment ago still has the command line of its parent.
     const itself = pid => {

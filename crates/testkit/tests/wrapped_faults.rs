@@ -2,6 +2,8 @@
 //! answer and the same session goes on. Skipped, with a line that says so, while no way of starting
 //! a server survives its faults.
 
+#![expect(clippy::print_stdout, reason = "what is skipped is said")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
