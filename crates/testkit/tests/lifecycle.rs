@@ -189,7 +189,7 @@ fn worker_that_is_set_up_wrongly_ends_the_host_with_its_words() -> anyhow::Resul
 fn successor_that_finds_other_schemas_is_told_to_the_operator() -> anyhow::Result<()> {
     let roots = TempDir::new()?;
     let schema = roots.join("lamp.schema.json");
-    std::fs::write(&schema, r#"{"type": "object"}"#)?;
+    fs::write(&schema, r#"{"type": "object"}"#)?;
     let host = Serve::stdio()?
         .pack("asset")
         .env("SYN_SCHEMAS_DIR", roots.path())
@@ -198,7 +198,7 @@ fn successor_that_finds_other_schemas_is_told_to_the_operator() -> anyhow::Resul
     let get = r#"{"jsonrpc":"2.0","id":1,"method":"get_schema","params":{"name":"lamp"}}"#;
     client.send(get)?;
     assert_eq!(client.answer("1")?.at("/result/schema/type"), "object");
-    std::fs::write(&schema, r#"{"type": "array"}"#)?;
+    fs::write(&schema, r#"{"type": "array"}"#)?;
     client.send(get)?;
     assert_eq!(
         client.answer("1")?.at("/result/schema/type"),
