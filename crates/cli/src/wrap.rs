@@ -69,7 +69,12 @@ pub(crate) fn config(
         None => ServerEntry::default(),
     };
     let (program, arguments) = match command.split_first() {
-        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        Some((program, arguments)) => {
+            // The file then gives only the rules.
+            entry.env.clear();
+            entry.cwd = None;
+            (program.clone(), arguments.to_vec())
+        }
         None if !entry.command.is_empty() => (
             OsString::from(&entry.command),
             entry.args.iter().map(OsString::from).collect(),
