@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Stop(Stop),
     /// Replace the workers of a running host: fresh ones take over, the old ones finish
     Rollout(RolloutArgs),
+    /// List the indexes of the code pack, or remove them
+    Cache(Cache),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -64,6 +66,9 @@ pub(crate) struct Packs {
     /// Configuration file, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Repository of the code pack; may be repeated [default: the current directory]
+    #[arg(long = "root", value_name = "DIR")]
+    pub(crate) roots: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -201,10 +206,10 @@ pub(crate) struct Target {
     #[command(flatten)]
     pub(crate) packs: Packs,
     /// Ask the host that serves this socket, instead of starting one for this command
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config", "roots"])]
     pub(crate) socket: Option<PathBuf>,
     /// Ask this MCP server, wrapped for the moment
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "socket"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "roots", "socket"])]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
@@ -327,6 +332,24 @@ pub(crate) struct RolloutArgs {
     /// Only this pack
     #[arg(long, value_name = "NAME")]
     pub(crate) pack: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cache {
+    #[command(subcommand)]
+    pub(crate) command: CacheCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// List the indexes with their roots and sizes
+    List,
+    /// Remove indexes; they are built again when they are needed
+    Clear {
+        /// Only the index of this root
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -12,12 +12,13 @@ use mainstay_contract::json::Json;
 use mainstay_contract::tool::Catalog;
 use mainstay_host::config::{Command, Expected, Pack, Shim, TreeKill};
 use mainstay_pack_asset as asset;
+use mainstay_pack_code as code;
 
 use crate::VERSION;
 use crate::exit::Failure;
 
 /// Names of the built-in packs, in the order in which they are served.
-pub(crate) const NAMES: [&str; 1] = ["asset"];
+pub(crate) const NAMES: [&str; 2] = ["asset", "code"];
 
 /// Variables that a worker must not see.
 pub(crate) const SECRETS: [&str; 2] = ["MAINSTAY_TOKEN", "MAINSTAY_TOKEN_FILE"];
@@ -26,6 +27,7 @@ pub(crate) const SECRETS: [&str; 2] = ["MAINSTAY_TOKEN", "MAINSTAY_TOKEN_FILE"];
 pub(crate) fn catalog(name: &str) -> Option<Catalog> {
     match name {
         "asset" => Some(asset::catalog(VERSION)),
+        "code" => Some(code::catalog(VERSION)),
         _ => None,
     }
 }
@@ -37,6 +39,9 @@ pub(crate) fn run_worker(name: &str) -> Result<ExitCode, Failure> {
     match name {
         "asset" => Ok(mainstay_worker::run(VERSION, |settings| {
             asset::pack(&settings.parse()?, VERSION)
+        })),
+        "code" => Ok(mainstay_worker::run(VERSION, |settings| {
+            code::pack(&settings.parse()?, VERSION)
         })),
         _ => Err(unknown(name)),
     }

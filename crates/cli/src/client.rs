@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 
+use crate::progress_bar::ProgressBar;
+
 /// Longest answer that is read.
 const MAX_LINE: u64 = 64 * 1024 * 1024;
 /// Pages that a list may have.
@@ -20,6 +22,8 @@ pub(crate) struct Client {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
     next_id: u64,
+    /// Shows the progress of calls, where somebody watches.
+    progress: Option<ProgressBar>,
 }
 
 /// What a tool answered.
@@ -38,6 +42,7 @@ impl Client {
             reader: BufReader::new(stream),
             writer,
             next_id: 1,
+            progress: ProgressBar::on_terminal(),
         };
         client.request(
             "initialize",
@@ -70,10 +75,15 @@ impl Client {
 
     /// Calls a tool.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<ToolAnswer> {
-        let result = self.request(
-            "tools/call",
-            &json!({ "name": tool, "arguments": arguments }),
-        )?;
+        let mut params = json!({ "name": tool, "arguments": arguments });
+        if self.progress.is_some() {
+            params["_meta"] = json!({ "progressToken": "call" });
+        }
+        let result = self.request("tools/call", &params);
+        if let Some(bar) = &mut self.progress {
+            bar.clear();
+        }
+        let result = result?;
         let text = result.pointer("/content/0/text").and_then(Value::as_str);
         Ok(ToolAnswer {
             is_error: result
@@ -91,6 +101,12 @@ impl Client {
         loop {
             let mut answer = self.receive()?;
             if answer.get("id").and_then(Value::as_u64) != Some(id) {
+                if let (Some(bar), Some("notifications/progress")) = (
+                    &mut self.progress,
+                    answer.get("method").and_then(Value::as_str),
+                ) {
+                    bar.show(answer.get("params").unwrap_or(&Value::Null));
+                }
                 continue;
             }
             if let Some(error) = answer.get("error") {

@@ -31,7 +31,8 @@ pub(crate) fn config(
     };
     let asset = Asset::of(environment, &file);
     let executable = Executable::open()?;
-    let packs = select(packs, &file, &asset, &executable)?;
+    let code = Code::of(packs, environment, &file)?;
+    let packs = select(packs, &file, &asset, &code, &executable)?;
     Ok(Config {
         server_name: "mainstay".to_owned(),
         server_version: VERSION.to_owned(),
@@ -57,7 +58,11 @@ pub(crate) fn asset_settings(packs: &Packs, environment: &Environment) -> Result
         None => ConfigFile::default(),
     };
     let asset = Asset::of(environment, &file);
-    Ok(settings_of(ASSET, file.packs.get(ASSET), &asset))
+    let mut settings = section_settings(file.packs.get(ASSET));
+    if let Value::Object(members) = &mut settings {
+        asset.fill(members);
+    }
+    Ok(settings.into())
 }
 
 /// The pack that the environment has names for, and its settings.
@@ -145,6 +150,7 @@ fn select(
     packs: &Packs,
     file: &ConfigFile,
     asset: &Asset,
+    code: &Code,
     executable: &Executable,
 ) -> Result<Vec<Pack>, Failure> {
     let wanted: Vec<String> = if packs.packs.is_empty() {
@@ -169,7 +175,7 @@ fn select(
         check_name(&name)?;
         let section = file.packs.get(&name);
         let command = command.or_else(|| section.and_then(|section| section.command.clone()));
-        let settings = settings_of(&name, section, asset);
+        let settings = settings_of(&name, section, asset, code);
         selected.push(match command {
             Some(command) => external(name, command, settings)?,
             None => executable.pack(&name, settings)?,
@@ -199,16 +205,79 @@ fn split(word: &str, command: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn settings_of(name: &str, section: Option<&PackSection>, asset: &Asset) -> Json {
-    let mut settings = section
+fn section_settings(section: Option<&PackSection>) -> Value {
+    section
         .and_then(|section| section.settings.clone())
-        .unwrap_or(json!({}));
-    if name == ASSET
-        && let Value::Object(members) = &mut settings
-    {
-        asset.fill(members);
+        .unwrap_or(json!({}))
+}
+
+fn settings_of(name: &str, section: Option<&PackSection>, asset: &Asset, code: &Code) -> Json {
+    let mut settings = section_settings(section);
+    if let Value::Object(members) = &mut settings {
+        match name {
+            ASSET => asset.fill(members),
+            CODE => code.fill(members),
+            _ => {}
+        }
     }
     settings.into()
+}
+
+/// The pack that searches a workspace.
+const CODE: &str = "code";
+const ROOTS: &str = "roots";
+const CACHE_DIR: &str = "cache_dir";
+
+/// What the code pack is set up with: the command line before the file before the working
+/// directory.
+struct Code {
+    roots: Option<Vec<PathBuf>>,
+    cache_dir: Option<PathBuf>,
+}
+
+impl Code {
+    fn of(packs: &Packs, environment: &Environment, file: &ConfigFile) -> Result<Self, Failure> {
+        for root in &packs.roots {
+            if !root.is_dir() {
+                let shown = root.display();
+                return Err(Failure::input(anyhow!("--root {shown} is not a directory"))
+                    .hint("name the directory of a checkout"));
+            }
+        }
+        let whole = |root: &PathBuf| root.canonicalize().unwrap_or_else(|_| root.clone());
+        let of_file = file
+            .packs
+            .get(CODE)
+            .and_then(|pack| pack.settings.as_ref()?.get(ROOTS));
+        let roots = match (packs.roots.as_slice(), of_file) {
+            ([], Some(_)) => None,
+            // The whole disk or all of a user's files are searched only when they are named.
+            ([], None) => {
+                let here = std::env::current_dir().ok().map(|here| whole(&here));
+                let named_only = |here: &PathBuf| {
+                    here.parent().is_none()
+                        || environment.home.as_ref().map(whole).as_ref() == Some(here)
+                };
+                Some(here.into_iter().filter(|here| !named_only(here)).collect())
+            }
+            (named, _) => Some(named.iter().map(whole).collect()),
+        };
+        Ok(Self {
+            roots,
+            cache_dir: environment.cache_dir.clone(),
+        })
+    }
+
+    /// Puts it into the pack's settings.
+    fn fill(&self, settings: &mut Map<String, Value>) {
+        if let Some(roots) = &self.roots {
+            let roots: Vec<Value> = roots.iter().map(|path| json!({ "path": path })).collect();
+            settings.insert(ROOTS.to_owned(), json!(roots));
+        }
+        if let (Some(cache_dir), None) = (&self.cache_dir, settings.get(CACHE_DIR)) {
+            settings.insert(CACHE_DIR.to_owned(), json!(cache_dir));
+        }
+    }
 }
 
 fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, Failure> {

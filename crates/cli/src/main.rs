@@ -6,6 +6,7 @@
 mod adopt;
 mod args;
 mod builtin;
+mod cache;
 mod call;
 mod client;
 mod config_file;
@@ -16,6 +17,7 @@ mod exit;
 mod local;
 mod lock;
 mod operate;
+mod progress_bar;
 mod serve;
 mod server_file;
 mod target;
@@ -61,6 +63,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
         Some(Command::Errors(form)) => errors_page::print_page(form),
+        Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap),
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),

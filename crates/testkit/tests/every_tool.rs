@@ -30,6 +30,9 @@ fn sample(tool: &str) -> anyhow::Result<Value> {
         "transfer" => json!({"id": "t-1", "from": "a", "to": "b", "amount": 1}),
         "get" => json!({}),
         "wait" => json!({"ms": 0}),
+        "search" => json!({"query": "lamp", "kind": "literal"}),
+        "show_file" => json!({"path": "lamp.json"}),
+        "index_build" | "index_status" | "check_status" | "workspace_status" => json!({}),
         _ => anyhow::bail!("the tool {tool} has no sample call: add one to tests/every_tool.rs"),
     })
 }
@@ -94,7 +97,8 @@ fn host(limits: &str) -> anyhow::Result<Running> {
         &config,
         format!("[limits]\n{limits}\n[packs.asset.settings]\n{settings}\n"),
     )?;
-    let serve = serve.pack("asset").ledger()?;
+    let serve = serve.pack("asset").pack("code").ledger()?;
+    let serve = serve.argument("--root").argument(examples);
     serve.argument("--config").argument(config).spawn()
 }
 

@@ -53,6 +53,39 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror", "ureq"]),
     },
     Row {
+        folder: "pack-code",
+        internal: &["contract", "schema", "worker"],
+        external: Budget::Only(&[
+            "crc32fast",    // checksums of index files
+            "globset",      // the globs of arguments
+            "grep-matcher", // with the next two: ripgrep's own engine, so that lines are its lines
+            "grep-regex",
+            "grep-searcher",
+            "ignore",       // ripgrep's own walker and rules
+            "memchr",       // lines and literals at full speed
+            "regex-syntax", // from a pattern to its trigrams
+            "rustix",       // locks and the directory watch
+            "serde",
+            "serde_json",
+            "sha2",               // the hash of a content
+            "streaming-iterator", // the form in which tree-sitter gives its matches
+            "thiserror",
+            "tree-sitter", // symbols; one crate for each grammar
+            "tree-sitter-bash",
+            "tree-sitter-c",
+            "tree-sitter-c-sharp",
+            "tree-sitter-cpp",
+            "tree-sitter-go",
+            "tree-sitter-java",
+            "tree-sitter-javascript",
+            "tree-sitter-php",
+            "tree-sitter-python",
+            "tree-sitter-ruby",
+            "tree-sitter-rust",
+            "tree-sitter-typescript",
+        ]),
+    },
+    Row {
         folder: "pack-*",
         internal: &["contract", "schema", "worker"],
         external: Budget::Only(&["rustix", "serde", "serde_json", "thiserror"]),

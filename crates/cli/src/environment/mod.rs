@@ -36,6 +36,8 @@ pub(crate) struct Environment {
     pub(crate) runtime_dir: PathBuf,
     /// Where what can be made again is kept between runs, if there is a place for it.
     pub(crate) cache_dir: Option<PathBuf>,
+    /// The user's home directory, which is a workspace only when it is named.
+    pub(crate) home: Option<PathBuf>,
     /// Where else hosts of this user may have theirs: clients start servers with a short
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
@@ -200,6 +202,7 @@ impl Environment {
                 value("XDG_CACHE_HOME").map(PathBuf::from),
                 value("HOME").map(PathBuf::from),
             ),
+            home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             schemas_dir,
             examples_dir,

@@ -46,35 +46,46 @@ impl RootedDir {
         &self.path
     }
 
-    /// The bytes of one regular file.
-    pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>, RootedError> {
+    /// Opens one regular file for reading.
+    pub fn open_file(&self, relative: impl AsRef<Path>) -> Result<File, RootedError> {
         let relative = relative.as_ref();
         // Without blocking, or opening a pipe would wait for its writer.
         let fd = open_beneath(&self.fd, relative, OFlags::RDONLY | OFlags::NONBLOCK)
             .map_err(|error| error.at(self.path.join(relative)))?;
-        let failed = |source: io::Error| RootedError::Io {
-            path: self.path.join(relative),
-            source,
-        };
-        let stat = fstat(&fd).map_err(|error| failed(error.into()))?;
+        let stat = fstat(&fd).map_err(|error| self.failed(relative, error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(RootedError::NotAFile);
         }
+        Ok(File::from(fd))
+    }
+
+    /// The bytes of one regular file.
+    pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>, RootedError> {
+        let relative = relative.as_ref();
+        let file = self.open_file(relative)?;
+        let failed = |source: io::Error| self.failed(relative, source);
         let too_large = RootedError::TooLarge {
             limit: self.max_file_bytes,
         };
-        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let size = file.metadata().map_err(failed)?.len();
         if size > self.max_file_bytes {
             return Err(too_large);
         }
         // It may grow while it is read; the bound holds all the same.
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        let mut bounded = File::from(fd).take(self.max_file_bytes.saturating_add(1));
+        let mut bounded = file.take(self.max_file_bytes.saturating_add(1));
         let read = bounded.read_to_end(&mut bytes).map_err(failed)?;
         if read as u64 > self.max_file_bytes {
             Err(too_large)
         } else {
             Ok(bytes)
+        }
+    }
+
+    fn failed(&self, relative: &Path, source: io::Error) -> RootedError {
+        RootedError::Io {
+            path: self.path.join(relative),
+            source,
         }
     }
 }

@@ -1,0 +1,385 @@
+//! Measures the code pack in process: builds, latencies, quality.
+//!
+//! ```text
+//! measure build ROOT CACHE                  one full build: time, size, memory
+//! measure bench ROOT CACHE                  both of these, beside ripgrep and csearch
+//! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
+//! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
+//! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
+//! ```
+//!
+//! REPOS holds a folder per repository of `repos.json`, which lies beside QUERIES.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a program for developers that fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use mainstay_pack_code::{CodeSettings, RootSetting, pack};
+use mainstay_worker::Pack;
+use mainstay_worker::testing::run_tool;
+use serde_json::{Value, json};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["build", root, cache] => build(root, cache),
+        ["latency", root, cache] => latency(root, cache),
+        ["bench", root, cache] => {
+            build(root, cache);
+            latency(root, cache);
+            others(root);
+        }
+        ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
+        ["search", root, cache, query, rest @ ..] => {
+            let kind = rest.first().copied().unwrap_or("auto");
+            let pack = open(root, cache, false);
+            let reply = run_tool(
+                &pack,
+                "search",
+                &json!({"query": query, "kind": kind, "explain": true}),
+            )
+            .unwrap();
+            println!("{}", reply.text.unwrap_or_default());
+            println!("{}", reply.json);
+        }
+        _ => println!("see the head of examples/measure.rs"),
+    }
+}
+
+fn open(root: &str, cache: &str, symbols: bool) -> Pack {
+    let settings = CodeSettings {
+        roots: vec![RootSetting::at(root)],
+        cache_dir: Some(PathBuf::from(cache)),
+        no_symbols: !symbols,
+        ..CodeSettings::default()
+    };
+    pack(&settings, "0.0.0").unwrap()
+}
+
+fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
+    match run_tool(pack, tool, arguments) {
+        Ok(reply) => reply.json.to_value().unwrap(),
+        Err(problem) => panic!("{tool} {arguments}: {problem:?}"),
+    }
+}
+
+/// Processor time of this thread: on a busy machine the only honest clock.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status
+        .lines()
+        .filter(|line| line.starts_with("RssAnon") || line.starts_with("VmHWM"));
+    lines
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn build(root: &str, cache: &str) {
+    let pack = open(root, cache, false);
+    let peak = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let seen = std::sync::Arc::clone(&peak);
+    std::thread::spawn(move || {
+        loop {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+            let anon = status
+                .lines()
+                .find_map(|line| line.strip_prefix("RssAnon:"))
+                .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+                .unwrap_or(0);
+            seen.fetch_max(anon, std::sync::atomic::Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    let started = Instant::now();
+    let job = call(&pack, "index_build", &json!({"mode": "full"}));
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{job}");
+    let bytes = job["bytes_done"].as_f64().unwrap();
+    let status = call(&pack, "index_status", &json!({}));
+    let index = status["index_bytes"].as_f64().unwrap();
+    println!(
+        "{:.1} MB in {seconds:.2} s = {:.1} MB/s; index/text {:.3}; peak anonymous {} MB; {}",
+        bytes / 1e6,
+        bytes / 1e6 / seconds,
+        index / bytes,
+        peak.load(std::sync::atomic::Ordering::Relaxed) / 1024,
+        memory()
+    );
+}
+
+fn latency(root: &str, cache: &str) {
+    let started = Instant::now();
+    let pack = open(root, cache, false);
+    call(
+        &pack,
+        "search",
+        &json!({"query": "spinlock", "kind": "literal", "limit": 50}),
+    );
+    println!(
+        "cold open to first answer {:.1} ms",
+        started.elapsed().as_secs_f64() * 1e3
+    );
+    while call(
+        &pack,
+        "search",
+        &json!({"query": "spinlock", "kind": "literal"}),
+    )["fresh"]
+        != true
+    {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    println!(
+        "fresh after {:.1} ms",
+        started.elapsed().as_secs_f64() * 1e3
+    );
+    let literals = [
+        "out of memory",
+        "TODO: ",
+        "EXPORT_SYMBOL_GPL(",
+        "if (unlikely(",
+        "kfree(priv)",
+        "struct list_head",
+        "return -EINVAL;",
+        "GFP_KERNEL",
+        "deadlock",
+        "unused parameter",
+        "#include <linux/",
+        "spin_lock_irqsave",
+        "copyright (c) 20",
+    ];
+    let identifiers = [
+        "kmalloc_array",
+        "mutex_lock",
+        "dev_err",
+        "ext4_mark_inode_dirty",
+        "skb_put",
+        "of_property_read_u32",
+        "task_struct",
+        "pci_enable_device",
+        "btrfs_release_path",
+        "irqreturn_t",
+        "nf_conntrack_get",
+        "kthread_should_stop",
+    ];
+    let regexes = [
+        r"static int \w+_probe\(",
+        r"EXPORT_SYMBOL(_GPL)?\(kmem",
+        r"for_each_\w+_safe\(",
+        r"0x[0-9a-f]{8}UL",
+        r"^#define\s+PCI_DEVICE_ID_\w+",
+        r"(alloc|free)_percpu",
+        r"\bgoto (out|err)_unlock;",
+        r"mutex_(un)?lock\(&\w+->lock\)",
+        r"u64_stats_\w+_begin",
+        r"W(A|O)RN_ON_ONCE\(",
+    ];
+    for (name, kind, queries) in [
+        ("literal", "literal", &literals[..]),
+        ("identifier", "literal", &identifiers),
+        ("regex", "regex", &regexes),
+        ("auto identifier", "auto", &identifiers),
+    ] {
+        let mut times = Vec::new();
+        let mut spent = Vec::new();
+        let mut worst = (0.0, "");
+        for round in 0..12 {
+            for query in queries {
+                let started = Instant::now();
+                let before = cpu();
+                let _ = run_tool(
+                    &pack,
+                    "search",
+                    &json!({"query": query, "kind": kind, "limit": 50}),
+                )
+                .unwrap();
+                let time = started.elapsed().as_secs_f64() * 1e3;
+                if round > 0 {
+                    times.push(time);
+                    spent.push((cpu() - before) * 1e3);
+                    if time > worst.0 {
+                        worst = (time, query);
+                    }
+                }
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        spent.sort_by(f64::total_cmp);
+        println!(
+            "{name:16} processor time p50 {:.2} ms  p90 {:.2}  p99 {:.2}",
+            spent[spent.len() / 2],
+            spent[spent.len() * 9 / 10],
+            spent[spent.len() * 99 / 100]
+        );
+        println!(
+            "{name:16} p50 {:.2} ms  p90 {:.2}  p99 {:.2}  worst {:.2} ({})",
+            times[times.len() / 2],
+            times[times.len() * 9 / 10],
+            times[times.len() * 99 / 100],
+            worst.0,
+            worst.1
+        );
+    }
+    println!("{}", memory());
+}
+
+/// The same queries with other people's tools, where they are installed.
+fn others(root: &str) {
+    for (name, program, literal, regex) in [
+        ("ripgrep", "rg", &["-n", "-F", "-S"][..], &["-n", "-S"][..]),
+        ("csearch", "csearch", &["-n"], &["-n"]),
+    ] {
+        for (kind, flags, queries) in [
+            (
+                "identifier",
+                literal,
+                &["kmalloc_array", "ext4_mark_inode_dirty", "skb_put"][..],
+            ),
+            (
+                "regex",
+                regex,
+                &["for_each_\\w+_safe", "(alloc|free)_percpu"],
+            ),
+        ] {
+            let mut times = Vec::new();
+            for query in queries {
+                let started = Instant::now();
+                let mut command = std::process::Command::new(program);
+                let ran = command.args(flags).arg(query).current_dir(root).output();
+                if ran.is_ok() {
+                    times.push(started.elapsed().as_secs_f64() * 1e3);
+                }
+            }
+            times.sort_by(f64::total_cmp);
+            match times.get(times.len() / 2) {
+                Some(middle) => println!("{name:10} {kind:10} p50 {middle:.0} ms"),
+                None => println!("{name:10} skipped: it is not installed"),
+            }
+        }
+    }
+}
+
+/// A discount by rank, as NDCG has it.
+fn gain(rank: usize) -> f64 {
+    1.0 / ((rank + 2) as f64).log2()
+}
+
+fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
+    let list: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap())
+            .unwrap();
+    let whole = rest.contains(&"whole");
+    let verbose = rest.contains(&"verbose");
+    let mut categories: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut by_repo: Vec<(String, f64, usize)> = Vec::new();
+    for entry in list.as_array().unwrap() {
+        let name = entry["name"].as_str().unwrap();
+        let sub = entry["benchmark_root"].as_str().unwrap_or("");
+        let root = Path::new(repos).join(name);
+        let root = if whole { root } else { root.join(sub) };
+        let pack = open(root.to_str().unwrap(), cache, false);
+        call(&pack, "index_build", &json!({}));
+        let text = std::fs::read(Path::new(queries).join(format!("{name}.json"))).unwrap();
+        let items: Value = serde_json::from_slice(&text).unwrap();
+        let mut sum = 0.0;
+        let count = items.as_array().unwrap().len();
+        for item in items.as_array().unwrap() {
+            let query = item["query"].as_str().unwrap();
+            let path_of = |value: &Value| {
+                value
+                    .as_str()
+                    .or_else(|| value["path"].as_str())
+                    .unwrap()
+                    .to_owned()
+            };
+            let relevant: Vec<String> = item["relevant"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .chain(item["secondary"].as_array().unwrap())
+                .map(path_of)
+                .collect();
+            let answer = call(&pack, "search", &json!({"query": query, "limit": 10}));
+            let found: Vec<String> = answer["hits"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|hit| {
+                    let path = hit["path"].as_str().unwrap();
+                    if whole || sub.is_empty() {
+                        path.to_owned()
+                    } else {
+                        format!("{sub}/{path}")
+                    }
+                })
+                .collect();
+            let mut got = 0.0;
+            let mut left = relevant.clone();
+            for (rank, path) in found.iter().enumerate() {
+                if let Some(at) = left
+                    .iter()
+                    .position(|wanted| path == wanted || path.ends_with(&format!("/{wanted}")))
+                {
+                    left.swap_remove(at);
+                    got += gain(rank);
+                }
+            }
+            let ideal: f64 = (0..relevant.len().min(10)).map(gain).sum();
+            let ndcg = got / ideal;
+            if verbose && ndcg < 0.99 {
+                println!(
+                    "{ndcg:.2} {name} [{}] {query:?} ({}) want {relevant:?} got {:?}",
+                    item["category"].as_str().unwrap(),
+                    answer["kind"].as_str().unwrap(),
+                    &found[..found.len().min(4)]
+                );
+            }
+            sum += ndcg;
+            categories
+                .entry(item["category"].as_str().unwrap().to_owned())
+                .or_default()
+                .push(ndcg);
+        }
+        by_repo.push((name.to_owned(), sum / count as f64, count));
+    }
+    for (name, mean, count) in &by_repo {
+        println!("{name:18} {mean:.3} ({count})");
+    }
+    let all: Vec<f64> = categories.values().flatten().copied().collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    for (name, values) in &categories {
+        println!("{name:14} {:.4} ({})", mean(values), values.len());
+    }
+    let half = |odd: usize| {
+        let part: Vec<f64> = by_repo
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % 2 == odd)
+            .map(|(_, repo)| repo.1)
+            .collect();
+        mean(&part)
+    };
+    println!(
+        "all            {:.4} ({}); by repository {:.4}; halves {:.4} {:.4}",
+        mean(&all),
+        all.len(),
+        mean(&by_repo.iter().map(|repo| repo.1).collect::<Vec<_>>()),
+        half(0),
+        half(1)
+    );
+}

@@ -1,0 +1,340 @@
+//! The keeper: one thread per repository that sweeps, builds, compacts and adds symbols, so that
+//! no call has to.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::build::{Built, Place, Progress, Request, build, compact, describe};
+use crate::fresh::tracker::{Due, Tracker};
+use crate::store::StoreError;
+use crate::store::job::{Job, State};
+use crate::store::lock::WriterLock;
+use crate::symbols::layer;
+
+/// How often the keeper looks by itself.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often it looks at another process's build.
+const OTHERS: Duration = Duration::from_millis(50);
+/// Rest after a failure.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    place: Arc<Place>,
+    tracker: Arc<Tracker>,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    ended: AtomicBool,
+    /// Set while something more urgent than symbols waits.
+    hurry: AtomicBool,
+    symbols: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    running: bool,
+    asked: Option<(Request, Arc<Progress>)>,
+    current: Option<Arc<Progress>>,
+    last_error: Option<String>,
+    failed_at: Option<Instant>,
+    next_job: u64,
+    sweeps: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(place: Arc<Place>, tracker: Arc<Tracker>, symbols: bool) -> Arc<Self> {
+        Arc::new(Self {
+            place,
+            tracker,
+            shared: Mutex::default(),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            symbols,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread, once.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let mut shared = self.lock();
+        if shared.running || self.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let keeper = Arc::clone(self);
+        let spawned = std::thread::Builder::new()
+            .name("code-keeper".to_owned())
+            .spawn(move || keeper.run());
+        match spawned {
+            Ok(_) => shared.running = true,
+            Err(error) => shared.last_error = Some(format!("no thread for builds: {error}")),
+        }
+    }
+
+    /// Ends the thread as soon as it can.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.hurry.store(true, Ordering::Relaxed);
+        let shared = self.lock();
+        if let Some(progress) = &shared.current {
+            progress.stop.store(true, Ordering::Relaxed);
+        }
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    /// Asks for a build, or joins the one that is asked for or running.
+    pub(crate) fn ask(self: &Arc<Self>, request: Request) -> Arc<Progress> {
+        self.start();
+        let mut shared = self.lock();
+        if let Some((_, progress)) = &shared.asked {
+            return Arc::clone(progress);
+        }
+        if let Some(progress) = &shared.current {
+            return Arc::clone(progress);
+        }
+        let progress = self.new_job(&mut shared);
+        shared.asked = Some((request, Arc::clone(&progress)));
+        self.hurry.store(true, Ordering::Relaxed);
+        drop(shared);
+        self.changed.notify_all();
+        progress
+    }
+
+    fn new_job(&self, shared: &mut Shared) -> Arc<Progress> {
+        shared.next_job += 1;
+        let progress = Progress::default();
+        {
+            let mut job = progress.job.lock().unwrap_or_else(PoisonError::into_inner);
+            job.job_id = format!(
+                "{:x}-{:x}-{:x}",
+                crate::build::now_ms(),
+                std::process::id(),
+                shared.next_job
+            );
+            job.started_at = crate::build::now_ms();
+        }
+        Arc::new(progress)
+    }
+
+    /// The build that this process runs or is about to.
+    pub(crate) fn current(&self) -> Option<Arc<Progress>> {
+        let shared = self.lock();
+        shared.current.clone().or_else(|| {
+            shared
+                .asked
+                .as_ref()
+                .map(|(_, progress)| Arc::clone(progress))
+        })
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.lock().last_error.clone()
+    }
+
+    /// Waits until something has happened, or for `time`.
+    pub(crate) fn wait(&self, time: Duration) {
+        let shared = self.lock();
+        drop(self.changed.wait_timeout(shared, time));
+    }
+
+    /// Waits until the tree has been compared with the index, at most `time`.
+    pub(crate) fn wait_swept(self: &Arc<Self>, time: Duration) {
+        self.start();
+        let deadline = Instant::now() + time;
+        while !self.tracker.is_swept() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            self.changed.notify_all();
+            self.wait(left.min(Duration::from_millis(2)));
+        }
+    }
+
+    fn run(&self) {
+        let mut idle = Duration::ZERO;
+        while !self.ended.load(Ordering::Relaxed) {
+            {
+                let shared = self.lock();
+                if shared.asked.is_none() && !idle.is_zero() {
+                    drop(self.changed.wait_timeout(shared, idle));
+                }
+            }
+            if self.ended.load(Ordering::Relaxed) {
+                return;
+            }
+            // A defect in here must not end the thread: nothing would ever be built again.
+            let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.step()));
+            idle = match step {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => LOOK,
+                Err(_) => {
+                    self.broke();
+                    LOOK
+                }
+            };
+        }
+    }
+
+    /// A step ended in a panic.
+    fn broke(&self) {
+        let mut shared = self.lock();
+        let error = "a build ended in a panic; standard error has the details";
+        shared.last_error = Some(error.to_owned());
+        shared.failed_at = Some(Instant::now());
+        if let Some(progress) = shared.current.take() {
+            let mut job = progress.job.lock().unwrap_or_else(PoisonError::into_inner);
+            job.state = State::Failed;
+            job.error = Some(error.to_owned());
+        }
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    /// Does the most urgent thing; says whether there may be more.
+    fn step(&self) -> bool {
+        self.hurry.store(false, Ordering::Relaxed);
+        let asked = self.lock().asked.take();
+        if let Some((request, progress)) = asked {
+            self.build(&request, &progress);
+            return true;
+        }
+        match self.tracker.due() {
+            Due::Sweep => {
+                self.tracker.sweep();
+                self.lock().sweeps += 1;
+                self.changed.notify_all();
+                return true;
+            }
+            due @ (Due::Build(_) | Due::BuildAll) => {
+                let rests = self
+                    .lock()
+                    .failed_at
+                    .is_some_and(|at| at.elapsed() < AFTER_FAILURE);
+                if !rests {
+                    let request = Request {
+                        changed: match due {
+                            Due::Build(paths) => Some(paths),
+                            _ => None,
+                        },
+                        ..Request::default()
+                    };
+                    let progress = {
+                        let mut shared = self.lock();
+                        self.new_job(&mut shared)
+                    };
+                    self.build(&request, &progress);
+                    return self.lock().failed_at.is_none();
+                }
+            }
+            Due::Nothing => {}
+        }
+        self.tidy()
+    }
+
+    fn build(&self, request: &Request, progress: &Arc<Progress>) {
+        self.lock().current = Some(Arc::clone(progress));
+        let result = loop {
+            match build(&self.place, request, progress) {
+                Ok(Built::Busy) => {
+                    if !self.wait_for_other(progress) {
+                        break Err(StoreError::Stopped);
+                    }
+                    // The other one may have built for other reasons: ours still has to be done,
+                    // and is quick when there is nothing left.
+                }
+                Ok(Built::Done) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if result.is_ok() {
+            crate::cache::trim(&self.place.folder, self.place.cache_bytes);
+        }
+        // Whoever waits for the build wants to see its generation, fresh.
+        if !self.ended.load(Ordering::Relaxed) {
+            self.tracker.refresh();
+            if !self.tracker.is_swept() {
+                self.tracker.sweep();
+            }
+        }
+        let mut shared = self.lock();
+        shared.current = None;
+        match result {
+            Ok(()) => {
+                shared.last_error = None;
+                shared.failed_at = None;
+            }
+            Err(StoreError::Stopped) => shared.failed_at = Some(Instant::now()),
+            Err(error) => {
+                shared.last_error = Some(describe(&error));
+                shared.failed_at = Some(Instant::now());
+                let mut job = progress.job.lock().unwrap_or_else(PoisonError::into_inner);
+                job.state = State::Failed;
+                job.error = Some(describe(&error));
+            }
+        }
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    /// Waits until another process has finished writing; false when told to stop.
+    fn wait_for_other(&self, progress: &Progress) -> bool {
+        loop {
+            if progress.stop.load(Ordering::Relaxed) || self.ended.load(Ordering::Relaxed) {
+                return false;
+            }
+            if let Some(job) = Job::read(&self.place.folder) {
+                progress
+                    .files_total
+                    .store(job.files_total, Ordering::Relaxed);
+                progress.files_done.store(job.files_done, Ordering::Relaxed);
+                progress.bytes_done.store(job.bytes_done, Ordering::Relaxed);
+            }
+            match WriterLock::take(&self.place.folder) {
+                Ok(None) => self.wait(OTHERS),
+                // Let go at once: the build takes it again.
+                Ok(Some(_)) => {
+                    progress.files_total.store(0, Ordering::Relaxed);
+                    progress.files_done.store(0, Ordering::Relaxed);
+                    progress.bytes_done.store(0, Ordering::Relaxed);
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// What can wait: symbols, then joining segments. Says whether there may be more.
+    fn tidy(&self) -> bool {
+        let Some(view) = self.tracker.refresh() else {
+            return false;
+        };
+        if self.symbols && view.generation.symbol_coverage() < 1.0 {
+            return match layer::extend(&self.place, &view.generation, &self.hurry) {
+                Ok(more) => more,
+                Err(StoreError::Stopped) => true,
+                Err(error) => {
+                    self.lock().last_error = Some(describe(&error));
+                    false
+                }
+            };
+        }
+        match compact(&self.place, &self.hurry) {
+            Ok(true) => {
+                self.tracker.refresh();
+                true
+            }
+            Ok(false) => false,
+            Err(StoreError::Stopped) => true,
+            Err(error) => {
+                self.lock().last_error = Some(describe(&error));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! What has changed since the current generation, for one repository in this process.
+//!
+//! [`Tracker::refresh`] is called at the beginning of every call: it opens a newer generation if
+//! there is one, drains the watch, looks at what it names, and gives a [`View`]. A change is only
+//! ever decided by looking at the file, so events may be late, double or wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::build::Place;
+use crate::fresh::watch::Watch;
+use crate::limits;
+use crate::store::StoreError;
+use crate::store::manifest;
+use crate::tree::file::{Content, Reader, Stamp};
+use crate::tree::walk::{Found, Listing, Walk};
+use crate::view::{Change, Freshness, Generation, Live, Overlay, View};
+
+/// Changed files that are looked at one by one; past that a build is quicker.
+const LOOKED_AT: usize = 4096;
+/// A sweep that takes no longer may run within a call.
+const QUICK_SWEEP: Duration = Duration::from_millis(60);
+
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    place: Arc<Place>,
+    watch: Option<Watch>,
+    watch_problem: Option<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    generation: Option<Arc<Generation>>,
+    /// The manifest that was read last.
+    manifest: Option<Stamp>,
+    /// Why the index cannot be read.
+    error: Option<String>,
+    swept: Option<Duration>,
+    behind: bool,
+    overlay: Overlay,
+    /// Other stamps under which a file has the indexed content.
+    touched: BTreeMap<String, Stamp>,
+    directories: BTreeSet<String>,
+    last_change: Option<Instant>,
+    view: Option<Arc<View>>,
+}
+
+/// What the keeper should do about changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    Sweep,
+    /// These have changed and have been at rest.
+    Build(Vec<String>),
+    /// Too much has changed to list.
+    BuildAll,
+}
+
+impl Tracker {
+    pub(crate) fn new(place: Arc<Place>, watching: bool) -> Self {
+        let (watch, watch_problem) = match watching {
+            false => (None, Some("watching is turned off".to_owned())),
+            true => match Watch::new() {
+                Ok(watch) => (Some(watch), None),
+                Err(problem) => (None, Some(problem)),
+            },
+        };
+        Self {
+            place,
+            watch,
+            watch_problem,
+            state: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why there is no watch, or not of everything.
+    pub(crate) fn watch_problem(&self) -> Option<String> {
+        self.watch_problem
+            .clone()
+            .or_else(|| self.watch.as_ref().and_then(Watch::incomplete))
+    }
+
+    pub(crate) fn watched(&self) -> usize {
+        self.watch.as_ref().map_or(0, Watch::directories)
+    }
+
+    pub(crate) fn error(&self) -> Option<String> {
+        self.lock().error.clone()
+    }
+
+    pub(crate) fn is_swept(&self) -> bool {
+        self.lock().swept.is_some()
+    }
+
+    /// The present view, if there is an index.
+    pub(crate) fn refresh(&self) -> Option<Arc<View>> {
+        let mut state = self.lock();
+        self.reload(&mut state);
+        state.generation.as_ref()?;
+        if state.swept.is_some() {
+            self.follow(&mut state);
+        }
+        self.view(&mut state)
+    }
+
+    /// The index is known to be damaged; it is not used until a build has replaced it.
+    pub(crate) fn give_up(&self, error: &StoreError) {
+        let mut state = self.lock();
+        state.error = Some(crate::build::describe(error));
+        state.generation = None;
+        state.view = None;
+    }
+
+    fn view(&self, state: &mut State) -> Option<Arc<View>> {
+        let generation = state.generation.clone()?;
+        let freshness = match (state.swept, state.behind) {
+            (None, _) => Freshness::Unswept,
+            (_, true) => Freshness::Behind,
+            _ if self.watch_problem().is_some() => Freshness::Unwatched,
+            _ => Freshness::Fresh,
+        };
+        // Without a watch a sweep within this call has just been made, where it is quick enough.
+        let freshness = match (freshness, state.swept) {
+            (Freshness::Unwatched, Some(took)) if took <= QUICK_SWEEP => Freshness::Fresh,
+            (freshness, _) => freshness,
+        };
+        if let Some(view) = &state.view
+            && view.freshness == freshness
+        {
+            return Some(Arc::clone(view));
+        }
+        let overlay = Arc::new(state.overlay.clone());
+        let view = Arc::new(View::new(generation, overlay, freshness));
+        state.view = Some(Arc::clone(&view));
+        Some(view)
+    }
+
+    /// Opens the generation of the disk if it is not the one at hand.
+    fn reload(&self, state: &mut State) {
+        let path = self.place.folder.join(manifest::FILE);
+        let stamp = fs::symlink_metadata(&path)
+            .ok()
+            .map(|metadata| Stamp::of(&metadata));
+        if stamp == state.manifest
+            && (state.generation.is_some() || state.error.is_some() || stamp.is_none())
+        {
+            return;
+        }
+        state.manifest = stamp;
+        state.view = None;
+        let rules = self.place.rules_text();
+        match Generation::open(&self.place.folder, state.generation.as_deref()) {
+            Ok(generation) => {
+                state.error = None;
+                state.generation = generation
+                    .filter(|found| found.manifest.rules == rules)
+                    .map(Arc::new);
+            }
+            Err(error) => {
+                state.error = Some(crate::build::describe(&error));
+                state.generation = None;
+            }
+        }
+        let Some(generation) = state.generation.clone() else {
+            return;
+        };
+        // What the new generation has taken in is no difference any more.
+        state.touched.clear();
+        state
+            .overlay
+            .retain(|path, change| match (generation.find(path), change) {
+                (None, Change::Removed) => false,
+                (Some((number, doc)), Change::Present(live)) => {
+                    let segment = generation.segments.get(number);
+                    !segment.is_some_and(|segment| segment.stamp(doc) == live.stamp)
+                }
+                _ => true,
+            });
+        if state.behind {
+            // The list of changes is not complete: compare again.
+            state.behind = false;
+            state.swept = None;
+            state.overlay.clear();
+        }
+    }
+
+    /// Looks at what the watch names.
+    fn follow(&self, state: &mut State) {
+        let Some(watch) = &self.watch else {
+            let quick = state.swept.is_some_and(|took| took <= QUICK_SWEEP);
+            if quick {
+                self.sweep_into(state);
+            }
+            return;
+        };
+        let events = watch.drain();
+        if events.lost {
+            state.swept = None;
+            state.view = None;
+            return;
+        }
+        if events.written.is_empty() && events.changed.is_empty() {
+            return;
+        }
+        state.last_change = Some(Instant::now());
+        let mut directories: BTreeSet<String> = events.changed.into_iter().collect();
+        let written: BTreeSet<String> = events
+            .written
+            .into_iter()
+            .map(|(directory, name)| join(&directory, &name))
+            .collect();
+        if directories.len() > limits::DIRTY_DIRECTORIES || written.len() > LOOKED_AT {
+            state.swept = None;
+            state.view = None;
+            return;
+        }
+        for path in written {
+            let known = state.overlay.contains_key(&path)
+                || state
+                    .generation
+                    .as_ref()
+                    .is_some_and(|generation| generation.find(&path).is_some());
+            if known {
+                self.look_at_path(state, &path);
+            } else {
+                directories.insert(
+                    path.rsplit_once('/')
+                        .map_or("", |(parent, _)| parent)
+                        .to_owned(),
+                );
+            }
+        }
+        for directory in directories {
+            self.rescan(state, &directory);
+        }
+    }
+
+    fn look_at_path(&self, state: &mut State, path: &str) {
+        match fs::symlink_metadata(self.place.root.join(path)) {
+            Ok(metadata) if metadata.is_file() => self.look_at(state, path, Stamp::of(&metadata)),
+            _ => Self::removed(state, path),
+        }
+    }
+
+    fn removed(state: &mut State, path: &str) {
+        let indexed = state
+            .generation
+            .as_ref()
+            .is_some_and(|generation| generation.find(path).is_some());
+        state.view = None;
+        if indexed {
+            state.overlay.insert(path.to_owned(), Change::Removed);
+        } else {
+            state.overlay.remove(path);
+        }
+    }
+
+    /// Decides whether a file differs from the index.
+    fn look_at(&self, state: &mut State, path: &str, stamp: Stamp) {
+        let Some(generation) = state.generation.clone() else {
+            return;
+        };
+        let known = generation.find(path);
+        let segment = known.and_then(|(number, doc)| Some((generation.segments.get(number)?, doc)));
+        if let Some((segment, doc)) = segment
+            && (segment.stamp(doc) == stamp && !segment.is_racy(doc)
+                || state.touched.get(path) == Some(&stamp))
+        {
+            if state.overlay.remove(path).is_some() {
+                state.view = None;
+            }
+            return;
+        }
+        if let Some(Change::Present(live)) = state.overlay.get(path)
+            && live.stamp == stamp
+            && !stamp.is_racy(std::time::SystemTime::now())
+        {
+            return;
+        }
+        let mut buffer = Vec::new();
+        let reader = Reader::new(&self.place.rooted, self.place.max_bytes);
+        let (content, stamp) = reader.read(path, &mut buffer);
+        let skip = match content {
+            Content::Text => None,
+            Content::Skipped(skip) => Some(skip),
+            Content::Gone => {
+                Self::removed(state, path);
+                return;
+            }
+        };
+        let same = segment.is_some_and(|(segment, doc)| match skip {
+            None => {
+                segment.docs.is_text(doc)
+                    && segment.docs.hash(doc) == crate::build::content_hash(&buffer)
+            }
+            Some(skip) => segment.docs.skip(doc) == Some(skip),
+        });
+        state.view = None;
+        if same {
+            state.overlay.remove(path);
+            if !stamp.is_racy(std::time::SystemTime::now()) {
+                state.touched.insert(path.to_owned(), stamp);
+            }
+        } else {
+            state.overlay.insert(
+                path.to_owned(),
+                Change::Present(Arc::new(Live::new(stamp, skip))),
+            );
+        }
+    }
+
+    /// Lists one directory again.
+    fn rescan(&self, state: &mut State, directory: &str) {
+        let mut walk = Walk::new(&self.place.root, self.place.rules);
+        walk.under = directory;
+        walk.shallow = true;
+        let exists = self.place.root.join(directory).is_dir();
+        let listing = if exists {
+            walk.run()
+        } else {
+            Listing::default()
+        };
+        let mut children: BTreeSet<String> = listing.directories;
+        children.remove(directory);
+        let known = known_under(state, directory);
+        for (path, nested) in &known {
+            let gone = match nested {
+                Some(child) => !children.contains(child),
+                None => listing
+                    .files
+                    .binary_search_by(|found| found.path.as_str().cmp(path))
+                    .is_err(),
+            };
+            if gone {
+                Self::removed(state, path);
+            }
+        }
+        for found in listing.files {
+            self.look_at(state, &found.path, found.stamp);
+        }
+        for child in children {
+            if !state.directories.contains(&child) {
+                self.enter(state, &child);
+            }
+        }
+        if !exists {
+            let prefix = format!("{directory}/");
+            state
+                .directories
+                .retain(|known| known != directory && !known.starts_with(&prefix));
+        }
+    }
+
+    /// Takes in a directory that was not known.
+    fn enter(&self, state: &mut State, directory: &str) {
+        let add = |directory: &str| self.add_watch(directory);
+        let mut walk = Walk::new(&self.place.root, self.place.rules);
+        walk.under = directory;
+        walk.enter = Some(&add);
+        let mut listing = walk.run();
+        state.directories.append(&mut listing.directories);
+        if listing.files.len() > LOOKED_AT {
+            state.behind = true;
+            state.view = None;
+            return;
+        }
+        for Found { path, stamp } in listing.files {
+            self.look_at(state, &path, stamp);
+        }
+    }
+
+    fn add_watch(&self, directory: &str) {
+        if let Some(watch) = &self.watch {
+            watch.add(&self.place.root, directory);
+        }
+    }
+
+    /// Compares the whole tree. The walk itself holds no lock, so calls go on meanwhile.
+    pub(crate) fn sweep(&self) {
+        let started = Instant::now();
+        let listing = self.list();
+        let mut state = self.lock();
+        self.reload(&mut state);
+        self.compare(&mut state, listing, started);
+    }
+
+    fn sweep_into(&self, state: &mut State) {
+        let started = Instant::now();
+        let listing = self.list();
+        self.compare(state, listing, started);
+    }
+
+    fn list(&self) -> Listing {
+        let add = |directory: &str| self.add_watch(directory);
+        let mut walk = Walk::new(&self.place.root, self.place.rules);
+        walk.enter = Some(&add);
+        walk.run()
+    }
+
+    fn compare(&self, state: &mut State, listing: Listing, started: Instant) {
+        let Some(generation) = state.generation.clone() else {
+            return;
+        };
+        let before = state.overlay.len();
+        let mut suspicious = Vec::new();
+        let mut there = vec![crate::store::side::DocSet::default(); generation.segments.len()];
+        for found in listing.files {
+            if let Some((number, doc)) = generation.find(&found.path) {
+                if let Some(set) = there.get_mut(number) {
+                    set.insert(doc);
+                }
+                let segment = generation.segments.get(number);
+                let same = segment.is_some_and(|segment| {
+                    segment.stamp(doc) == found.stamp && !segment.is_racy(doc)
+                });
+                if same && !state.overlay.contains_key(&found.path) {
+                    continue;
+                }
+            }
+            suspicious.push(found);
+        }
+        let mut gone = Vec::new();
+        for (number, doc) in generation.live_docs() {
+            if !there.get(number).is_some_and(|set| set.contains(doc))
+                && let Some(segment) = generation.segments.get(number)
+            {
+                gone.push(segment.docs.path(doc).to_owned());
+            }
+        }
+        // Changed files that were not in the index and are not in the tree any more.
+        let listed: BTreeSet<&str> = suspicious.iter().map(|found| found.path.as_str()).collect();
+        state.overlay.retain(|path, change| match change {
+            Change::Present(_) => listed.contains(path.as_str()),
+            Change::Removed => false,
+        });
+        if suspicious.len() + gone.len() > LOOKED_AT {
+            state.behind = true;
+        } else {
+            for path in gone {
+                Self::removed(state, &path);
+            }
+            for found in &suspicious {
+                self.look_at(state, &found.path, found.stamp);
+            }
+        }
+        if state.overlay.len() != before {
+            state.last_change = Some(started);
+        }
+        state.directories = listing.directories;
+        state.swept = Some(started.elapsed());
+        state.view = None;
+    }
+
+    /// What there is to do behind the calls.
+    pub(crate) fn due(&self) -> Due {
+        let mut state = self.lock();
+        self.reload(&mut state);
+        if state.generation.is_none() {
+            return match state.error {
+                // A damaged index is built anew.
+                Some(_) => Due::BuildAll,
+                None => Due::Nothing,
+            };
+        }
+        if state.swept.is_none() {
+            return Due::Sweep;
+        }
+        self.follow(&mut state);
+        if state.swept.is_none() {
+            return Due::Sweep;
+        }
+        if state.behind {
+            return Due::BuildAll;
+        }
+        let bytes: u64 = state
+            .overlay
+            .values()
+            .map(|change| match change {
+                Change::Present(live) => live.stamp.size,
+                Change::Removed => 0,
+            })
+            .sum();
+        let large = state.overlay.len() > limits::OVERLAY_FILES || bytes > limits::OVERLAY_BYTES;
+        let rested = state
+            .last_change
+            .is_none_or(|change| change.elapsed() >= limits::SETTLE);
+        if !state.overlay.is_empty() && (large || rested) {
+            return Due::Build(state.overlay.keys().cloned().collect());
+        }
+        Due::Nothing
+    }
+}
+
+/// Files below a directory that are in the index or changed, each with the child directory it is
+/// nested in, if it is.
+fn known_under(state: &State, directory: &str) -> Vec<(String, Option<String>)> {
+    let prefix = if directory.is_empty() {
+        String::new()
+    } else {
+        format!("{directory}/")
+    };
+    let nested = |path: &str| {
+        let rest = path.get(prefix.len()..)?;
+        let (child, _) = rest.split_once('/')?;
+        Some(format!("{prefix}{child}"))
+    };
+    let mut known = Vec::new();
+    if let Some(generation) = &state.generation {
+        for segment in &generation.segments {
+            for doc in segment.docs.under(&prefix) {
+                if segment.is_live(doc) {
+                    let path = segment.docs.path(doc);
+                    known.push((path.to_owned(), nested(path)));
+                }
+            }
+        }
+    }
+    for path in state
+        .overlay
+        .range(prefix.clone()..)
+        .map(|(path, _)| path)
+        .take_while(|path| path.starts_with(&prefix))
+    {
+        known.push((path.clone(), nested(path)));
+    }
+    known
+}
+
+fn join(directory: &str, name: &str) -> String {
+    match directory {
+        "" => name.to_owned(),
+        directory => format!("{directory}/{name}"),
+    }
+}

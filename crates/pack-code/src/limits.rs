@@ -1,0 +1,87 @@
+//! Every bound of this pack, by name.
+
+use std::time::Duration;
+
+/// Largest file that is indexed and searched.
+pub(crate) const FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// Average bytes of a line past which a file counts as minified.
+pub(crate) const AVERAGE_LINE_BYTES: usize = 1000;
+/// Files of one repository.
+pub(crate) const FILES: usize = 4_000_000;
+/// Nested directories that are entered.
+pub(crate) const DEPTH: usize = 256;
+
+/// Text of one chunk, the unit that a build thread turns into a run.
+pub(crate) const CHUNK_BYTES: u64 = 16 * 1024 * 1024;
+/// Files of one chunk.
+pub(crate) const CHUNK_FILES: usize = 16_384;
+/// Threads of a build.
+pub(crate) const BUILD_THREADS: usize = 4;
+/// Segments past which a build compacts.
+pub(crate) const SEGMENTS: usize = 8;
+
+/// Changed files that are held in memory before a build takes them in.
+pub(crate) const OVERLAY_FILES: usize = 256;
+/// Their text.
+pub(crate) const OVERLAY_BYTES: u64 = 8 * 1024 * 1024;
+/// Changed directories past which the whole tree is swept instead.
+pub(crate) const DIRTY_DIRECTORIES: usize = 512;
+/// Directories that are watched.
+pub(crate) const WATCHED_DIRECTORIES: usize = 100_000;
+/// Rest after the last change before a background build takes changed files in.
+pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+
+/// Time a search waits for a first build before it scans.
+pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
+/// Time a search waits for a sweep before it answers as not fresh.
+pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
+/// Time of a scan without an index.
+pub(crate) const SCAN_TIME: Duration = Duration::from_millis(700);
+/// Bytes that one exact query verifies before it hands out a cursor.
+pub(crate) const VERIFY_BYTES: u64 = 192 * 1024 * 1024;
+/// Candidates beyond the last hit that are still counted, so that small totals are exact.
+pub(crate) const COUNT_ON_FILES: usize = 16;
+/// Bytes of a compiled pattern and of its lazy automaton.
+pub(crate) const REGEX_BYTES: usize = 10 * 1024 * 1024;
+/// Compiled patterns that are kept for the next page.
+pub(crate) const PATTERNS: usize = 16;
+/// Longest query.
+pub(crate) const QUERY_BYTES: usize = 4096;
+/// Alternatives that a plan keeps apart.
+pub(crate) const PLAN_STRINGS: usize = 64;
+/// Files that a ranked query reads to find its passages.
+pub(crate) const RERANK_FILES: usize = 28;
+/// Bytes of one file that a ranked query reads.
+pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
+/// Hits of one answer.
+pub(crate) const HITS: usize = 200;
+/// Lines of context on either side.
+pub(crate) const CONTEXT_LINES: usize = 20;
+/// Bytes of all snippets unless told otherwise, and at most.
+pub(crate) const SNIPPET_BYTES: usize = 24_000;
+pub(crate) const MAX_SNIPPET_BYTES: usize = 1_000_000;
+/// Bytes of one line in a snippet.
+pub(crate) const LINE_BYTES: usize = 400;
+/// Matching lines that one hit may join.
+pub(crate) const HIT_LINES: u64 = 40;
+/// Skipped files that are named in an answer.
+pub(crate) const NAMED_SKIPS: usize = 200;
+/// Bytes of a file or an outline that is shown.
+pub(crate) const SHOW_BYTES: usize = 48_000;
+pub(crate) const MAX_SHOW_BYTES: usize = 2_000_000;
+/// Largest file that is shown.
+pub(crate) const SHOW_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Largest file that is parsed for symbols.
+pub(crate) const PARSE_BYTES: usize = 512 * 1024;
+/// Nested brackets of a file that is parsed.
+pub(crate) const PARSE_DEPTH: usize = 1000;
+/// Time of one parse.
+pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
+/// Symbols of one file.
+pub(crate) const FILE_SYMBOLS: usize = 20_000;
+/// Text of one batch of the symbol layer, published as one generation.
+pub(crate) const SYMBOL_BATCH_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Bytes of all indexes together.
+pub(crate) const CACHE_BYTES: u64 = 20 * 1000 * 1000 * 1000;

@@ -1,0 +1,290 @@
+//! A closer look at one file: where the words of the query stand together, and what is defined.
+
+use serde_json::json;
+
+use crate::limits;
+use crate::query::round_score;
+use crate::query::weights;
+use crate::query::words::QueryTerms;
+use crate::text::defs::{Kind, definition};
+use crate::text::hash::{FingerprintMap, fingerprint};
+use crate::text::words::{identifiers, terms};
+use crate::tree::lang::Lang;
+
+/// Lines of a snippet.
+const SHOWN: u64 = 12;
+
+/// What a look found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Look {
+    /// Share of the query that stands in one window, 0 to 1.
+    passage: f64,
+    /// How well the name of a definition says what the query says, 0 to 1.
+    defines: f64,
+    /// A name of the query is defined here, 0 to 1.
+    named: f64,
+    /// How well the file's name says what the query says, 0 to 1.
+    file_name: f64,
+    /// Share of the query in the names of all definitions.
+    def_cover: f64,
+    /// Share of the query in the first lines.
+    head: f64,
+    /// Share of the query in the names of the folders.
+    folder: f64,
+    pub(crate) symbol: Option<(String, Kind)>,
+    pub(crate) first_line: u64,
+    pub(crate) last_line: u64,
+    pub(crate) match_lines: Vec<u64>,
+}
+
+impl Look {
+    /// The score of the second step, from that of the first between 0 and 1.
+    pub(crate) fn score(&self, first: f64) -> f64 {
+        weights::FIRST * first
+            + weights::PASSAGE * self.passage
+            + weights::DEFINES * self.defines
+            + weights::NAMED * self.named
+            + weights::CALLED * self.file_name
+            + weights::DEFINES_ALL * self.def_cover
+            + weights::HEAD * self.head
+            + weights::FOLDERS * self.folder
+    }
+
+    pub(crate) fn boosts(&self) -> serde_json::Value {
+        json!({
+            "passage": round_score(weights::PASSAGE * self.passage),
+            "definition": round_score(weights::DEFINES * self.defines),
+            "named": round_score(weights::NAMED * self.named),
+            "file_name": round_score(weights::CALLED * self.file_name),
+            "definitions": round_score(weights::DEFINES_ALL * self.def_cover),
+            "head": round_score(weights::HEAD * self.head),
+            "folders": round_score(weights::FOLDERS * self.folder),
+        })
+    }
+}
+
+/// Looks at files for one query.
+pub(crate) struct Closer<'a> {
+    query: &'a QueryTerms,
+    total: f64,
+    /// Terms of the query that an identifier has, as a mask.
+    known: FingerprintMap<u64>,
+    scratch: Vec<u8>,
+}
+
+/// A definition that has something of the query.
+struct Candidate {
+    line: u64,
+    name: String,
+    kind: Kind,
+    worth: f64,
+    named: f64,
+}
+
+impl<'a> Closer<'a> {
+    pub(crate) fn new(query: &'a QueryTerms) -> Self {
+        Self {
+            query,
+            total: query.total_weight().max(f64::MIN_POSITIVE),
+            known: FingerprintMap::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn mask_of(&mut self, identifier: &[u8]) -> u64 {
+        let print = fingerprint(identifier);
+        if let Some(mask) = self.known.get(&print) {
+            return *mask;
+        }
+        let mut mask = 0;
+        let query = self.query;
+        terms(identifier, &mut self.scratch, |term| {
+            if let Some(bit) = query.terms.iter().position(|known| known.bytes == term) {
+                mask |= 1 << bit;
+            }
+        });
+        self.known.insert(print, mask);
+        mask
+    }
+
+    /// Looks at a file.
+    pub(crate) fn look(&mut self, path: &str, text: &[u8]) -> Look {
+        let text = text.get(..limits::RERANK_FILE_BYTES).unwrap_or(text);
+        let lang = Lang::of_path(path);
+        let mut masks: Vec<u64> = Vec::new();
+        let mut best: Option<Candidate> = None;
+        let mut def_mask = 0;
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', text).chain(std::iter::once(text.len())) {
+            let line = text.get(start..end).unwrap_or_default();
+            start = end + 1;
+            let mut mask = 0;
+            for (from, to) in identifiers(line) {
+                if to - from > 1 {
+                    mask |= self.mask_of(line.get(from..to).unwrap_or_default());
+                }
+            }
+            masks.push(mask);
+            if mask != 0
+                && lang.is_code()
+                && let Some(def) = definition(line, lang)
+                && let Some(name) = line.get(def.name)
+            {
+                def_mask |= self.mask_of(name);
+                let candidate = self.candidate(masks.len() as u64, name, def.kind);
+                let worth = |known: &Candidate| known.worth + 2.0 * known.named;
+                if candidate.worth > 0.0
+                    && best
+                        .as_ref()
+                        .is_none_or(|known| worth(&candidate) > worth(known))
+                {
+                    best = Some(candidate);
+                }
+            }
+        }
+        let (passage, at) = self.passage(&masks);
+        let mut look = Look {
+            passage,
+            file_name: self.file_name(path),
+            def_cover: (self.query.weight_of(def_mask) / self.total).min(1.0),
+            head: (self.query.weight_of(
+                masks
+                    .iter()
+                    .take(weights::HEAD_LINES)
+                    .fold(0, |all, mask| all | mask),
+            ) / self.total)
+                .min(1.0),
+            folder: self.folder(path),
+            ..Look::default()
+        };
+        let middle = match best {
+            Some(found) => {
+                look.defines = found.worth;
+                look.named = found.named;
+                look.symbol = Some((found.name, found.kind));
+                look.first_line = found.line;
+                found.line
+            }
+            None => {
+                look.first_line = at;
+                at
+            }
+        };
+        let count = masks.len() as u64;
+        look.last_line = (middle + SHOWN - 1).min(count).max(look.first_line);
+        look.match_lines = (look.first_line.saturating_sub(20).max(1)
+            ..=(look.last_line + 20).min(count))
+            .filter(|line| masks.get(*line as usize - 1).is_some_and(|mask| *mask != 0))
+            .collect();
+        look
+    }
+
+    /// How much of the query the name of a definition has, and how much of the name is the query.
+    fn candidate(&mut self, line: u64, name: &[u8], kind: Kind) -> Candidate {
+        let mask = self.mask_of(name);
+        let share = self.query.weight_of(mask) / self.total;
+        let (mut parts, mut hits) = (0.0_f64, 0.0_f64);
+        let query = self.query;
+        terms(name, &mut self.scratch, |term| {
+            parts += 1.0;
+            hits += f64::from(u8::from(
+                query.terms.iter().any(|known| known.bytes == term),
+            ));
+        });
+        let precision = if parts > 0.0 { hits / parts } else { 0.0 };
+        let name = String::from_utf8_lossy(name).into_owned();
+        let named = query
+            .names
+            .iter()
+            .map(|wanted| named_by(&name, wanted, kind))
+            .fold(0.0, f64::max);
+        Candidate {
+            line,
+            worth: share.min(1.0)
+                * (weights::PRECISION_FLOOR + (1.0 - weights::PRECISION_FLOOR) * precision)
+                * if kind.is_type() { 1.0 } else { 0.8 },
+            named,
+            name,
+            kind,
+        }
+    }
+
+    /// The window with the most of the query, and its best line.
+    fn passage(&self, masks: &[u64]) -> (f64, u64) {
+        let lines: Vec<(usize, u64)> = masks
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, mask)| *mask != 0)
+            .collect();
+        let (mut best, mut at) = (0.0, 1);
+        for (number, (line, _)) in lines.iter().enumerate() {
+            let mut union = 0;
+            let mut density = 0_u32;
+            for (other, mask) in lines.iter().skip(number) {
+                if other - line > weights::WINDOW {
+                    break;
+                }
+                union |= mask;
+                density += 1;
+            }
+            let share = self.query.weight_of(union) / self.total + 0.002 * f64::from(density);
+            if share > best {
+                best = share;
+                at = *line as u64 + 1;
+            }
+        }
+        (best.min(1.0), at)
+    }
+
+    fn file_name(&mut self, path: &str) -> f64 {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = name.split('.').next().unwrap_or(name);
+        let mut mask = 0;
+        let (mut parts, mut hits) = (0.0_f64, 0.0_f64);
+        for (from, to) in identifiers(stem.as_bytes()) {
+            let word = stem.as_bytes().get(from..to).unwrap_or_default();
+            mask |= self.mask_of(word);
+            let query = self.query;
+            terms(word, &mut self.scratch, |term| {
+                parts += 1.0;
+                hits += f64::from(u8::from(
+                    query.terms.iter().any(|known| known.bytes == term),
+                ));
+            });
+        }
+        let precision = if parts > 0.0 { hits / parts } else { 0.0 };
+        let share = (self.query.weight_of(mask) / self.total).min(1.0);
+        if share > 0.0 {
+            (weights::CALLED_FLOOR + (1.0 - weights::CALLED_FLOOR) * share) * precision
+        } else {
+            0.0
+        }
+    }
+
+    fn folder(&mut self, path: &str) -> f64 {
+        let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
+        let mut mask = 0;
+        for (from, to) in identifiers(folders.as_bytes()) {
+            mask |= self.mask_of(folders.as_bytes().get(from..to).unwrap_or_default());
+        }
+        (self.query.weight_of(mask) / self.total).min(1.0)
+    }
+}
+
+/// How far a definition is the one that is asked for by name.
+fn named_by(name: &str, wanted: &str, kind: Kind) -> f64 {
+    let kind = match kind {
+        Kind::Class | Kind::Struct | Kind::Enum | Kind::Trait | Kind::Interface | Kind::Type => 1.0,
+        Kind::Function | Kind::Macro | Kind::Module => 0.9,
+        Kind::Method => 0.7,
+        Kind::Constant | Kind::Variable | Kind::Field => 0.6,
+    };
+    if name == wanted {
+        kind
+    } else if name.eq_ignore_ascii_case(wanted) {
+        0.6 * kind
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,372 @@
+//! Literal and regular expressions: exactly the lines that ripgrep would find.
+//!
+//! Candidates come from the trigrams of each segment and from the files that have changed since;
+//! every one of them is read and searched by ripgrep's own engine. They are taken in the order of
+//! hits (class, path), so an answer can stop at its limit and a cursor can go on from there.
+
+use std::iter::Peekable;
+
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use mainstay_worker::{CancelToken, ErrorKind, Problem};
+
+use crate::limits;
+use crate::query::candidates::{Docs, candidates};
+use crate::query::cursor::Cursor;
+use crate::query::filter::Filter;
+use crate::query::pattern::Pattern;
+use crate::query::plan::Plan;
+use crate::query::snippet::Lines;
+use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::store::StoreError;
+use crate::tree::file::{Content, Reader};
+use crate::tree::lang::Lang;
+use crate::view::View;
+
+/// One exact query.
+#[derive(Debug)]
+pub(crate) struct Exact<'a> {
+    pub(crate) pattern: &'a Pattern,
+    pub(crate) filter: &'a Filter,
+    pub(crate) context: u64,
+    pub(crate) limit: usize,
+    pub(crate) max_bytes: usize,
+    pub(crate) after: Option<Cursor>,
+    pub(crate) fingerprint: u32,
+    pub(crate) explain: bool,
+    /// When a scan without an index has to end.
+    pub(crate) deadline: Option<std::time::Instant>,
+}
+
+/// Files of one repository in the order of hits.
+pub(crate) struct Source<'a> {
+    pub(crate) repo: usize,
+    pub(crate) name: &'a str,
+    pub(crate) reader: Reader<'a>,
+    pub(crate) feeds: Vec<Feed<'a>>,
+    /// The listing itself is not complete.
+    pub(crate) cut: bool,
+}
+
+type Feed<'a> = Peekable<Box<dyn Iterator<Item = (u8, &'a str)> + 'a>>;
+
+/// The candidates of an indexed repository. Says also whether the pattern has a plan.
+pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, StoreError> {
+    let mut feeds: Vec<Feed<'a>> = Vec::new();
+    for (number, segment) in view.generation.segments.iter().enumerate() {
+        let docs: Box<dyn Iterator<Item = u32>> = match candidates(segment, plan)? {
+            Docs::All => Box::new(0..segment.docs.len()),
+            Docs::These(docs) => Box::new(docs.into_iter()),
+        };
+        let live = docs.filter(move |doc| view.is_live(number, *doc) && segment.docs.is_text(*doc));
+        let keys: Box<dyn Iterator<Item = (u8, &'a str)>> =
+            Box::new(live.map(|doc| segment.docs.key(doc)));
+        feeds.push(keys.peekable());
+    }
+    let changed = view
+        .changed()
+        .into_iter()
+        .map(|(class, path, _)| (class, path));
+    let changed: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(changed);
+    feeds.push(changed.peekable());
+    Ok(feeds)
+}
+
+/// All files of a listing that was made without an index; sorted by class and path.
+pub(crate) fn listed<'a>(files: &'a [(u8, String)]) -> Vec<Feed<'a>> {
+    let keys = files.iter().map(|(class, path)| (*class, path.as_str()));
+    let keys: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(keys);
+    vec![keys.peekable()]
+}
+
+/// Runs the query over all sources.
+pub(crate) fn search(
+    sources: &mut [Source<'_>],
+    query: &Exact<'_>,
+    cancel: &CancelToken,
+) -> Result<Found, Problem> {
+    let mut run = Run {
+        query,
+        found: Found::default(),
+        searcher: SearcherBuilder::new()
+            .line_number(true)
+            .binary_detection(BinaryDetection::none())
+            .build(),
+        bytes: 0,
+        snippet_bytes: 0,
+        counted: query.after.as_ref().map_or(0, |cursor| cursor.counted),
+        full_after: None,
+    };
+    run.go(sources, cancel)?;
+    let exact =
+        run.found.cursor.is_none() && !run.found.truncated || run.full_after == Some(Counted::All);
+    run.found.total = Total {
+        value: run.counted,
+        relation: if exact {
+            Relation::Exact
+        } else {
+            Relation::AtLeast
+        },
+    };
+    Ok(run.found)
+}
+
+/// How far counting went after the answer was full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Some(usize),
+    All,
+}
+
+struct Run<'a> {
+    query: &'a Exact<'a>,
+    found: Found,
+    searcher: Searcher,
+    bytes: u64,
+    snippet_bytes: usize,
+    counted: u64,
+    full_after: Option<Counted>,
+}
+
+impl Run<'_> {
+    fn go(&mut self, sources: &mut [Source<'_>], cancel: &CancelToken) -> Result<(), Problem> {
+        let mut buffer = Vec::new();
+        let mut lines = Vec::new();
+        let mut looked_at = 0_u32;
+        loop {
+            let Some((at, class, path)) = next(sources) else {
+                if sources.iter().any(|source| source.cut) {
+                    self.found.truncated = true;
+                }
+                if self.full_after.is_some() {
+                    self.full_after = Some(Counted::All);
+                }
+                return Ok(());
+            };
+            let Some(source) = sources.get(at) else {
+                return Ok(());
+            };
+            let lang = Lang::of_path(path);
+            if !self.query.filter.admits(path, lang) {
+                continue;
+            }
+            let mut after_line = 0;
+            if let Some(after) = &self.query.after {
+                match (class, path, source.repo).cmp(&(
+                    after.class,
+                    after.path.as_str(),
+                    after.repo,
+                )) {
+                    std::cmp::Ordering::Less => continue,
+                    std::cmp::Ordering::Equal if after.line == u64::MAX => continue,
+                    std::cmp::Ordering::Equal => after_line = after.line,
+                    std::cmp::Ordering::Greater => {}
+                }
+            }
+            looked_at = looked_at.wrapping_add(1);
+            if looked_at & 0x3f == 0 {
+                cancel.check()?;
+            }
+            if self.is_spent(class, source.repo, path, after_line) {
+                return Ok(());
+            }
+            if let Some(Counted::Some(files)) = self.full_after {
+                self.full_after = Some(Counted::Some(files + 1));
+            }
+            let (content, stamp) = source.reader.read(path, &mut buffer);
+            self.bytes += buffer.len() as u64;
+            if !matches!(content, Content::Text) || !self.query.filter.admits_time(stamp.modified) {
+                continue;
+            }
+            self.matching(&buffer, &mut lines)?;
+            lines.retain(|line| *line > after_line);
+            if lines.is_empty() {
+                continue;
+            }
+            if self.full_after.is_some() {
+                self.counted += lines.len() as u64;
+                continue;
+            }
+            self.take(source, class, path, lang, &buffer, &lines);
+        }
+    }
+
+    /// Ends the answer before this file if a budget is used up.
+    fn is_spent(&mut self, class: u8, repo: usize, path: &str, after_line: u64) -> bool {
+        match self.full_after {
+            Some(Counted::Some(files)) => {
+                return files >= limits::COUNT_ON_FILES;
+            }
+            Some(Counted::All) => return true,
+            None => {}
+        }
+        let late = self
+            .query
+            .deadline
+            .is_some_and(|deadline| std::time::Instant::now() >= deadline);
+        if !late && self.bytes <= limits::VERIFY_BYTES {
+            return false;
+        }
+        self.found.truncated = true;
+        self.found.notes.push(if late {
+            "the scan ran out of time; an index is being built, repeat the call for the rest"
+                .to_owned()
+        } else {
+            "the search read as much as one call may; the cursor goes on from there".to_owned()
+        });
+        // The file at hand was not looked at: the cursor stands just before it.
+        let before = Cursor {
+            fingerprint: self.query.fingerprint,
+            counted: self.counted,
+            class,
+            repo,
+            path: path.to_owned(),
+            line: after_line,
+        };
+        self.found.cursor = Some(before.encode());
+        true
+    }
+
+    fn matching(&mut self, text: &[u8], lines: &mut Vec<u64>) -> Result<(), Problem> {
+        lines.clear();
+        self.searcher
+            .search_slice(&self.query.pattern.matcher, text, Numbers(lines))
+            .map_err(|error| {
+                Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
+            })
+    }
+
+    /// Turns the matching lines of a file into hits, until the answer is full.
+    fn take(
+        &mut self,
+        source: &Source<'_>,
+        class: u8,
+        path: &str,
+        lang: Lang,
+        text: &[u8],
+        numbers: &[u64],
+    ) {
+        let lines = Lines::new(text);
+        let context = self.query.context;
+        let mut rest = numbers;
+        while let Some(first) = rest.first().copied() {
+            let mut length = 1;
+            for pair in rest.windows(2) {
+                let [a, b] = pair else { break };
+                if b - a > 2 * context + 1 || b - first >= limits::HIT_LINES {
+                    break;
+                }
+                length += 1;
+            }
+            let (group, after) = rest.split_at(length);
+            let last = group.last().copied().unwrap_or(first);
+            let start = first.saturating_sub(context).max(1);
+            let end = (last + context).min(lines.count()).max(last);
+            let room = self.query.max_bytes.saturating_sub(self.snippet_bytes);
+            let whole = lines.snippet(start, end, usize::MAX);
+            let full = self.found.hits.len() >= self.query.limit;
+            // One hit is always given, cut if need be: else a cursor would never move.
+            if full || whole.len() > room && !self.found.hits.is_empty() {
+                self.fill_up(source, class, path, numbers, rest);
+                return;
+            }
+            let snippet = match whole.len() > room {
+                true => lines.snippet(start, end, room),
+                false => whole,
+            };
+            self.snippet_bytes += snippet.len();
+            self.counted += group.len() as u64;
+            let score = round_score(1.0 - f64::from(class) / 10.0);
+            self.found.hits.push(Hit {
+                repo: source.name.to_owned(),
+                path: path.to_owned(),
+                start_line: start,
+                end_line: end,
+                symbol: None,
+                kind: None,
+                lang: lang.name(),
+                score,
+                snippet,
+                match_lines: group.to_vec(),
+                why: self.query.explain.then(|| {
+                    serde_json::json!({
+                        "class": crate::tree::class::classify(path).name(),
+                        "case": if self.query.pattern.insensitive { "insensitive" } else { "sensitive" },
+                    })
+                }),
+            });
+            rest = after;
+        }
+    }
+
+    /// The answer is full inside a file whose lines `rest` are left.
+    fn fill_up(
+        &mut self,
+        source: &Source<'_>,
+        class: u8,
+        path: &str,
+        numbers: &[u64],
+        rest: &[u64],
+    ) {
+        let given = numbers.len() - rest.len();
+        let line = given.checked_sub(1).and_then(|at| numbers.get(at)).copied();
+        let (class, repo, path, line) = match line {
+            Some(line) => (class, source.repo, path.to_owned(), line),
+            // Nothing of this file was given; a cursor at its beginning is the same place.
+            None => (
+                class,
+                source.repo,
+                path.to_owned(),
+                self.query
+                    .after
+                    .as_ref()
+                    .filter(|after| {
+                        after.path == path && after.repo == source.repo && after.line != u64::MAX
+                    })
+                    .map_or(0, |after| after.line),
+            ),
+        };
+        self.found.truncated = true;
+        let cursor = Cursor {
+            fingerprint: self.query.fingerprint,
+            counted: self.counted,
+            class,
+            repo,
+            path,
+            line,
+        };
+        self.found.cursor = Some(cursor.encode());
+        self.counted += rest.len() as u64;
+        self.full_after = Some(Counted::Some(0));
+    }
+}
+
+/// The next file in the order of hits, over all feeds of all sources.
+fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, u8, &'a str)> {
+    let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
+    for (at, source) in sources.iter_mut().enumerate() {
+        let repo = source.repo;
+        for (number, feed) in source.feeds.iter_mut().enumerate() {
+            if let Some((class, path)) = feed.peek() {
+                let key = (*class, *path, repo);
+                if least.as_ref().is_none_or(|(known, _, _)| key < *known) {
+                    least = Some((key, at, number));
+                }
+            }
+        }
+    }
+    let (_, at, number) = least?;
+    let (class, path) = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
+    Some((at, class, path))
+}
+
+/// Collects the numbers of matching lines.
+struct Numbers<'a>(&'a mut Vec<u64>);
+
+impl Sink for Numbers<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, std::io::Error> {
+        self.0.extend(found.line_number());
+        Ok(true)
+    }
+}

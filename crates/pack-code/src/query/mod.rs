@@ -1,0 +1,72 @@
+//! Queries: from the arguments of `search` to hits.
+
+pub(crate) mod auto;
+pub(crate) mod candidates;
+pub(crate) mod close;
+pub(crate) mod cursor;
+pub(crate) mod exact;
+pub(crate) mod filter;
+pub(crate) mod path;
+pub(crate) mod pattern;
+pub(crate) mod plan;
+pub(crate) mod ranked;
+pub(crate) mod snippet;
+pub(crate) mod symbol;
+pub(crate) mod weights;
+pub(crate) mod words;
+
+use serde::Serialize;
+
+/// One hit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Hit {
+    pub(crate) repo: String,
+    pub(crate) path: String,
+    pub(crate) start_line: u64,
+    pub(crate) end_line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) symbol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) lang: &'static str,
+    pub(crate) score: f64,
+    pub(crate) snippet: String,
+    /// Absolute numbers of the lines that match.
+    pub(crate) match_lines: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<serde_json::Value>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Total {
+    pub(crate) value: u64,
+    pub(crate) relation: Relation,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Relation {
+    #[default]
+    Exact,
+    AtLeast,
+}
+
+/// What a query found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) total: Total,
+    /// There is more; the cursor says where it goes on, if it can.
+    pub(crate) truncated: bool,
+    pub(crate) cursor: Option<String>,
+    /// Files were read without the help of the index.
+    pub(crate) scanned: bool,
+    /// What a reader should know about this answer.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Scores are rounded, so that the last bit of a sum never decides an order.
+pub(crate) fn round_score(score: f64) -> f64 {
+    (score * 10_000.0).round() / 10_000.0
+}

@@ -1,0 +1,194 @@
+//! Path search: files by their names.
+
+use mainstay_worker::Problem;
+use serde_json::json;
+
+use crate::query::filter::{Filter, globs};
+use crate::query::pattern::Case;
+use crate::query::ranked::Source;
+use crate::query::snippet::Lines;
+use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::tree::class::classify;
+use crate::tree::file::Content;
+use crate::tree::lang::Lang;
+
+/// One path query.
+#[derive(Debug)]
+pub(crate) struct PathQuery<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) case: Case,
+    pub(crate) filter: &'a Filter,
+    pub(crate) context: u64,
+    pub(crate) limit: usize,
+    pub(crate) max_bytes: usize,
+    pub(crate) offset: usize,
+    pub(crate) explain: bool,
+}
+
+/// Runs the query.
+pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Found, Problem> {
+    let text = query.text.trim().trim_start_matches("./");
+    let set = match text.contains(['*', '?', '[', '{']) {
+        true => globs(&[text.to_owned()], "query")?,
+        false => None,
+    };
+    let sensitive = match query.case {
+        Case::Sensitive => true,
+        Case::Insensitive => false,
+        Case::Smart => text.chars().any(char::is_uppercase),
+    };
+    let fold = |text: &str| {
+        if sensitive {
+            text.to_owned()
+        } else {
+            text.to_lowercase()
+        }
+    };
+    let words: Vec<String> = fold(text)
+        .split([' ', '\t'])
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let mut found = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        let mut consider = |path: &str| {
+            if !query.filter.admits(path, Lang::of_path(path)) {
+                return;
+            }
+            let fit = match &set {
+                Some(set) => set.is_match(path).then_some((0.9, "glob")),
+                None => fit(&fold(path), &words),
+            };
+            if let Some((fit, how)) = fit {
+                let class = f64::from(classify(path).number());
+                // Of two that fit alike the shorter path is the likelier.
+                let score = fit - 0.02 * class - 0.0002 * path.len().min(400) as f64;
+                found.push((round_score(score), path.to_owned(), number, how));
+            }
+        };
+        for (at, segment) in source.view.generation.segments.iter().enumerate() {
+            for doc in segment
+                .live_docs()
+                .filter(|doc| source.view.is_live(at, *doc))
+            {
+                consider(segment.docs.path(doc));
+            }
+        }
+        for (_, path, _) in source.view.changed() {
+            consider(path);
+        }
+    }
+    let repo = |number: usize| sources.get(number).map_or(0, |source| source.repo);
+    found.sort_by(|a, b| {
+        b.0.total_cmp(&a.0)
+            .then_with(|| (&a.1, repo(a.2)).cmp(&(&b.1, repo(b.2))))
+    });
+    Ok(page(sources, query, &found))
+}
+
+/// How well a path fits: all words must be in it, best in the name of the file.
+fn fit(path: &str, words: &[String]) -> Option<(f64, &'static str)> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.split('.').next().unwrap_or(name);
+    if let [word] = words {
+        if path == word {
+            return Some((1.0, "the path"));
+        }
+        if name == word || path.ends_with(&format!("/{word}")) {
+            return Some((0.95, "the name"));
+        }
+        if stem == word {
+            return Some((0.9, "the name without its ending"));
+        }
+        if name.starts_with(word.as_str()) {
+            return Some((0.8, "the beginning of the name"));
+        }
+        if name.contains(word.as_str()) {
+            return Some((0.7, "in the name"));
+        }
+        if path.contains(word.as_str()) {
+            return Some((0.6, "in the path"));
+        }
+    } else if words.iter().all(|word| path.contains(word.as_str())) {
+        let inside = words
+            .iter()
+            .filter(|word| name.contains(word.as_str()))
+            .count();
+        return Some((0.5 + 0.3 * inside as f64 / words.len() as f64, "all words"));
+    }
+    let letters: String = words.concat();
+    let letters: Vec<char> = letters
+        .chars()
+        .filter(|c| c.is_alphanumeric() || *c == '/')
+        .collect();
+    is_subsequence(path, &letters).then_some((0.2, "the letters in order"))
+}
+
+fn is_subsequence(path: &str, letters: &[char]) -> bool {
+    let mut wanted = letters.iter();
+    let mut next = wanted.next();
+    if letters.len() < 3 {
+        return false;
+    }
+    for letter in path.chars() {
+        match next {
+            Some(expected) if *expected == letter => next = wanted.next(),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    next.is_none()
+}
+
+fn page(
+    sources: &[Source<'_>],
+    query: &PathQuery<'_>,
+    entries: &[(f64, String, usize, &'static str)],
+) -> Found {
+    let mut found = Found {
+        total: Total {
+            value: entries.len() as u64,
+            relation: Relation::Exact,
+        },
+        ..Found::default()
+    };
+    let mut bytes = 0;
+    let mut buffer = Vec::new();
+    for (score, path, number, how) in entries.iter().skip(query.offset) {
+        if found.hits.len() >= query.limit || bytes >= query.max_bytes {
+            found.truncated = true;
+            break;
+        }
+        let Some(source) = sources.get(*number) else {
+            continue;
+        };
+        let (content, stamp) = source.reader.read(path, &mut buffer);
+        if !query.filter.admits_time(stamp.modified) {
+            continue;
+        }
+        let mut snippet = String::new();
+        let mut end = 1;
+        if matches!(content, Content::Text) {
+            let lines = Lines::new(&buffer);
+            end = (1 + query.context).min(lines.count()).max(1);
+            snippet = lines.snippet(1, end, query.max_bytes.saturating_sub(bytes));
+        }
+        bytes += snippet.len();
+        found.hits.push(Hit {
+            repo: source.name.to_owned(),
+            path: path.clone(),
+            start_line: 1,
+            end_line: end,
+            symbol: None,
+            kind: None,
+            lang: Lang::of_path(path).name(),
+            score: *score,
+            snippet,
+            match_lines: Vec::new(),
+            why: query
+                .explain
+                .then(|| json!({"match": how, "class": classify(path).name()})),
+        });
+    }
+    found
+}

@@ -1,0 +1,455 @@
+//! Ranked search: which files answer a question, best first.
+//!
+//! Two steps. The first scores every file by BM25 over the terms of the query, with the fields of a
+//! term (text, definitions, file name, folders) weighed together. The second reads the best of
+//! them and looks closer: how much of the query stands close together, and whether the file defines
+//! what the query names. Nothing here knows a language model or a particular repository.
+
+use std::collections::BTreeMap;
+
+use mainstay_worker::{CancelToken, Problem};
+use serde_json::json;
+
+use crate::limits;
+use crate::query::close::{Closer, Look};
+use crate::query::filter::Filter;
+use crate::query::snippet::Lines;
+use crate::query::weights;
+use crate::query::words::{QueryTerms, Term};
+use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::store::StoreError;
+use crate::store::chunk::Fields;
+use crate::store::codec::take_u32;
+use crate::tree::class::{Class, classify};
+use crate::tree::file::{Content, Reader};
+use crate::tree::lang::Lang;
+use crate::view::View;
+
+/// One repository to search.
+pub(crate) struct Source<'a> {
+    pub(crate) repo: usize,
+    pub(crate) name: &'a str,
+    pub(crate) view: &'a View,
+    pub(crate) reader: Reader<'a>,
+}
+
+/// One ranked query.
+#[derive(Debug)]
+pub(crate) struct Ranked<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) filter: &'a Filter,
+    pub(crate) context: u64,
+    pub(crate) limit: usize,
+    pub(crate) max_bytes: usize,
+    /// Hits that earlier pages gave.
+    pub(crate) offset: usize,
+    pub(crate) explain: bool,
+}
+
+/// A file with its score.
+#[derive(Clone, Debug)]
+struct Scored {
+    source: usize,
+    path: String,
+    score: f64,
+    /// Terms that it has, one bit each.
+    mask: u64,
+    class: Class,
+}
+
+/// A file of the first step, before its path is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Rough {
+    source: usize,
+    place: Place,
+    score: f64,
+    mask: u64,
+}
+
+/// Where a file of the first step stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// A document of a segment.
+    Indexed(usize, u32),
+    /// One of the changed files.
+    Changed(usize),
+}
+
+/// Files that go into the second step, for pages near the beginning.
+const WINDOW: usize = 400;
+const NEAR_PAGES: usize = 100;
+
+/// What the penalty of a class is.
+const fn class_factor(class: Class) -> f64 {
+    match class {
+        Class::Code => 1.0,
+        Class::Example => 0.5,
+        Class::Docs => 0.45,
+        Class::Test => 0.4,
+        Class::Vendored => 0.5,
+        Class::Generated => 0.25,
+    }
+}
+
+/// What a path says beside its class: declarations stand behind what they declare, and what is kept
+/// for old callers behind its successor.
+fn path_factor(path: &str) -> f64 {
+    let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let header = [".h", ".d.ts", ".pyi", ".hh"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    let stem = name.split('.').next().unwrap_or(name).to_ascii_lowercase();
+    let old = |word: &str| {
+        matches!(
+            word,
+            "deprecated" | "legacy" | "compat" | "compatibility" | "obsolete" | "old"
+        )
+    };
+    let legacy = folders
+        .split('/')
+        .any(|folder| old(&folder.to_ascii_lowercase()))
+        || stem.split(['_', '-']).any(old);
+    (if header { weights::HEADER } else { 1.0 }) * (if legacy { weights::LEGACY } else { 1.0 })
+}
+
+/// Errors of a ranked search.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Store(usize, StoreError),
+    Problem(Problem),
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+/// Runs the query.
+pub(crate) fn search(
+    sources: &[Source<'_>],
+    query: &Ranked<'_>,
+    cancel: &CancelToken,
+) -> Result<Found, Failed> {
+    let mut terms = QueryTerms::of(query.text);
+    weigh(sources, &mut terms)?;
+    let mut rough = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        cancel.check()?;
+        score(source, number, &terms, query.filter, &mut rough)
+            .map_err(|error| Failed::Store(number, error))?;
+    }
+    let mut total = rough.len();
+    let near = query.offset + query.limit <= NEAR_PAGES && query.filter.modified_since.is_none();
+    if near && rough.len() > WINDOW {
+        // Only the best are worth their paths; equals at the edge all stay.
+        rough.select_nth_unstable_by(WINDOW, |a, b| b.score.total_cmp(&a.score));
+        let edge = rough.get(WINDOW).map_or(0.0, |file| file.score);
+        rough.retain(|file| file.score >= edge);
+    }
+    let mut scored: Vec<Scored> = rough.iter().map(|file| file.finish(sources)).collect();
+    if query.filter.modified_since.is_some() {
+        scored.retain(|file| is_recent(sources, file, query.filter));
+        total = scored.len();
+    }
+    order(&mut scored, sources);
+    cancel.check()?;
+    let mut looks = BTreeMap::new();
+    look_closer(sources, &terms, &mut scored, &mut looks, cancel)?;
+    Ok(page(sources, query, &terms, &scored, total, &mut looks))
+}
+
+/// Best first; the path decides between equals.
+fn order(scored: &mut [Scored], sources: &[Source<'_>]) {
+    let repo = |file: &Scored| sources.get(file.source).map_or(0, |source| source.repo);
+    scored.sort_by(|a, b| {
+        let by_score = round_score(b.score).total_cmp(&round_score(a.score));
+        by_score.then_with(|| (&a.path, repo(a)).cmp(&(&b.path, repo(b))))
+    });
+}
+
+fn is_recent(sources: &[Source<'_>], file: &Scored, filter: &Filter) -> bool {
+    let Some(source) = sources.get(file.source) else {
+        return false;
+    };
+    let mut buffer = Vec::new();
+    let (_, stamp) = source.reader.read(&file.path, &mut buffer);
+    filter.admits_time(stamp.modified)
+}
+
+/// Gives each term its weight from how rare it is over all sources.
+fn weigh(sources: &[Source<'_>], terms: &mut QueryTerms) -> Result<(), Failed> {
+    let mut docs = 0_u64;
+    for source in sources {
+        docs += source
+            .view
+            .generation
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.docs.len()))
+            .sum::<u64>();
+        docs += source.view.overlay.len() as u64;
+    }
+    for term in &mut terms.terms {
+        let mut having = 0_u64;
+        for (number, source) in sources.iter().enumerate() {
+            for segment in &source.view.generation.segments {
+                let found = segment
+                    .terms
+                    .get(&term.bytes)
+                    .map_err(|error| Failed::Store(number, error))?;
+                having += found.map_or(0, |found| u64::from(found.count));
+            }
+            for (_, path, live) in source.view.changed() {
+                having += u64::from(
+                    live.terms(path, &source.reader)
+                        .0
+                        .contains_key(term.bytes.as_slice()),
+                );
+            }
+        }
+        let (docs, having) = (docs.max(1) as f64, having as f64);
+        term.idf = (1.0 + (docs - having + 0.5).max(0.5) / (having + 0.5)).ln();
+        term.found = having > 0.0;
+    }
+    Ok(())
+}
+
+/// The first step, over the segments and the changed files of a repository.
+fn score(
+    source: &Source<'_>,
+    number: usize,
+    terms: &QueryTerms,
+    filter: &Filter,
+    rough: &mut Vec<Rough>,
+) -> Result<(), StoreError> {
+    let view = source.view;
+    let average = average_length(view);
+    for (at, segment) in view.generation.segments.iter().enumerate() {
+        let length = segment.docs.len() as usize;
+        let mut sums = vec![0.0_f64; length];
+        let mut masks = vec![0_u64; length];
+        for (bit, term) in terms.terms.iter().enumerate() {
+            let Some(found) = segment.terms.get(&term.bytes)? else {
+                continue;
+            };
+            let list = segment.terms.list(&found)?;
+            let mut rest = list.as_slice();
+            let mut doc = 0_u32;
+            while let Some(delta) = take_u32(&mut rest) {
+                doc = doc.wrapping_add(delta);
+                let Some((fields, more)) = rest.split_first() else {
+                    break;
+                };
+                rest = more;
+                if let (Some(sum), Some(mask)) =
+                    (sums.get_mut(doc as usize), masks.get_mut(doc as usize))
+                {
+                    *sum += contribution(
+                        term,
+                        Fields::unpack(*fields),
+                        segment.docs.tokens_of(doc),
+                        average,
+                    );
+                    *mask |= 1 << bit;
+                }
+            }
+        }
+        for (doc, (sum, mask)) in (0_u32..).zip(sums.into_iter().zip(masks)) {
+            if mask == 0 || !view.is_live(at, doc) {
+                continue;
+            }
+            if filter.is_open() || filter.admits(segment.docs.path(doc), segment.docs.lang(doc)) {
+                let class = Class::from_number(segment.docs.class_number(doc));
+                rough.push(Rough {
+                    source: number,
+                    place: Place::Indexed(at, doc),
+                    score: sum * class_factor(class),
+                    mask,
+                });
+            }
+        }
+    }
+    for (at, (_, path, live)) in view.changed().into_iter().enumerate() {
+        let lang = Lang::of_path(path);
+        if live.skip.is_some() || !filter.admits(path, lang) {
+            continue;
+        }
+        let (has, tokens) = live.terms(path, &source.reader);
+        let (mut sum, mut mask) = (0.0, 0);
+        for (bit, term) in terms.terms.iter().enumerate() {
+            if let Some(fields) = has.get(term.bytes.as_slice()) {
+                sum += contribution(term, *fields, *tokens, average);
+                mask |= 1 << bit;
+            }
+        }
+        if mask != 0 {
+            rough.push(Rough {
+                source: number,
+                place: Place::Changed(at),
+                score: sum * class_factor(classify(path)),
+                mask,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn average_length(view: &View) -> f64 {
+    let (mut docs, mut tokens) = (0_u64, 0_u64);
+    for segment in &view.generation.segments {
+        docs += u64::from(segment.docs.len());
+        tokens += segment.docs.tokens();
+    }
+    (tokens as f64 / docs.max(1) as f64).max(1.0)
+}
+
+fn contribution(term: &Term, fields: Fields, tokens: u32, average: f64) -> f64 {
+    let norm = 1.0 - weights::B + weights::B * f64::from(tokens) / average;
+    let frequency = f64::from(fields.count) / norm
+        + weights::DEFINITION * f64::from(fields.defs).sqrt()
+        + weights::FILE_NAME * f64::from(u8::from(fields.name))
+        + weights::FOLDER * f64::from(u8::from(fields.folder));
+    term.weight * term.idf * frequency * (weights::K1 + 1.0) / (weights::K1 + frequency)
+}
+
+impl Rough {
+    /// The file with its path, and with what the path says about it.
+    fn finish(&self, sources: &[Source<'_>]) -> Scored {
+        let view = sources.get(self.source).map(|source| source.view);
+        let path = view.and_then(|view| match self.place {
+            Place::Indexed(segment, doc) => {
+                let segment = view.generation.segments.get(segment)?;
+                Some(segment.docs.path(doc).to_owned())
+            }
+            Place::Changed(at) => Some(view.changed().get(at)?.1.to_owned()),
+        });
+        let path = path.unwrap_or_default();
+        Scored {
+            source: self.source,
+            score: self.score * path_factor(&path),
+            mask: self.mask,
+            class: classify(&path),
+            path,
+        }
+    }
+}
+
+/// The second step: the best files are read, and their order is made anew.
+fn look_closer(
+    sources: &[Source<'_>],
+    terms: &QueryTerms,
+    scored: &mut [Scored],
+    looks: &mut BTreeMap<(usize, String), Look>,
+    cancel: &CancelToken,
+) -> Result<(), Problem> {
+    let head = limits::RERANK_FILES.min(scored.len());
+    let Some((best, _)) = scored.split_at_mut_checked(head) else {
+        return Ok(());
+    };
+    let top = best
+        .first()
+        .map_or(1.0, |file| file.score)
+        .max(f64::MIN_POSITIVE);
+    let least = best.last().map_or(0.0, |file| file.score);
+    let mut closer = Closer::new(terms);
+    let mut buffer = Vec::new();
+    for file in best.iter_mut() {
+        cancel.check()?;
+        let Some(source) = sources.get(file.source) else {
+            continue;
+        };
+        if !matches!(source.reader.read(&file.path, &mut buffer).0, Content::Text) {
+            continue;
+        }
+        let look = closer.look(&file.path, &buffer);
+        // Everything below the head stays below it.
+        file.score = least
+            + top
+                * look.score(file.score / top)
+                * class_factor(file.class).powf(weights::SECOND_STEP)
+                * path_factor(&file.path).powf(weights::SECOND_STEP);
+        looks.insert((file.source, file.path.clone()), look);
+    }
+    order(best, sources);
+    Ok(())
+}
+
+fn page(
+    sources: &[Source<'_>],
+    query: &Ranked<'_>,
+    terms: &QueryTerms,
+    scored: &[Scored],
+    total: usize,
+    looks: &mut BTreeMap<(usize, String), Look>,
+) -> Found {
+    let mut found = Found {
+        total: Total {
+            value: total as u64,
+            relation: Relation::Exact,
+        },
+        ..Found::default()
+    };
+    let mut bytes = 0;
+    let mut closer = Closer::new(terms);
+    let mut buffer = Vec::new();
+    for file in scored.iter().skip(query.offset) {
+        if found.hits.len() >= query.limit || bytes >= query.max_bytes {
+            found.truncated = true;
+            break;
+        }
+        let Some(source) = sources.get(file.source) else {
+            continue;
+        };
+        if !matches!(source.reader.read(&file.path, &mut buffer).0, Content::Text) {
+            continue;
+        }
+        let look = looks
+            .remove(&(file.source, file.path.clone()))
+            .unwrap_or_else(|| closer.look(&file.path, &buffer));
+        let lines = Lines::new(&buffer);
+        let start = look.first_line.saturating_sub(query.context).max(1);
+        let end = (look.last_line + query.context)
+            .min(lines.count())
+            .max(start);
+        let snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
+        bytes += snippet.len();
+        found.hits.push(Hit {
+            repo: source.name.to_owned(),
+            path: file.path.clone(),
+            start_line: start,
+            end_line: end,
+            symbol: look.symbol.as_ref().map(|(name, _)| name.clone()),
+            kind: look.symbol.as_ref().map(|(_, kind)| kind.name()),
+            lang: Lang::of_path(&file.path).name(),
+            score: round_score(file.score),
+            snippet,
+            match_lines: look
+                .match_lines
+                .iter()
+                .copied()
+                .filter(|line| (start..=end).contains(line))
+                .collect(),
+            why: query.explain.then(|| explain(terms, file, &look)),
+        });
+    }
+    found
+}
+
+fn explain(terms: &QueryTerms, file: &Scored, look: &Look) -> serde_json::Value {
+    let words: Vec<serde_json::Value> = terms
+        .terms
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| file.mask >> bit & 1 == 1)
+        .map(|(_, term)| {
+            json!({"term": String::from_utf8_lossy(&term.bytes), "weight": round_score(term.weight), "idf": round_score(term.idf)})
+        })
+        .collect();
+    json!({
+        "terms": words,
+        "class": file.class.name(),
+        "penalty": class_factor(file.class),
+        "boosts": look.boosts(),
+    })
+}

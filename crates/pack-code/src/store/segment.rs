@@ -1,0 +1,93 @@
+//! An open segment: its documents, its tables, and what was said about it later.
+
+use std::path::Path;
+
+use crate::store::StoreError;
+use crate::store::docs::Docs;
+use crate::store::manifest::SegmentEntry;
+use crate::store::side::{DocSet, Stamps, open_stamps};
+use crate::store::table::Table;
+use crate::tree::file::Stamp;
+
+/// One immutable segment as a generation sees it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) id: u64,
+    pub(crate) docs: Docs,
+    pub(crate) trigrams: Table,
+    pub(crate) terms: Table,
+    /// Tables of symbols, each for a range of documents.
+    pub(crate) symbols: Vec<Table>,
+    /// Documents below this number are covered by the symbol layer.
+    pub(crate) symbols_to: u32,
+    /// Documents that have gone.
+    pub(crate) dead: DocSet,
+    pub(crate) stamps: Stamps,
+}
+
+impl Segment {
+    pub(crate) fn open(folder: &Path, entry: &SegmentEntry) -> Result<Self, StoreError> {
+        let file = |ending: &str| folder.join(format!("{}.{ending}", entry.name()));
+        let docs = Docs::open(&file("docs"))?;
+        if docs.len() != entry.docs {
+            return Err(StoreError::corrupt(
+                file("docs"),
+                "not the documents of the manifest",
+            ));
+        }
+        let symbols = entry
+            .symbols
+            .iter()
+            .map(|name| Table::open(&folder.join(name)));
+        Ok(Self {
+            id: entry.id,
+            trigrams: Table::open(&file("tri"))?,
+            terms: Table::open(&file("term"))?,
+            symbols: symbols.collect::<Result<_, _>>()?,
+            symbols_to: entry.symbols_to,
+            dead: match &entry.dead {
+                Some(name) => DocSet::open(&folder.join(name))?,
+                None => DocSet::default(),
+            },
+            stamps: match &entry.stamps {
+                Some(name) => open_stamps(&folder.join(name))?,
+                None => Stamps::new(),
+            },
+            docs,
+        })
+    }
+
+    /// Reads every table whole and compares its checksums.
+    pub(crate) fn verify(&self) -> Result<(), StoreError> {
+        self.trigrams.verify()?;
+        self.terms.verify()?;
+        self.symbols.iter().try_for_each(Table::verify)
+    }
+
+    /// Whether a document counts in this generation.
+    pub(crate) fn is_live(&self, doc: u32) -> bool {
+        doc < self.docs.len() && !self.dead.contains(doc)
+    }
+
+    pub(crate) fn live_docs(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.docs.len()).filter(|doc| self.is_live(*doc))
+    }
+
+    /// The living document of a path.
+    pub(crate) fn find(&self, path: &str) -> Option<u32> {
+        self.docs.find(path).filter(|doc| self.is_live(*doc))
+    }
+
+    /// The stamp under which a document's file was last seen with this content.
+    pub(crate) fn stamp(&self, doc: u32) -> Stamp {
+        self.stamps
+            .get(&doc)
+            .copied()
+            .unwrap_or_else(|| self.docs.stamp(doc))
+    }
+
+    /// Whether the stamp alone proves that the content is the same.
+    pub(crate) fn is_racy(&self, doc: u32) -> bool {
+        self.docs.is_racy(doc) && !self.stamps.contains_key(&doc)
+    }
+}

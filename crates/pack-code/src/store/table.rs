@@ -1,0 +1,507 @@
+//! A table on disk: sorted keys, each with a count and a list of bytes.
+//!
+//! The lists come first in the file, then the keys in blocks, then an index with the first key of
+//! each block, then a footer. The index is held in memory; a look-up reads one block and, unless
+//! the list is short enough to stand in the block, the list. Blocks, long lists and the index carry
+//! checksums. Trigrams, terms and symbols are all tables.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::store::StoreError;
+use crate::store::codec::{put, seal, take, take_array, take_bytes, take_u32, unseal};
+
+/// Keys of one block.
+const BLOCK_KEYS: usize = 64;
+/// Longest list that stands in its block.
+const INLINE_BYTES: usize = 24;
+/// Longest key.
+pub(crate) const KEY_BYTES: usize = 255;
+const MAGIC: [u8; 8] = *b"msttbl01";
+const FOOTER_BYTES: usize = 8 * 4 + 4 + 8;
+const SUM_BYTES: u64 = 4;
+
+/// Writes a table; keys must come in ascending order.
+#[derive(Debug)]
+pub(crate) struct TableWriter {
+    path: PathBuf,
+    out: BufWriter<File>,
+    offset: u64,
+    entries: u64,
+    block: Vec<u8>,
+    in_block: usize,
+    first_key: Vec<u8>,
+    last_key: Vec<u8>,
+    /// Where the lists of the block begin.
+    lists_at: u64,
+    blocks: Vec<u8>,
+    index: Vec<u8>,
+}
+
+impl TableWriter {
+    pub(crate) fn create(path: &Path) -> Result<Self, StoreError> {
+        let file = File::create(path).map_err(|error| StoreError::io(path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            out: BufWriter::with_capacity(256 * 1024, file),
+            offset: 0,
+            entries: 0,
+            block: Vec::new(),
+            in_block: 0,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+            lists_at: 0,
+            blocks: Vec::new(),
+            index: Vec::new(),
+        })
+    }
+
+    pub(crate) fn add(&mut self, key: &[u8], count: u32, list: &[u8]) -> Result<(), StoreError> {
+        let key = key.get(..KEY_BYTES).unwrap_or(key);
+        if self.in_block == 0 {
+            self.first_key = key.to_vec();
+            self.last_key.clear();
+            self.lists_at = self.offset;
+        }
+        let shared = self
+            .last_key
+            .iter()
+            .zip(key)
+            .take_while(|(a, b)| a == b)
+            .count();
+        self.block.push(shared as u8);
+        self.block.push((key.len() - shared) as u8);
+        self.block
+            .extend_from_slice(key.get(shared..).unwrap_or_default());
+        put(&mut self.block, u64::from(count));
+        let inline = list.len() <= INLINE_BYTES;
+        put(
+            &mut self.block,
+            (list.len() as u64) << 1 | u64::from(inline),
+        );
+        if inline {
+            self.block.extend_from_slice(list);
+        } else {
+            self.write(list)?;
+            self.write(&crate::store::codec::checksum(list).to_le_bytes())?;
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.in_block += 1;
+        self.entries += 1;
+        if self.in_block == BLOCK_KEYS {
+            self.end_block();
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        if self.in_block == 0 {
+            return;
+        }
+        seal(&mut self.block);
+        self.index.push(self.first_key.len() as u8);
+        self.index.extend_from_slice(&self.first_key);
+        put(&mut self.index, self.blocks.len() as u64);
+        put(&mut self.index, self.block.len() as u64);
+        put(&mut self.index, self.lists_at);
+        self.blocks.append(&mut self.block);
+        self.in_block = 0;
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.offset += bytes.len() as u64;
+        self.out
+            .write_all(bytes)
+            .map_err(|error| StoreError::io(&self.path, error))
+    }
+
+    /// Ends the table; gives its length in bytes.
+    pub(crate) fn finish(mut self) -> Result<u64, StoreError> {
+        self.end_block();
+        let blocks_at = self.offset;
+        let blocks = std::mem::take(&mut self.blocks);
+        self.write(&blocks)?;
+        let index_at = self.offset;
+        let index = std::mem::take(&mut self.index);
+        self.write(&index)?;
+        let mut footer = Vec::with_capacity(FOOTER_BYTES);
+        for number in [blocks_at, index_at, index.len() as u64, self.entries] {
+            footer.extend_from_slice(&number.to_le_bytes());
+        }
+        footer.extend_from_slice(&crate::store::codec::checksum(&index).to_le_bytes());
+        footer.extend_from_slice(&MAGIC);
+        self.write(&footer)?;
+        self.out
+            .flush()
+            .map_err(|error| StoreError::io(&self.path, error))?;
+        Ok(self.offset)
+    }
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    path: PathBuf,
+    file: File,
+    blocks_at: u64,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "part of the format; tests compare it")
+    )]
+    entries: u64,
+    index: Vec<u8>,
+    /// Where each entry of the index begins.
+    starts: Vec<u32>,
+}
+
+/// What a table knows about one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// How many postings the list has.
+    pub(crate) count: u32,
+    list: List,
+}
+
+#[derive(Clone, Debug)]
+enum List {
+    Inline(Vec<u8>),
+    At { offset: u64, length: u64 },
+}
+
+struct IndexEntry<'a> {
+    first_key: &'a [u8],
+    offset: u64,
+    length: u64,
+    lists_at: u64,
+}
+
+impl Table {
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let fail = |error| StoreError::io(path, error);
+        let file = File::open(path).map_err(fail)?;
+        let length = file.metadata().map_err(fail)?.len();
+        let broken = |what| StoreError::corrupt(path, what);
+        let footer_at = length
+            .checked_sub(FOOTER_BYTES as u64)
+            .ok_or_else(|| broken("too short"))?;
+        let mut footer = [0; FOOTER_BYTES];
+        file.read_exact_at(&mut footer, footer_at).map_err(fail)?;
+        let mut rest = footer.as_slice();
+        let mut number = || {
+            take_array::<8>(&mut rest)
+                .map(u64::from_le_bytes)
+                .unwrap_or(0)
+        };
+        let (blocks_at, index_at, index_length, entries) = (number(), number(), number(), number());
+        let sum = take_array::<4>(&mut rest).map(u32::from_le_bytes);
+        if rest != MAGIC
+            || index_at.checked_add(index_length) != Some(footer_at)
+            || blocks_at > index_at
+        {
+            return Err(broken("its footer is wrong"));
+        }
+        let mut index = vec![0; usize::try_from(index_length).map_err(|_| broken("too long"))?];
+        file.read_exact_at(&mut index, index_at).map_err(fail)?;
+        if Some(crate::store::codec::checksum(&index)) != sum {
+            return Err(broken("its index has the wrong checksum"));
+        }
+        let mut starts = Vec::with_capacity(usize::try_from(entries).unwrap_or(0) / BLOCK_KEYS + 1);
+        let mut rest = index.as_slice();
+        while !rest.is_empty() {
+            starts.push((index.len() - rest.len()) as u32);
+            index_entry(&mut rest).ok_or_else(|| broken("its index is cut"))?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            blocks_at,
+            entries,
+            index,
+            starts,
+        })
+    }
+
+    #[cfg(test)]
+    const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    fn broken(&self, what: &'static str) -> StoreError {
+        StoreError::corrupt(&self.path, what)
+    }
+
+    fn entry(&self, number: usize) -> Result<IndexEntry<'_>, StoreError> {
+        let start = self
+            .starts
+            .get(number)
+            .ok_or_else(|| self.broken("no such block"))?;
+        let mut rest = self.index.get(*start as usize..).unwrap_or_default();
+        index_entry(&mut rest).ok_or_else(|| self.broken("its index is cut"))
+    }
+
+    /// The block that would hold `key`.
+    fn block_for(&self, key: &[u8]) -> Option<usize> {
+        let after = self.starts.partition_point(|start| {
+            let mut rest = self.index.get(*start as usize..).unwrap_or_default();
+            index_entry(&mut rest).is_some_and(|entry| entry.first_key <= key)
+        });
+        after.checked_sub(1)
+    }
+
+    fn block(&self, entry: &IndexEntry<'_>) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; entry.length as usize];
+        self.file
+            .read_exact_at(&mut bytes, self.blocks_at + entry.offset)
+            .map_err(|error| StoreError::io(&self.path, error))?;
+        let body = unseal(&bytes)
+            .ok_or_else(|| self.broken("a block has the wrong checksum"))?
+            .len();
+        bytes.truncate(body);
+        Ok(bytes)
+    }
+
+    /// Looks a key up.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Found>, StoreError> {
+        let Some(number) = self.block_for(key) else {
+            return Ok(None);
+        };
+        let mut found = None;
+        self.read_block(number, |candidate, count, list| {
+            if candidate == key {
+                found = Some(Found { count, list });
+            }
+            candidate < key
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `each` with the entries of a block until it says false.
+    fn read_block(
+        &self,
+        number: usize,
+        mut each: impl FnMut(&[u8], u32, List) -> bool,
+    ) -> Result<(), StoreError> {
+        let entry = self.entry(number)?;
+        let block = self.block(&entry)?;
+        let mut rest = block.as_slice();
+        let mut key = Vec::new();
+        let mut offset = entry.lists_at;
+        while !rest.is_empty() {
+            let cut = || self.broken("a block is cut");
+            let [shared, added] = take_array::<2>(&mut rest).ok_or_else(cut)?;
+            key.truncate(usize::from(shared));
+            key.extend_from_slice(take_bytes(&mut rest, usize::from(added)).ok_or_else(cut)?);
+            let count = take_u32(&mut rest).ok_or_else(cut)?;
+            let coded = take(&mut rest).ok_or_else(cut)?;
+            let length = coded >> 1;
+            let list = if coded & 1 == 1 {
+                List::Inline(
+                    take_bytes(&mut rest, length as usize)
+                        .ok_or_else(cut)?
+                        .to_vec(),
+                )
+            } else {
+                let list = List::At { offset, length };
+                offset += length + SUM_BYTES;
+                list
+            };
+            if !each(&key, count, list) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the list of a key.
+    pub(crate) fn list(&self, found: &Found) -> Result<Vec<u8>, StoreError> {
+        match &found.list {
+            List::Inline(bytes) => Ok(bytes.clone()),
+            List::At { offset, length } => {
+                let mut bytes = vec![0; (*length + SUM_BYTES) as usize];
+                self.file
+                    .read_exact_at(&mut bytes, *offset)
+                    .map_err(|error| StoreError::io(&self.path, error))?;
+                let body =
+                    unseal(&bytes).ok_or_else(|| self.broken("a list has the wrong checksum"))?;
+                let length = body.len();
+                bytes.truncate(length);
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Walks the entries from the first key that is not below `from`, until `each` says false.
+    pub(crate) fn scan(
+        &self,
+        from: &[u8],
+        mut each: impl FnMut(&[u8], Found) -> bool,
+    ) -> Result<(), StoreError> {
+        let first = self.block_for(from).unwrap_or(0);
+        let mut go_on = true;
+        for number in first..self.starts.len() {
+            self.read_block(number, |key, count, list| {
+                if key >= from {
+                    go_on = each(key, Found { count, list });
+                }
+                go_on
+            })?;
+            if !go_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a table from front to back, lists included.
+    pub(crate) fn stream(self) -> Stream {
+        Stream {
+            table: self,
+            next_block: 0,
+            entries: Vec::new().into_iter(),
+        }
+    }
+
+    /// Reads everything and compares every checksum.
+    pub(crate) fn verify(&self) -> Result<(), StoreError> {
+        for number in 0..self.starts.len() {
+            let mut found = Vec::new();
+            self.read_block(number, |_, count, list| {
+                found.push(Found { count, list });
+                true
+            })?;
+            for found in found {
+                self.list(&found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key with its count and list.
+pub(crate) type Entry = (Vec<u8>, u32, Vec<u8>);
+
+/// See [`Table::stream`].
+#[derive(Debug)]
+pub(crate) struct Stream {
+    table: Table,
+    next_block: usize,
+    entries: std::vec::IntoIter<(Vec<u8>, Found)>,
+}
+
+impl Stream {
+    /// The next key with its count and list.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, StoreError> {
+        loop {
+            if let Some((key, found)) = self.entries.next() {
+                let list = self.table.list(&found)?;
+                return Ok(Some((key, found.count, list)));
+            }
+            if self.next_block >= self.table.starts.len() {
+                return Ok(None);
+            }
+            let mut entries = Vec::with_capacity(BLOCK_KEYS);
+            self.table.read_block(self.next_block, |key, count, list| {
+                entries.push((key.to_vec(), Found { count, list }));
+                true
+            })?;
+            self.next_block += 1;
+            self.entries = entries.into_iter();
+        }
+    }
+}
+
+fn index_entry<'a>(rest: &mut &'a [u8]) -> Option<IndexEntry<'a>> {
+    let [length] = take_array::<1>(rest)?;
+    Some(IndexEntry {
+        first_key: take_bytes(rest, usize::from(length))?,
+        offset: take(rest)?,
+        length: take(rest)?,
+        lists_at: take(rest)?,
+    })
+}
+
+/// The size of a file, for adding up what an index takes.
+pub(crate) fn file_bytes(path: &Path) -> io::Result<u64> {
+    std::fs::metadata(path).map(|metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_worker::testing::TempDir;
+
+    use super::*;
+
+    fn written(dir: &TempDir, keys: usize) -> PathBuf {
+        let path = dir.path().join("t");
+        let mut writer = TableWriter::create(&path).unwrap();
+        for number in 0..keys {
+            let list = vec![number as u8; number % 100];
+            writer
+                .add(format!("key{number:06}").as_bytes(), number as u32, &list)
+                .unwrap();
+        }
+        assert_eq!(writer.finish().unwrap(), file_bytes(&path).unwrap());
+        path
+    }
+
+    #[test]
+    fn every_key_is_found_with_its_list_and_no_other() {
+        let dir = TempDir::new().unwrap();
+        let table = Table::open(&written(&dir, 1000)).unwrap();
+        assert_eq!(table.entries(), 1000);
+        for number in 0..1000_usize {
+            let found = table
+                .get(format!("key{number:06}").as_bytes())
+                .unwrap()
+                .unwrap();
+            assert_eq!(found.count as usize, number);
+            assert_eq!(
+                table.list(&found).unwrap(),
+                vec![number as u8; number % 100]
+            );
+        }
+        for absent in ["", "key", "key0000005", "zzz", "a"] {
+            assert!(table.get(absent.as_bytes()).unwrap().is_none());
+        }
+        table.verify().unwrap();
+    }
+
+    #[test]
+    fn a_scan_begins_where_it_is_told() {
+        let dir = TempDir::new().unwrap();
+        let table = Table::open(&written(&dir, 300)).unwrap();
+        let mut seen = Vec::new();
+        table
+            .scan(b"key000250", |key, _| {
+                seen.push(String::from_utf8(key.to_vec()).unwrap());
+                seen.len() < 3
+            })
+            .unwrap();
+        assert_eq!(seen, ["key000250", "key000251", "key000252"]);
+        let mut stream = table.stream();
+        let mut count = 0;
+        while stream.next().unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 300);
+    }
+
+    #[test]
+    fn damage_is_noticed_wherever_it_is() {
+        let dir = TempDir::new().unwrap();
+        let path = written(&dir, 500);
+        let good = std::fs::read(&path).unwrap();
+        for at in (0..good.len()).step_by(97) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            std::fs::write(&path, &bad).unwrap();
+            let seen = Table::open(&path).and_then(|table| table.verify());
+            assert!(seen.is_err(), "a flipped bit at {at} was not noticed");
+        }
+        std::fs::write(&path, &good[..good.len() / 2]).unwrap();
+        assert!(Table::open(&path).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! Identifiers and the terms they give.
+//!
+//! An identifier is a run of letters, digits, `_` and bytes outside ASCII. Its terms are its parts
+//! (split by case and underscore, lower-case, stemmed) and, when there are several, the whole
+//! without underscores, so that `combine_reducers` and `combineReducers` meet.
+
+use crate::text::stem::stem;
+
+/// Longest identifier that gives terms; longer ones are data.
+const LONGEST: usize = 80;
+/// Longest run of digits that is a term.
+const LONGEST_NUMBER: usize = 4;
+
+/// Whether a byte belongs to an identifier.
+pub(crate) const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// The byte ranges of the identifiers of a text.
+pub(crate) fn identifiers(text: &[u8]) -> Identifiers<'_> {
+    Identifiers { text, at: 0 }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Identifiers<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Identifiers<'_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let rest = self.text.get(self.at..)?;
+        let start = self.at + rest.iter().position(|byte| is_word(*byte))?;
+        let word = self.text.get(start..)?;
+        let end = start
+            + word
+                .iter()
+                .position(|byte| !is_word(*byte))
+                .unwrap_or(word.len());
+        self.at = end;
+        Some((start, end))
+    }
+}
+
+/// Calls `each` with every term of an identifier. The whole comes last.
+pub(crate) fn terms(identifier: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
+    if identifier.len() < 2 || identifier.len() > LONGEST {
+        return;
+    }
+    let mut parts = 0;
+    parts_of(identifier, |part| {
+        parts += 1;
+        let number = part.iter().all(u8::is_ascii_digit);
+        if part.len() < 2 || number && part.len() > LONGEST_NUMBER {
+            return;
+        }
+        scratch.clear();
+        scratch.extend(part.iter().map(u8::to_ascii_lowercase));
+        stem(scratch);
+        each(scratch);
+    });
+    if parts > 1 {
+        scratch.clear();
+        scratch.extend(
+            identifier
+                .iter()
+                .filter(|byte| **byte != b'_')
+                .map(u8::to_ascii_lowercase),
+        );
+        if scratch.len() > 2 && !scratch.iter().all(u8::is_ascii_digit) {
+            each(scratch);
+        }
+    }
+}
+
+/// Calls `each` with the parts of an identifier, as they are written.
+pub(crate) fn parts_of(identifier: &[u8], mut each: impl FnMut(&[u8])) {
+    for piece in identifier.split(|byte| *byte == b'_') {
+        let mut start = 0;
+        for at in 1..piece.len() {
+            let (Some(before), Some(here)) = (piece.get(at - 1), piece.get(at)) else {
+                break;
+            };
+            let after = piece.get(at + 1);
+            let rises = !before.is_ascii_uppercase() && here.is_ascii_uppercase();
+            // `HTTPServer`: the last capital begins the next part.
+            let acronym_ends = before.is_ascii_uppercase()
+                && here.is_ascii_uppercase()
+                && after.is_some_and(u8::is_ascii_lowercase);
+            if rises || acronym_ends {
+                each(piece.get(start..at).unwrap_or_default());
+                start = at;
+            }
+        }
+        if let Some(last) = piece.get(start..)
+            && !last.is_empty()
+        {
+            each(last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(identifier: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        terms(identifier.as_bytes(), &mut Vec::new(), |term| {
+            found.push(String::from_utf8(term.to_vec()).unwrap());
+        });
+        found
+    }
+
+    #[test]
+    fn identifiers_split_by_case_and_underscore() {
+        assert_eq!(
+            of("combineReducers"),
+            ["combin", "reduc", "combinereducers"]
+        );
+        assert_eq!(
+            of("combine_reducers"),
+            ["combin", "reduc", "combinereducers"]
+        );
+        assert_eq!(of("HTTPServer2"), ["http", "server2", "httpserver2"]);
+        assert_eq!(of("Router"), ["rout"]);
+        assert_eq!(of("base64Encode"), ["base64", "encod", "base64encode"]);
+        assert_eq!(of("x"), [""; 0]);
+        assert_eq!(of("123456"), [""; 0]);
+    }
+
+    #[test]
+    fn identifiers_are_found_with_their_places() {
+        let text = "fn größe_1(x)";
+        let found: Vec<&str> = identifiers(text.as_bytes())
+            .map(|(a, b)| &text[a..b])
+            .collect();
+        assert_eq!(found, ["fn", "größe_1", "x"]);
+    }
+}

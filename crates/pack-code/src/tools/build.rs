@@ -1,0 +1,201 @@
+//! `index_build`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mainstay_worker::{
+    Annotations, Code, Context, Porcelain, Problem, Progress, Replay, Reply, ToolSpec, render,
+    tool_spec,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::build::Request;
+use crate::query::filter::globs;
+use crate::store::job::{Job, State};
+use crate::tools::{count, object, repo_argument, text};
+use crate::workspace::Workspace;
+
+/// The tool's timeout.
+const TIMEOUT_MS: u64 = 600_000;
+/// Left of the deadline for the answer itself.
+const RESERVE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Arguments {
+    repo: Option<String>,
+    mode: Option<Mode>,
+    #[serde(default)]
+    paths: Vec<String>,
+    wait_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Incremental,
+    Full,
+}
+
+pub(crate) fn spec(version: &str) -> ToolSpec {
+    tool_spec(
+        "index_build",
+        "Brings the search index of a repository up to date. Searches work without it; it is for \
+         forcing a rebuild or waiting until everything is indexed. A second call joins the running \
+         job.",
+    )
+    .input(object(
+        json!({
+            "repo": repo_argument(),
+            "mode": {"type": "string", "enum": ["incremental", "full"],
+                "description": "incremental (default) indexes what has changed; full indexes everything again."},
+            "paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100,
+                "description": "Globs that limit the work; what is indexed elsewhere stays."},
+            "wait_ms": {"type": "integer", "minimum": 0, "maximum": TIMEOUT_MS,
+                "description": "How long to wait for the end; 0 returns at once. Default: until it is done."},
+        }),
+        &[],
+    ))
+    .output(object(
+        json!({
+            "job_id": text(),
+            "state": {"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
+            "generation": count(), "files_total": count(), "files_done": count(), "bytes_done": count(),
+            "added": count(), "changed": count(), "removed": count(),
+            "skipped": {"type": "object", "additionalProperties": count()},
+            "duration_ms": count(), "error": text(),
+        }),
+        &["job_id", "state", "generation", "files_total", "files_done", "bytes_done", "added",
+          "changed", "removed", "skipped", "duration_ms"],
+    ))
+    .errors(&[Code::NotFound])
+    .tooling_version(version)
+    .timeout_ms(TIMEOUT_MS)
+    .effects(
+        Replay::Convergent,
+        Annotations {
+            read_only_hint: false,
+            destructive_hint: false,
+            idempotent_hint: true,
+            open_world_hint: false,
+        },
+    )
+}
+
+pub(crate) fn call(
+    workspace: &Workspace,
+    arguments: &Arguments,
+    context: &Context,
+) -> Result<Reply, Problem> {
+    let (member, repo) = workspace.one(arguments.repo.as_deref())?;
+    let request = Request {
+        full: arguments.mode == Some(Mode::Full),
+        globs: globs(&arguments.paths, "paths")?,
+        changed: None,
+    };
+    let progress = repo.keeper.ask(request);
+    let most = context.remaining().saturating_sub(RESERVE);
+    let time = arguments
+        .wait_ms
+        .map_or(most, |ms| Duration::from_millis(ms).min(most));
+    let deadline = Instant::now() + time;
+    let job = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let job = repo.wait(&progress, left.min(Duration::from_millis(200)), &|| {
+            context.is_cancelled()
+        });
+        if context.is_cancelled() {
+            // The job that this call asked for ends with it, unless others wait for it, too.
+            if Arc::strong_count(&progress) <= 3 {
+                progress.stop.store(true, Ordering::Relaxed);
+            }
+            return Err(context
+                .check()
+                .err()
+                .unwrap_or_else(|| Problem::of(mainstay_worker::ErrorKind::Cancelled)));
+        }
+        report(context, &job);
+        let ended = !repo
+            .keeper
+            .current()
+            .is_some_and(|current| Arc::ptr_eq(&current, &progress));
+        if ended || Instant::now() >= deadline {
+            break progress.snapshot();
+        }
+    };
+    let alias = member.alias.clone();
+    let value = to_json(&job);
+    Ok(Reply::json(&value).porcelain(move || porcelain(&alias, &job)))
+}
+
+fn report(context: &Context, job: &Job) {
+    if job.files_total == 0 {
+        return;
+    }
+    context.progress(Progress {
+        message: format!("indexed {} of {} files", job.files_done, job.files_total),
+        done: Some(job.files_done),
+        total: Some(job.files_total),
+        phase: "index".to_owned(),
+        ..Progress::default()
+    });
+}
+
+pub(crate) fn to_json(job: &Job) -> Value {
+    let mut value = json!({
+        "job_id": job.job_id, "state": job.state.name(), "generation": job.generation,
+        "files_total": job.files_total, "files_done": job.files_done, "bytes_done": job.bytes_done,
+        "added": job.added, "changed": job.changed, "removed": job.removed,
+        "skipped": job.skipped, "duration_ms": job.duration_ms,
+    });
+    if let (Some(error), Some(object)) = (&job.error, value.as_object_mut()) {
+        object.insert("error".to_owned(), json!(error));
+    }
+    value
+}
+
+fn porcelain(alias: &str, job: &Job) -> Porcelain {
+    let files = |n: u64| render::count(usize::try_from(n).unwrap_or(usize::MAX), "file", "files");
+    let summary = match job.state {
+        State::Running => format!(
+            "{alias}: building, {} of {}",
+            job.files_done,
+            files(job.files_total)
+        ),
+        // Without the time it took: the same answer reads the same.
+        State::Done => format!(
+            "{alias}: generation {} is current; {} indexed ({})",
+            job.generation,
+            files(job.files_done),
+            render::bytes(job.bytes_done)
+        ),
+        State::Failed => format!("{alias}: the build failed"),
+        State::Cancelled => {
+            format!("{alias}: the build was cancelled; the generation before it stays")
+        }
+    };
+    let mut porcelain = Porcelain::summary(summary)
+        .field("added", job.added)
+        .field("changed", job.changed)
+        .field("removed", job.removed);
+    let skipped: Vec<String> = job
+        .skipped
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(reason, n)| format!("{reason} {n}"))
+        .collect();
+    if !skipped.is_empty() {
+        porcelain = porcelain.field("skipped", skipped.join(", "));
+    }
+    if let Some(error) = &job.error {
+        porcelain = porcelain.warning(error);
+    }
+    match job.state {
+        State::Running => {
+            porcelain.hint("index_status shows how far it is; search answers meanwhile")
+        }
+        State::Failed => porcelain.hint("check_status says what to do about it"),
+        _ => porcelain,
+    }
+}

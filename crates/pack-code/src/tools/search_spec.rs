@@ -1,0 +1,151 @@
+//! The arguments and the answer of `search`.
+
+use mainstay_worker::{Code, ToolSpec, tool_spec};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::limits;
+use crate::query::pattern::Case;
+use crate::text::defs::Kind;
+use crate::tools::{count, object, text};
+
+/// The `kind` argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KindArgument {
+    #[default]
+    Auto,
+    Literal,
+    Regex,
+    Ranked,
+    Symbol,
+    Path,
+}
+
+/// The arguments.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Arguments {
+    pub(crate) query: String,
+    #[serde(default)]
+    pub(crate) kind: KindArgument,
+    #[serde(default)]
+    pub(crate) repo: Vec<String>,
+    #[serde(default)]
+    pub(crate) path: Vec<String>,
+    #[serde(default)]
+    pub(crate) exclude: Vec<String>,
+    #[serde(default)]
+    pub(crate) lang: Vec<String>,
+    #[serde(default)]
+    pub(crate) symbol_kind: Vec<String>,
+    #[serde(default)]
+    pub(crate) case: Case,
+    #[serde(default)]
+    pub(crate) context: u64,
+    pub(crate) limit: Option<usize>,
+    pub(crate) max_bytes: Option<usize>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) modified_since: Option<String>,
+    #[serde(default)]
+    pub(crate) explain: bool,
+}
+
+fn list(description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100, "description": description})
+}
+
+pub(crate) fn spec(version: &str) -> ToolSpec {
+    let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    tool_spec(
+        "search",
+        "Searches the code of the workspace. Give a question or words for a ranked answer, a name for \
+         its definition, or an exact text or regular expression for every matching line, as ripgrep \
+         would find them.",
+    )
+    .input(object(
+        json!({
+            "query": {"type": "string", "minLength": 1, "maxLength": limits::QUERY_BYTES,
+                "description": "What to look for."},
+            "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path"],
+                "description": "auto (default) decides by the look of the query: quotes or code: literal; \
+                    expressions: regex; `fn name`: symbol; a path or wildcard: path; words: ranked."},
+            "repo": list("Repositories by alias; all of the workspace by default."),
+            "path": list("Globs; only files that match one: src/**, *.rs, a folder."),
+            "exclude": list("Globs; no file that matches one."),
+            "lang": list("Languages: rust, python, go and so on."),
+            "symbol_kind": {"type": "array", "items": {"type": "string", "enum": kinds}, "maxItems": kinds.len(),
+                "description": "Only definitions of these kinds; implies kind symbol."},
+            "case": {"type": "string", "enum": ["smart", "sensitive", "insensitive"],
+                "description": "smart (default): capitals in the query make it sensitive."},
+            "context": {"type": "integer", "minimum": 0, "maximum": limits::CONTEXT_LINES,
+                "description": "Lines around each hit."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": limits::HITS,
+                "description": "Hits per answer, 20 by default."},
+            "max_bytes": {"type": "integer", "minimum": 100, "maximum": limits::MAX_SNIPPET_BYTES,
+                "description": "Bytes of all snippets, 24000 by default."},
+            "cursor": {"type": "string", "minLength": 1, "maxLength": 20_000,
+                "description": "The cursor of the last answer, for the hits after it."},
+            "modified_since": {"type": "string", "minLength": 4, "maxLength": 40,
+                "description": "Only files modified since this ISO date or time."},
+            "explain": {"type": "boolean", "description": "Adds to each hit why it is there."},
+        }),
+        &["query"],
+    ))
+    .output(output())
+    .errors(&[Code::NotFound, Code::NoIndex])
+    .tooling_version(version)
+    .read_only()
+}
+
+fn output() -> Value {
+    let numbers = json!({"type": "array", "items": count()});
+    let hit = object(
+        json!({
+            "repo": text(), "path": text(), "start_line": count(), "end_line": count(), "symbol": text(),
+            "kind": text(), "lang": text(), "score": {"type": "number"}, "snippet": text(),
+            "match_lines": numbers, "why": {"type": "object"},
+        }),
+        &[
+            "repo",
+            "path",
+            "start_line",
+            "end_line",
+            "lang",
+            "score",
+            "snippet",
+            "match_lines",
+        ],
+    );
+    let skipped = object(
+        json!({
+            "count": count(),
+            "files": {"type": "array", "items": object(
+                json!({"repo": text(), "path": text(), "reason": text()}), &["repo", "path", "reason"])},
+        }),
+        &["count", "files"],
+    );
+    object(
+        json!({
+            "kind": text(),
+            "hits": {"type": "array", "items": hit},
+            "total": object(
+                json!({"value": count(), "relation": {"type": "string", "enum": ["exact", "at_least"]}}),
+                &["value", "relation"]),
+            "truncated": {"type": "boolean"}, "cursor": text(),
+            "generation": count(), "fresh": {"type": "boolean"}, "stale_reason": text(),
+            "scanned": {"type": "boolean"}, "elapsed_ms": {"type": "number", "minimum": 0},
+            "skipped": skipped,
+            "notes": {"type": "array", "items": text()},
+        }),
+        &[
+            "kind",
+            "hits",
+            "total",
+            "truncated",
+            "generation",
+            "fresh",
+            "scanned",
+            "elapsed_ms",
+        ],
+    )
+}

@@ -1,0 +1,356 @@
+//! `show_file`.
+
+use std::io::Read as _;
+
+use mainstay_worker::{
+    Code, Context, ErrorKind, Porcelain, Problem, Reply, RootedError, ToolSpec, render, tool_spec,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::limits;
+use crate::query::snippet::Lines;
+use crate::symbols::{Symbol, extract};
+use crate::tools::{count, object, repo_argument, text};
+use crate::workspace::Workspace;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Arguments {
+    path: String,
+    repo: Option<String>,
+    start_line: Option<u64>,
+    end_line: Option<u64>,
+    symbol: Option<String>,
+    #[serde(default)]
+    outline: bool,
+    max_bytes: Option<usize>,
+    expect_sha: Option<String>,
+}
+
+pub(crate) fn spec(version: &str) -> ToolSpec {
+    let entry = object(
+        json!({"name": text(), "kind": text(), "start_line": count(), "end_line": count()}),
+        &["name", "kind", "start_line", "end_line"],
+    );
+    tool_spec(
+        "show_file",
+        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline.",
+    )
+    .input(object(
+        json!({
+            "path": {"type": "string", "minLength": 1, "maxLength": 4096,
+                "description": "Path relative to the root of the repository, with /."},
+            "repo": repo_argument(),
+            "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
+            "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
+            "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
+                "description": "Shows the lines that define this name."},
+            "outline": {"type": "boolean", "description": "Lists the definitions of the file instead of its text."},
+            "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
+                "description": "Bytes of text, 48000 by default."},
+            "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
+                "description": "SHA-256 that the file must have; another one is an error that names it."},
+        }),
+        &["path"],
+    ))
+    .output(object(
+        json!({
+            "path": text(), "text": text(), "outline": {"type": "array", "items": entry},
+            "start_line": count(), "end_line": count(), "total_lines": count(), "sha": text(),
+            "encoding": {"type": "string", "enum": ["utf-8", "utf-8-bom", "utf-16le", "utf-16be", "unknown-8bit"]},
+            "truncated": {"type": "boolean"},
+        }),
+        &["path", "start_line", "end_line", "total_lines", "sha", "encoding", "truncated"],
+    ))
+    .errors(&[Code::NotFound])
+    .tooling_version(version)
+    .read_only()
+}
+
+fn invalid(message: impl Into<String>) -> Problem {
+    Problem::new(ErrorKind::InvalidArguments, message)
+}
+
+pub(crate) fn call(
+    workspace: &Workspace,
+    arguments: &Arguments,
+    context: &Context,
+) -> Result<Reply, Problem> {
+    let (_, repo) = workspace.one(arguments.repo.as_deref())?;
+    if arguments.symbol.is_some()
+        && (arguments.start_line.is_some() || arguments.end_line.is_some())
+    {
+        return Err(
+            invalid("symbol and line numbers exclude each other").with_hint("give one of them")
+        );
+    }
+    if let (Some(start), Some(end)) = (arguments.start_line, arguments.end_line)
+        && start > end
+    {
+        return Err(
+            invalid(format!("start_line {start} is after end_line {end}")).with_hint("swap them"),
+        );
+    }
+    let path = arguments.path.trim_start_matches("./");
+    let bytes = read(repo, path)?;
+    context.check()?;
+    let sha = hex(&Sha256::digest(&bytes));
+    if let Some(expected) = &arguments.expect_sha
+        && !expected.eq_ignore_ascii_case(&sha)
+    {
+        return Err(
+            invalid(format!("{path} has another content: its SHA-256 is {sha}"))
+                .with_hint("read the file again; it has changed since")
+                .with_details(mainstay_worker::Json::from(json!({
+                    "ok": false, "reason": "validation_failed", "code": "INVALID_REQUEST",
+                    "message": "the file has another content", "sha": sha,
+                }))),
+        );
+    }
+    let (text, encoding) = decode(&bytes, path)?;
+    let lines = Lines::new(text.as_bytes());
+    let total = lines.count();
+    if arguments.outline {
+        return Ok(outline(
+            path,
+            &text,
+            total,
+            &sha,
+            encoding,
+            arguments.max_bytes,
+        ));
+    }
+    let (start, end) = range(arguments, path, &text, total)?;
+    let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
+    let (shown, last, truncated) = cut(&lines, start, end, max);
+    let value = json!({
+        "path": path, "text": shown, "start_line": start, "end_line": last, "total_lines": total, "sha": sha,
+        "encoding": encoding, "truncated": truncated,
+    });
+    let path = path.to_owned();
+    Ok(Reply::json(&value).porcelain(move || {
+        let mut porcelain =
+            Porcelain::summary(format!("{path}: lines {start} to {last} of {total}"));
+        for (number, line) in (start..).zip(shown.split('\n')) {
+            porcelain = porcelain.field(
+                &number.to_string(),
+                line.trim_end_matches('\r').replace('\t', "    "),
+            );
+        }
+        if shown.contains('\t') {
+            porcelain = porcelain
+                .note("tabs are shown as four spaces; the structured result has the text as it is");
+        }
+        match truncated {
+            true => porcelain.hint(format!("start_line {} reads on", last + 1)),
+            false => porcelain,
+        }
+    }))
+}
+
+fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem> {
+    let shown = render::shorten(path, 120);
+    let file = repo
+        .place
+        .rooted
+        .open_file(path)
+        .map_err(|error| match error {
+            RootedError::Escapes => invalid(format!("{shown} leaves the repository"))
+                .with_hint("paths are relative to the root, without .. and links that lead out"),
+            RootedError::NotFound => {
+                Problem::new(ErrorKind::NotFound, format!("there is no file {shown}"))
+                    .with_hint("search with kind path finds files by name")
+            }
+            RootedError::NotAFile => Problem::new(
+                ErrorKind::NotFound,
+                format!("{shown} is not a regular file"),
+            )
+            .with_hint("search with kind path lists the files of a folder"),
+            other => Problem::new(
+                ErrorKind::NotFound,
+                format!("{shown} cannot be read: {other}"),
+            )
+            .with_hint("check its permissions"),
+        })?;
+    let mut bytes = Vec::new();
+    let read = file
+        .take(limits::SHOW_FILE_BYTES + 1)
+        .read_to_end(&mut bytes);
+    match read {
+        Ok(n) if n as u64 > limits::SHOW_FILE_BYTES => Err(invalid(format!(
+            "{shown} is larger than {}, the most that is shown",
+            render::bytes(limits::SHOW_FILE_BYTES)
+        ))
+        .with_hint("search it with kind regex instead")),
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Problem::new(
+            ErrorKind::NotFound,
+            format!("{shown} cannot be read: {error}"),
+        )),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The text of a file, whatever it is encoded in; a binary file is an error.
+fn decode(bytes: &[u8], path: &str) -> Result<(String, &'static str), Problem> {
+    let wide = |bytes: &[u8], from: fn([u8; 2]) -> u16| {
+        let (pairs, _) = bytes.as_chunks::<2>();
+        String::from_utf16_lossy(&pairs.iter().map(|pair| from(*pair)).collect::<Vec<u16>>())
+    };
+    if let Some(rest) = bytes.strip_prefix(&[0xff, 0xfe]) {
+        return Ok((wide(rest, u16::from_le_bytes), "utf-16le"));
+    }
+    if let Some(rest) = bytes.strip_prefix(&[0xfe, 0xff]) {
+        return Ok((wide(rest, u16::from_be_bytes), "utf-16be"));
+    }
+    if memchr::memchr(0, bytes).is_some() {
+        return Err(
+            invalid(format!("{} is a binary file", render::shorten(path, 120)))
+                .with_hint("only text is shown"),
+        );
+    }
+    if let Some(rest) = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]) {
+        return Ok((String::from_utf8_lossy(rest).into_owned(), "utf-8-bom"));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok((text.to_owned(), "utf-8")),
+        Err(_) => Ok((String::from_utf8_lossy(bytes).into_owned(), "unknown-8bit")),
+    }
+}
+
+fn range(arguments: &Arguments, path: &str, text: &str, total: u64) -> Result<(u64, u64), Problem> {
+    if let Some(wanted) = &arguments.symbol {
+        let symbols = extract(path, text.as_bytes());
+        let named = |exact: bool| {
+            symbols.iter().find(|symbol| match exact {
+                true => &symbol.name == wanted,
+                false => symbol.name.eq_ignore_ascii_case(wanted),
+            })
+        };
+        let Some(found) = named(true).or_else(|| named(false)) else {
+            let names: Vec<&str> = symbols
+                .iter()
+                .take(20)
+                .map(|symbol| symbol.name.as_str())
+                .collect();
+            return Err(Problem::new(
+                ErrorKind::NotFound,
+                format!(
+                    "{} defines no {}",
+                    render::shorten(path, 120),
+                    render::shorten(wanted, 80)
+                ),
+            )
+            .with_hint(match names.is_empty() {
+                true => "outline lists what a file defines".to_owned(),
+                false => format!("it defines: {}", names.join(", ")),
+            }));
+        };
+        // Where the end is not known, up to the next definition.
+        let next = symbols
+            .iter()
+            .map(|symbol| symbol.start_line)
+            .find(|line| *line > found.start_line);
+        let end = match found.end_line > found.start_line || crate::symbols::has_grammar(path) {
+            true => found.end_line,
+            false => next.map_or(total, |line| line - 1),
+        };
+        return Ok((found.start_line, end.max(found.start_line)));
+    }
+    let start = arguments.start_line.unwrap_or(1);
+    if start > total.max(1) {
+        return Err(invalid(format!(
+            "the file has {total} lines; line {start} is past its end"
+        ))
+        .with_hint("give a start_line within the file"));
+    }
+    Ok((
+        start,
+        arguments
+            .end_line
+            .unwrap_or(total)
+            .min(total)
+            .max(start.min(total)),
+    ))
+}
+
+/// Whole lines within the bytes; the first line is cut if it alone is too long.
+fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, bool) {
+    let mut out = String::new();
+    let mut last = start;
+    for number in start..=end {
+        let line = String::from_utf8_lossy(lines.line(number));
+        let room = max.saturating_sub(out.len() + usize::from(number > start));
+        if line.len() > room {
+            if number == start {
+                let at = line.floor_char_boundary(room);
+                out.push_str(line.get(..at).unwrap_or_default());
+            }
+            return (out, last, true);
+        }
+        if number > start {
+            out.push('\n');
+        }
+        out.push_str(&line);
+        last = number;
+    }
+    (out, last.min(end), false)
+}
+
+fn outline(
+    path: &str,
+    text: &str,
+    total: u64,
+    sha: &str,
+    encoding: &str,
+    max_bytes: Option<usize>,
+) -> Reply {
+    let symbols = extract(path, text.as_bytes());
+    let max = max_bytes.unwrap_or(limits::SHOW_BYTES);
+    let mut bytes = 0;
+    let shown: Vec<&Symbol> = symbols
+        .iter()
+        .take_while(|symbol| {
+            // What an entry takes as JSON, about.
+            bytes += symbol.name.len() + 64;
+            bytes <= max
+        })
+        .collect();
+    let truncated = shown.len() < symbols.len();
+    let entries: Vec<Value> = shown
+        .iter()
+        .map(|symbol| {
+            json!({"name": symbol.name, "kind": symbol.kind.name(),
+                "start_line": symbol.start_line, "end_line": symbol.end_line})
+        })
+        .collect();
+    let value = json!({
+        "path": path, "outline": entries, "start_line": u64::from(total > 0), "end_line": total, "total_lines": total,
+        "sha": sha, "encoding": encoding, "truncated": truncated,
+    });
+    let rows: Vec<String> = shown
+        .iter()
+        .map(|symbol| {
+            format!(
+                "{}-{} {} {}",
+                symbol.start_line,
+                symbol.end_line,
+                symbol.kind.name(),
+                symbol.name
+            )
+        })
+        .collect();
+    let path = path.to_owned();
+    Reply::json(&value).porcelain(move || {
+        Porcelain::summary(format!(
+            "{path}: {} in {total} lines",
+            render::count(rows.len(), "definition", "definitions")
+        ))
+        .items(rows)
+        .hint("show_file with symbol shows one of them")
+    })
+}

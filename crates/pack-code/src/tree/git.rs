@@ -1,0 +1,56 @@
+//! What git says a tree's head is, read from its files without running git.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Largest file of git that is read here.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The commit that is checked out at `root` or above, in hex.
+pub(crate) fn head(root: &Path) -> Option<String> {
+    let git = git_dir(root)?;
+    let head = text(&git.join("HEAD"))?;
+    let Some(name) = head.trim().strip_prefix("ref: ") else {
+        return is_hash(head.trim()).then(|| head.trim().to_owned());
+    };
+    let common =
+        text(&git.join("commondir")).map_or_else(|| git.clone(), |dir| git.join(dir.trim()));
+    [&git, &common]
+        .iter()
+        .find_map(|dir| text(&dir.join(name)))
+        .map(|hash| hash.trim().to_owned())
+        .or_else(|| {
+            let packed = text(&common.join("packed-refs"))?;
+            packed.lines().find_map(|line| {
+                let (hash, packed_name) = line.split_once(' ')?;
+                (packed_name == name).then(|| hash.to_owned())
+            })
+        })
+        .filter(|hash| is_hash(hash))
+}
+
+fn git_dir(root: &Path) -> Option<PathBuf> {
+    let found = root
+        .ancestors()
+        .map(|dir| dir.join(".git"))
+        .find(|git| git.exists())?;
+    if found.is_dir() {
+        return Some(found);
+    }
+    // A worktree or a submodule has a file that names the directory.
+    let link = text(&found)?;
+    let target = link.trim().strip_prefix("gitdir: ")?;
+    Some(found.parent()?.join(target))
+}
+
+fn text(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return None;
+    }
+    fs::read_to_string(path).ok()
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

@@ -1,0 +1,247 @@
+//! Which files count: ripgrep's own walker with ripgrep's rules.
+//!
+//! Deliberately absent: following links. As in ripgrep, a symbolic link met on the way is neither
+//! entered nor read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use ignore::{WalkBuilder, WalkState};
+
+use crate::limits;
+use crate::tree::file::Stamp;
+
+/// The rules that differ from ripgrep's defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) hidden: bool,
+    pub(crate) no_ignore: bool,
+}
+
+/// One regular file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Relative to the root, with `/`.
+    pub(crate) path: String,
+    pub(crate) stamp: Stamp,
+}
+
+/// What a walk gave.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Sorted by path.
+    pub(crate) files: Vec<Found>,
+    /// Directories that were entered, the first one included, relative to the root.
+    pub(crate) directories: BTreeSet<String>,
+    /// Files whose names are not UTF-8 or whose metadata cannot be read, for showing.
+    pub(crate) unreadable: BTreeSet<String>,
+    /// Entries left out by ignore rules; counted only when asked for.
+    pub(crate) ignored: u64,
+    /// The walk ended early: by its deadline, its owner or the limit of files.
+    pub(crate) cut: bool,
+}
+
+/// How a walk is to be done.
+pub(crate) struct Walk<'a> {
+    pub(crate) root: &'a Path,
+    /// Relative directory where it starts.
+    pub(crate) under: &'a str,
+    pub(crate) rules: Rules,
+    /// Only the directory's own entries.
+    pub(crate) shallow: bool,
+    pub(crate) count_ignored: bool,
+    pub(crate) deadline: Option<Instant>,
+    /// Called for each directory before its entries are listed.
+    pub(crate) enter: Option<&'a (dyn Fn(&str) + Sync)>,
+    pub(crate) stop: Option<&'a AtomicBool>,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) const fn new(root: &'a Path, rules: Rules) -> Self {
+        Self {
+            root,
+            under: "",
+            rules,
+            shallow: false,
+            count_ignored: false,
+            deadline: None,
+            enter: None,
+            stop: None,
+        }
+    }
+
+    /// Walks and lists.
+    pub(crate) fn run(&self) -> Listing {
+        let start = match self.under {
+            "" => self.root.to_owned(),
+            under => self.root.join(under),
+        };
+        let mut builder = WalkBuilder::new(&start);
+        builder
+            .follow_links(false)
+            .hidden(!self.rules.hidden)
+            .max_depth(Some(if self.shallow { 1 } else { limits::DEPTH }))
+            .threads(if self.shallow { 1 } else { threads() });
+        if self.rules.no_ignore {
+            builder
+                .ignore(false)
+                .git_ignore(false)
+                .git_global(false)
+                .git_exclude(false)
+                .parents(false);
+        } else {
+            builder.add_custom_ignore_filename(".rgignore");
+        }
+        if self.rules.hidden {
+            // Hidden files count, git's own never do.
+            builder.filter_entry(|entry| entry.file_name() != ".git");
+        }
+        if self.shallow {
+            let mut listing = Listing::default();
+            for entry in builder.build() {
+                self.take(entry, &mut listing);
+            }
+            listing.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+            return listing;
+        }
+        self.parallel(&builder)
+    }
+
+    fn parallel(&self, builder: &WalkBuilder) -> Listing {
+        let whole = Mutex::new(Listing::default());
+        let files = AtomicU64::new(0);
+        let cut = AtomicBool::new(false);
+        builder.build_parallel().run(|| {
+            let mut part = Part {
+                whole: &whole,
+                listing: Listing::default(),
+            };
+            let (files, cut) = (&files, &cut);
+            Box::new(move |entry| {
+                let late = self
+                    .deadline
+                    .is_some_and(|deadline| Instant::now() >= deadline);
+                let stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+                let many = files.fetch_add(1, Ordering::Relaxed) > limits::FILES as u64;
+                if late || stopped || many {
+                    cut.store(true, Ordering::Relaxed);
+                    return WalkState::Quit;
+                }
+                self.take(entry, &mut part.listing);
+                WalkState::Continue
+            })
+        });
+        let mut listing = whole
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        listing.cut = cut.into_inner();
+        listing.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        listing
+    }
+
+    fn take(&self, entry: Result<ignore::DirEntry, ignore::Error>, listing: &mut Listing) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                if let Some(path) = path_of(&error) {
+                    listing.unreadable.insert(self.shown(path));
+                }
+                return;
+            }
+        };
+        let Some(kind) = entry.file_type() else {
+            return;
+        };
+        if kind.is_dir() {
+            if self.shallow && entry.depth() > 0 {
+                if let Some(path) = self.relative(entry.path()) {
+                    listing.directories.insert(path);
+                }
+                return;
+            }
+            if let Some(path) = self.relative(entry.path()) {
+                if let Some(enter) = self.enter {
+                    enter(&path);
+                }
+                listing.directories.insert(path);
+            }
+            if self.count_ignored {
+                listing.ignored = listing.ignored.wrapping_add(entries_of(entry.path()));
+            }
+        } else if kind.is_file() {
+            match (self.relative(entry.path()), entry.metadata()) {
+                (Some(path), Ok(metadata)) => listing.files.push(Found {
+                    path,
+                    stamp: Stamp::of(&metadata),
+                }),
+                // Gone since its directory was listed.
+                (Some(_), Err(error))
+                    if error
+                        .io_error()
+                        .is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {}
+                _ => {
+                    listing.unreadable.insert(self.shown(entry.path()));
+                }
+            }
+        }
+        if self.count_ignored && entry.depth() > 0 {
+            // Every entry that is yielded is one that was not ignored.
+            listing.ignored = listing.ignored.wrapping_sub(1);
+        }
+    }
+
+    fn relative(&self, path: &Path) -> Option<String> {
+        Some(path.strip_prefix(self.root).ok()?.to_str()?.to_owned())
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(self.root)
+            .unwrap_or(path)
+            .to_string_lossy()
+            .into_owned()
+    }
+}
+
+/// A thread's part of a listing, joined to the whole when the thread ends.
+struct Part<'a> {
+    whole: &'a Mutex<Listing>,
+    listing: Listing,
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        let mut whole = self
+            .whole
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        whole.files.append(&mut self.listing.files);
+        whole.directories.append(&mut self.listing.directories);
+        whole.unreadable.append(&mut self.listing.unreadable);
+        // Parts may be below zero: the entries of a directory are yielded to any thread.
+        whole.ignored = whole.ignored.wrapping_add(self.listing.ignored);
+    }
+}
+
+fn entries_of(directory: &Path) -> u64 {
+    std::fs::read_dir(directory).map_or(0, |entries| entries.count() as u64)
+}
+
+fn path_of(error: &ignore::Error) -> Option<&PathBuf> {
+    match error {
+        ignore::Error::WithPath { path, .. } => Some(path),
+        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => {
+            path_of(err)
+        }
+        _ => None,
+    }
+}
+
+/// Threads for walking and building: what the machine has, within the limit.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .clamp(1, limits::BUILD_THREADS)
+}

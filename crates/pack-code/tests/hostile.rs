@@ -1,0 +1,202 @@
+//! Trees that are out to harm.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::json;
+
+use support::{Place, call, paths, search, try_call};
+
+fn literal(query: &str) -> serde_json::Value {
+    json!({"query": query, "kind": "literal", "limit": 200})
+}
+
+#[test]
+fn links_pipes_and_odd_names_neither_hang_nor_lead_out() {
+    let place = Place::with(&[("a.txt", "needle\n"), ("sub/b.txt", "needle\n")]);
+    let root = place.root();
+    fs::write(place.dir.path().join("secret.txt"), "needle secret\n").unwrap();
+    symlink("..", root.join("up")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    symlink("..", root.join("sub/again")).unwrap();
+    symlink("../secret.txt", root.join("secret.txt")).unwrap();
+    symlink("a.txt", root.join("inside.txt")).unwrap();
+    mknodat(
+        CWD,
+        root.join("pipe.txt"),
+        FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"bad\xff.txt")), "needle\n").unwrap();
+    fs::write(root.join("new\nline.txt"), "needle\n").unwrap();
+    fs::write(root.join("locked.txt"), "needle\n").unwrap();
+    fs::set_permissions(root.join("locked.txt"), fs::Permissions::from_mode(0o000)).unwrap();
+    let started = Instant::now();
+    let pack = place.built();
+    let answer = search(&pack, &literal("needle"));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let found = paths(&answer);
+    for path in ["a.txt", "sub/b.txt", "new\nline.txt"] {
+        assert!(found.contains(&path.to_owned()), "{found:?}");
+    }
+    for path in [
+        "secret.txt",
+        "inside.txt",
+        "pipe.txt",
+        "up/tree/a.txt",
+        "sub/again/a.txt",
+    ] {
+        assert!(!found.contains(&path.to_owned()), "{found:?}");
+    }
+    assert!(
+        answer["skipped"]["files"].to_string().contains("bad"),
+        "{answer}"
+    );
+    for path in [
+        "up/secret.txt",
+        "secret.txt",
+        "pipe.txt",
+        "loop",
+        "../secret.txt",
+    ] {
+        assert!(
+            try_call(&pack, "show_file", &json!({"path": path})).is_err(),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        call(&pack, "show_file", &json!({"path": "inside.txt"}))["text"],
+        "needle"
+    );
+}
+
+#[test]
+fn a_file_that_becomes_a_link_out_is_not_followed() {
+    let place = Place::with(&[("a.txt", "needle\n"), ("b.txt", "needle\n")]);
+    fs::write(place.dir.path().join("secret.txt"), "needle secret\n").unwrap();
+    let pack = place.built();
+    fs::remove_file(place.root().join("a.txt")).unwrap();
+    symlink("../secret.txt", place.root().join("a.txt")).unwrap();
+    let answer = search(&pack, &literal("needle"));
+    assert_eq!(paths(&answer), ["b.txt"], "{answer}");
+}
+
+#[test]
+fn files_that_change_while_they_are_read_do_no_harm() {
+    let place = Place::new();
+    for number in 0..50 {
+        place.write(&format!("f{number}.txt"), "steady needle\n".repeat(2000));
+    }
+    let stop = AtomicBool::new(false);
+    let pack = place.open();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0_usize;
+            while !stop.load(Ordering::Relaxed) {
+                let path = place.root().join(format!("f{}.txt", round % 50));
+                let text = "steady needle\n".repeat(round % 3000);
+                if round.is_multiple_of(7) {
+                    let _ = fs::remove_file(&path);
+                } else {
+                    fs::write(&path, text).unwrap();
+                }
+                round += 1;
+            }
+        });
+        for _ in 0..6 {
+            let built = call(&pack, "index_build", &json!({"mode": "full"}));
+            assert_eq!(built["state"], "done", "{built}");
+            search(&pack, &literal("needle"));
+            search(&pack, &json!({"query": "steady needle"}));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for number in 0..50 {
+        place.write(&format!("f{number}.txt"), "settled\n");
+    }
+    support::wait_until("it is fresh", || {
+        search(&pack, &literal("settled"))["fresh"] == true
+    });
+    assert_eq!(search(&pack, &literal("settled"))["total"]["value"], 50);
+    assert_eq!(search(&pack, &literal("needle"))["total"]["value"], 0);
+}
+
+#[test]
+fn deep_nesting_and_many_small_files_are_indexed() {
+    let place = Place::new();
+    let deep = "d/".repeat(120);
+    place.write(&format!("{deep}deep.txt"), "needle at the bottom\n");
+    for number in 0..3000 {
+        let path = place.root().join(format!("many/{}", number % 30));
+        if number < 30 {
+            fs::create_dir_all(&path).unwrap();
+        }
+        fs::write(
+            path.join(format!("f{number}.txt")),
+            format!("small {number}\n"),
+        )
+        .unwrap();
+    }
+    let pack = place.built();
+    assert_eq!(
+        search(&pack, &literal("at the bottom"))["total"]["value"],
+        1
+    );
+    assert_eq!(search(&pack, &literal("small 2999"))["total"]["value"], 1);
+    let status = call(&pack, "index_status", &json!({}));
+    assert_eq!(status["files"], 3001);
+}
+
+#[test]
+fn hostile_queries_end_in_an_answer_or_a_clear_refusal() {
+    let place = Place::with(&[("a.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n")]);
+    let pack = place.built();
+    let long = "a".repeat(4000);
+    let nested = "(".repeat(500);
+    let started = Instant::now();
+    for query in [
+        "(a+)+$",
+        "(a|a)*b",
+        "a{1000}{1000}",
+        "(?i)ſ{50}",
+        "\\w{5000}",
+        &long,
+        &nested,
+        "\u{0}",
+        "[[:alpha:]",
+        "(?P<x>a)(?P<x>b)",
+        "\\p{Nope}",
+        "a\\nb",
+        "(?s).*",
+        "^",
+        "$",
+        "\\b",
+    ] {
+        for kind in ["regex", "literal", "ranked", "symbol", "path", "auto"] {
+            let _ = try_call(&pack, "search", &json!({"query": query, "kind": kind}));
+        }
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        started.elapsed()
+    );
+    assert_eq!(search(&pack, &literal("aaaa"))["total"]["value"], 1);
+}
