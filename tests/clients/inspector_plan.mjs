@@ -11,11 +11,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { answerOf, check, expect, main, same, slayOnce } from './plan.mjs';
 
-const LOAD_SECONDS = 4;
+const LOAD_SECONDS = 8;
 // From its start until then the Inspector is busy with itself.
 const FIRST_KILL_MS = 1500;
-// Rarely enough for the usual budget of restarts.
-const KILL_EVERY_MS = 900;
+// Rarely enough for a slow server to start, to serve, and to stay within the usual budget of restarts.
+const KILL_EVERY_MS = 2500;
 const PACKAGE = createRequire(import.meta.url).resolve('@modelcontextprotocol/inspector/package.json');
 const PROGRAM = path.join(path.dirname(PACKAGE), 'clients/cli/build/index.js');
 
@@ -88,7 +88,7 @@ async function survive(options) {
     const { code, out, err } = await running;
     expect(code === 0, 'a load test that ends well', { code, out, err });
     const { requests, ok } = resultOf({ code, out, err });
-    expect(kills >= 3 && requests > 0 && requests === ok, 'calls that all succeed', { kills, out });
+    expect(kills >= 2 && requests > 0 && requests === ok, 'calls that all succeed', { kills, out });
     return { kills, requests };
 }
 

@@ -217,7 +217,7 @@ function findVictims(text) {
         try {
             const stat = fs.readFileSync(`/proc/${entry}/stat`, 'utf8');
             parents.set(Number(entry), Number(stat.slice(stat.lastIndexOf(')')).split(' ')[2]));
-            lines.set(Number(entry), fs.readFileSync(`/proc/${entry}/cmdline`, 'utf8').replaceAll('\0', ' '));
+            lines.set(Number(entry), fs.readFileSync(`/proc/${entry}/cmdline`, 'utf8'));
         } catch {
             // It has just gone.
         }
@@ -227,9 +227,19 @@ function findVictims(text) {
         for (let above = parents.get(pid); above !== undefined; above = parents.get(above)) found.push(above);
         return found;
     };
-    const matching = [...lines].filter(([pid, line]) => line.includes(text) && ancestors(pid).includes(process.pid));
+    const isNamed = line => {
+        const words = line.split('\0');
+        const dashes = words.indexOf('--');
+        return words.slice(0, dashes < 0 ? undefined : dashes).some(word => word.includes(text));
+    };
+    const matching = [...lines].filter(([pid, line]) => isNamed(line) && ancestors(pid).includes(process.pid));
     const inner = new Set(matching.flatMap(([pid]) => ancestors(pid)));
-    return matching.map(([pid]) => pid).filter(pid => !inner.has(pid));
+    // A child that was forked a moment ago still has the command line of its parent.
+    const itself = pid => {
+        while (lines.get(parents.get(pid)) === lines.get(pid)) pid = parents.get(pid);
+        return pid;
+    };
+    return [...new Set(matching.map(([pid]) => pid).filter(pid => !inner.has(pid)).map(itself))];
 }
 
 /** Runs `work(options)` and prints what it gives; any failure goes to stderr and exits 1. */

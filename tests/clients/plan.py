@@ -5,8 +5,8 @@ usage: CLIENT.py auto|legacy PLAN [--folder DIR] [--kill-during --victim TEXT] -
 Without `--kill-during` every step of the plan is taken and compared. With it, calls are made in
 rounds while the server is killed with -9, and the same session must go on: calls that may be repeated
 all succeed, one that may not either succeeds or fails with a typed error, and is never executed
-twice. The victims are the descendants of this process with TEXT in their command line, and of those
-only the ones without such descendants of their own: whoever wraps a server names it, too.
+twice. The victims are the descendants of this process with TEXT in their command line, but not behind a
+`--`: whoever wraps a server names it, too. Of several, one above the other, the last one is meant.
 
 Prints one JSON line; any mismatch goes to stderr and exits 1.
 """
@@ -168,6 +168,9 @@ async def survive(session, options):
         calls = [asyncio.ensure_future(take(session, step)) for step in kill["again"] for _ in "ab"]
         once = filled(kill.get("once"), n=number)
         lost = asyncio.ensure_future(attempt(session, once)) if once else None
+        for call in filter(None, [*calls, lost]):
+            # Only the first mismatch is reported.
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.sleep(rng.random() * KILL_WITHIN_SECONDS)
         counts["kills"] += slay(options.victim)
         for call in calls:
@@ -241,7 +244,7 @@ def find_victims(text):
             continue
         try:
             stat = Path(f"/proc/{entry}/stat").read_text()
-            line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = Path(f"/proc/{entry}/cmdline").read_bytes().decode()
         except (OSError, UnicodeDecodeError):
             continue
         parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
@@ -252,10 +255,22 @@ def find_victims(text):
             pid = parents[pid]
             yield pid
 
+    def is_named(line):
+        words = line.split("\0")
+        before = words[: words.index("--")] if "--" in words else words
+        return any(text in word for word in before)
+
     me = os.getpid()
-    matching = {pid for pid, line in lines.items() if text in line and me in ancestors(pid)}
+    matching = {pid for pid, line in lines.items() if is_named(line) and me in ancestors(pid)}
     inner = {above for pid in matching for above in ancestors(pid)}
-    return sorted(matching - inner)
+
+    def itself(pid):
+        # A child that was forked a moment ago still has the command line of its parent.
+        while lines.get(parents[pid]) == lines[pid]:
+            pid = parents[pid]
+        return pid
+
+    return sorted({itself(pid) for pid in matching - inner})
 
 
 def leaves(error):

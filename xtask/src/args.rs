@@ -15,6 +15,7 @@ usage: cargo xtask TASK
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers at random under load for so long (60)
+  soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this
 
   --install           let the tests install system packages they miss (CI=true implies it)";
@@ -29,6 +30,9 @@ pub(crate) enum Task {
     Tools(TestOptions),
     Bench(Vec<OsString>),
     Storm {
+        seconds: u64,
+    },
+    Soak {
         seconds: u64,
     },
 }
@@ -56,7 +60,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("ci") => test_options(arguments, true).map(Task::Test),
         Some("tools") => test_options(arguments, false).map(Task::Tools),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
-        Some("storm") => storm_options(arguments),
+        Some("storm") => seconds(arguments, 60).map(|seconds| Task::Storm { seconds }),
+        Some("soak") => seconds(arguments, 600).map(|seconds| Task::Soak { seconds }),
         _ => Err(format!("no task is called {}", name.display())),
     }
 }
@@ -82,15 +87,18 @@ fn test_options(rest: impl Iterator<Item = OsString>, checks: bool) -> Result<Te
     Ok(options)
 }
 
-fn storm_options(mut rest: impl Iterator<Item = OsString>) -> Result<Task, String> {
+fn seconds(mut rest: impl Iterator<Item = OsString>, default: u64) -> Result<u64, String> {
     let seconds = match rest.next() {
-        None => 60,
+        None => default,
         Some(text) => text
             .to_str()
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| format!("{} is no number of seconds", text.display()))?,
     };
-    nothing_more(rest, Task::Storm { seconds })
+    match rest.next() {
+        None => Ok(seconds),
+        Some(more) => Err(format!("{} is one word too many", more.display())),
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +127,8 @@ mod tests {
         assert_eq!(parsed("tools"), Ok(Task::Tools(TestOptions::default())));
         assert_eq!(parsed("storm"), Ok(Task::Storm { seconds: 60 }));
         assert_eq!(parsed("storm 5"), Ok(Task::Storm { seconds: 5 }));
+        assert_eq!(parsed("soak"), Ok(Task::Soak { seconds: 600 }));
+        assert!(parsed("soak 5 6").is_err());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench` and
-//! `storm`.
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench`,
+//! `storm` and `soak`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -58,5 +58,6 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tools(options) => tools::install(&context, options.install || context.ci),
         Task::Bench(arguments) => bench::run(&context, &arguments),
         Task::Storm { seconds } => storm::run(&context, seconds),
+        Task::Soak { seconds } => storm::soak(&context, seconds),
     }
 }

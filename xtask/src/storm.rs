@@ -1,4 +1,4 @@
-//! `cargo xtask storm`: the storms of `mainstay-testkit`, for as long as one likes.
+//! `cargo xtask storm` and `cargo xtask soak`: the storms and the soak of `mainstay-testkit`, for as long as one likes.
 //!
 //! The test suite runs short ones; these are the same tests with more time, and their figures are shown.
 
@@ -16,4 +16,14 @@ pub(crate) fn run(context: &Context, seconds: u64) -> anyhow::Result<()> {
         .args(["--", "--nocapture"])
         .env("MAINSTAY_STORM_SECONDS", seconds.to_string());
     command_step("storm", storm)
+}
+
+/// Clients and servers come and go; built for release, since its figures are those of users.
+pub(crate) fn soak(context: &Context, seconds: u64) -> anyhow::Result<()> {
+    let release = ["build", "--release", "--workspace", "--bins", "--locked"];
+    command_step("build", context.cargo(release))?;
+    let mut soak = context.cargo(["test", "--release", "--locked", "-p", "mainstay-testkit"]);
+    soak.args(["--test", "soak", "--", "--nocapture"])
+        .env("MAINSTAY_SOAK_SECONDS", seconds.to_string());
+    command_step("soak", soak)
 }

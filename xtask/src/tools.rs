@@ -45,6 +45,8 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
         python(context, set, may_install)?;
         node(context, set, may_install)?;
     }
+    // For the test that traces system calls.
+    have(context, "strace", &["strace"], may_install)?;
     Ok(())
 }
 

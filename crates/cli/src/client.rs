@@ -77,7 +77,10 @@ impl Client {
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<ToolAnswer> {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if self.progress.is_some() {
-            params["_meta"] = json!({ "progressToken": "call" });
+            let meta = json!({ "progressToken": "call" });
+            if let Some(params) = params.as_object_mut() {
+                params.insert("_meta".to_owned(), meta);
+            }
         }
         let result = self.request("tools/call", &params);
         if let Some(bar) = &mut self.progress {

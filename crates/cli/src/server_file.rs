@@ -181,7 +181,10 @@ fn read(
             .map(|arg| expand(arg))
             .collect::<Result<_, _>>()?,
         env,
-        cwd: written.cwd,
+        cwd: match &written.cwd {
+            Some(cwd) => Some(expand(&cwd.to_string_lossy())?.into()),
+            None => None,
+        },
         rules,
         lock: lock.context("under mainstay.lock")?,
         limits,

@@ -1,6 +1,7 @@
 //! `mainstay wrap`, and wrapping for the moment of one command.
 
 use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::server_file::{self, ServerEntry};
 
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
-    let environment = Environment::read()?;
+    let environment = Environment::read_for_wrap()?;
     let transport = match (&wrap.socket, environment.endpoint) {
         (Some(path), _) => Transport::Socket {
             path: path.clone(),
@@ -41,6 +42,15 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
     }
+    if matches!(config.transport, Transport::Stdio) && std::io::stdin().is_terminal() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "mainstay wraps {} and waits for an MCP client on standard input.\n\
+             Put this command into a client's configuration, or try: mainstay tools -- COMMAND. \
+             End with Ctrl-D.",
+            config.name
+        );
+    }
     let log = Log::start(wrap.log.map(Into::into).unwrap_or_default());
     serve_wrapped(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
@@ -59,7 +69,12 @@ pub(crate) fn config(
         None => ServerEntry::default(),
     };
     let (program, arguments) = match command.split_first() {
-        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        Some((program, arguments)) => {
+            // The file then gives only the rules.
+            entry.env.clear();
+            entry.cwd = None;
+            (program.clone(), arguments.to_vec())
+        }
         None if !entry.command.is_empty() => (
             OsString::from(&entry.command),
             entry.args.iter().map(OsString::from).collect(),

@@ -142,6 +142,21 @@ fn an_adopted_server_opens_a_session_and_survives_its_own_death() {
     assert_eq!(fs::read_to_string(&file).unwrap(), format!("{before:#}\n"));
 }
 
+#[test]
+fn variables_that_a_server_is_given_do_not_keep_it_from_being_wrapped() {
+    let folder = TempDir::new().unwrap();
+    let output = Command::new(MAINSTAY)
+        .args(["wrap", "--lazy", "--", "sh"])
+        .env("MCP_ENDPOINT", "wss://example.com/mcp")
+        .env("SYN_SCHEMAS_DIR", "/nowhere")
+        .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
 /// The fenced blocks of a page: what stands behind the fence, and the content.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();

@@ -78,13 +78,26 @@ pub enum ScanErrorKind {
 /// Checks a line and finds its top-level members. At most `max_depth` containers may stand within
 /// each other, the top-level object being the first.
 pub fn scan(line: &[u8], max_depth: usize) -> Result<Envelope<'_>, ScanError<'_>> {
+    scan_with(line, |text| Lexer::new(text, max_depth))
+}
+
+/// The same for a line that is only passed on: escapes of unpaired surrogates, which are grammar but
+/// no text, are left for its receiver to judge.
+pub fn scan_passing(line: &[u8], max_depth: usize) -> Result<Envelope<'_>, ScanError<'_>> {
+    scan_with(line, |text| Lexer::lenient(text, max_depth))
+}
+
+fn scan_with<'a>(
+    line: &'a [u8],
+    lexer: impl FnOnce(&'a str) -> Lexer<'a>,
+) -> Result<Envelope<'a>, ScanError<'a>> {
     let bad_json = |offset| ScanError {
         kind: ScanErrorKind::BadJson,
         id: None,
         offset,
     };
     let text = std::str::from_utf8(line).map_err(|error| bad_json(error.valid_up_to()))?;
-    let mut lexer = Lexer::new(text, max_depth);
+    let mut lexer = lexer(text);
     let mut message = Message::new(text);
     let is_json = message.read(&mut lexer).is_ok();
     lexer.space();

@@ -36,6 +36,8 @@ struct Inner {
     /// Where each call's line begins, oldest first.
     calls: VecDeque<(u64, CallId)>,
     closed: bool,
+    /// Nothing more may be written, not even what was taken already.
+    sealed: bool,
 }
 
 impl Outbox {
@@ -85,15 +87,26 @@ impl Outbox {
         inner.pushed - inner.written > inner.mark
     }
 
-    /// Calls of which not one byte was written.
-    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
-        let inner = self.lock();
-        inner
-            .calls
-            .iter()
-            .filter(|(at, _)| *at >= inner.written)
-            .map(|(_, call)| *call)
-            .collect()
+    /// The other side is lost: nothing more is written, and the calls of which not one byte was
+    /// are given. What is sent again elsewhere can then not reach it as well.
+    pub(crate) fn seal(&self) -> Vec<CallId> {
+        let unsent = {
+            let mut inner = self.lock();
+            inner.closed = true;
+            inner.sealed = true;
+            inner.waiting = Vec::new();
+            let written = inner.written;
+            let calls = std::mem::take(&mut inner.calls);
+            let unsent = calls.into_iter().filter(|(at, _)| *at >= written);
+            unsent.map(|(_, call)| call).collect()
+        };
+        self.shared.changed.notify_one();
+        unsent
+    }
+
+    /// Whether nothing more may be written.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.lock().sealed
     }
 
     /// Takes what waits, or `None` when the box is closed and empty.
@@ -154,23 +167,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_unsent_until_its_first_byte_is_written() {
-        let outbox = Outbox::default();
-        outbox.push_call("{\"a\":1}", CallId::new(1));
-        outbox.push_call("{\"b\":2}", CallId::new(2));
-        let bytes = outbox.take(Vec::new()).await.unwrap();
-        assert_eq!(bytes, b"{\"a\":1}\n{\"b\":2}\n");
-        assert_eq!(outbox.unsent_calls(), [CallId::new(1), CallId::new(2)]);
-        outbox.wrote(1);
-        assert_eq!(outbox.unsent_calls(), [CallId::new(2)]);
-        outbox.wrote(7);
+        let unsent = |written: &'static [usize]| async move {
+            let outbox = Outbox::default();
+            outbox.push_call("{\"a\":1}", CallId::new(1));
+            outbox.push_call("{\"b\":2}", CallId::new(2));
+            let bytes = outbox.take(Vec::new()).await.unwrap();
+            assert_eq!(bytes, b"{\"a\":1}\n{\"b\":2}\n");
+            for count in written {
+                outbox.wrote(*count);
+            }
+            outbox.seal()
+        };
+        assert_eq!(unsent(&[]).await, [CallId::new(1), CallId::new(2)]);
+        assert_eq!(unsent(&[1]).await, [CallId::new(2)]);
         assert_eq!(
-            outbox.unsent_calls(),
+            unsent(&[1, 7]).await,
             [CallId::new(2)],
             "exactly up to its beginning"
         );
-        outbox.wrote(1);
-        assert!(outbox.unsent_calls().is_empty());
-        outbox.close();
-        assert_eq!(outbox.take(bytes).await, None);
+        assert_eq!(unsent(&[1, 7, 1]).await, []);
+    }
+
+    #[tokio::test]
+    async fn nothing_leaves_a_sealed_box() {
+        let outbox = Outbox::default();
+        outbox.push_call("{\"a\":1}", CallId::new(1));
+        assert_eq!(outbox.seal(), [CallId::new(1)]);
+        outbox.push("{\"b\":2}");
+        assert!(outbox.is_sealed());
+        assert_eq!(outbox.take(Vec::new()).await, None);
+        assert_eq!(outbox.seal(), [], "each call is given once");
     }
 }

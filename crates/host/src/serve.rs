@@ -130,7 +130,7 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
         }
     }
     let announces = !matches!(mode, "memory");
-    let ready = write_ready_file(ready_file.as_deref(), &log)?;
+    let ready = write_ready_file(ready_file.as_deref(), Level::Warn, &log)?;
     if announces {
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }
@@ -142,8 +142,10 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
     served.map_err(ServeError::Setup)
 }
 
+/// Writes the ready file, unless another living host owns it; `level` is that of saying so.
 pub(crate) fn write_ready_file(
     path: Option<&std::path::Path>,
+    level: Level,
     log: &Log,
 ) -> Result<Option<ReadyFile>, ServeError> {
     let Some(path) = path else { return Ok(None) };
@@ -154,7 +156,7 @@ pub(crate) fn write_ready_file(
                 "mcp:warning reason=ready_file_in_use path={} owner={owner}",
                 path.display()
             );
-            log.say(Level::Warn, said);
+            log.say(level, said);
             Ok(None)
         }
         Err(source) => Err(ServeError::ReadyFile {

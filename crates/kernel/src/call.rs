@@ -60,9 +60,21 @@ pub struct Task {
     pub op: rpc::Op,
     pub replay: Replay,
     pub timeout_ms: u64,
-    /// Whether a worker that does not let go of it must go, whatever the conduct is.
     #[serde(default)]
-    pub strict: bool,
+    pub late: Late,
+}
+
+/// What becomes of a lenient kernel's worker that does not let go of a call in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Late {
+    /// It is asked whether it lives.
+    #[default]
+    Ask,
+    /// It must go.
+    End,
+    /// Nothing: the call says nothing about it.
+    Leave,
 }
 
 /// A request in the table.

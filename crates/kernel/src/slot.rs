@@ -7,6 +7,7 @@ use mainstay_contract::limits::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::action::Manner;
+use crate::call::Late;
 use crate::queue::Queue;
 use crate::supervisor::{Policy, Supervisor};
 use crate::time::Time;
@@ -130,8 +131,8 @@ pub enum Run {
     /// Its client was answered already; the worker was told to stop it by then.
     Abandoned {
         until: Time,
-        /// If it is not heeded: the worker must go, whatever the conduct is.
-        strict: bool,
+        /// If that is not heeded.
+        late: Late,
     },
 }
 

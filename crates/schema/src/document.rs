@@ -6,7 +6,7 @@
 //! looks at one document; [`crate::world`] follows references from one to another.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, OnceLock},
 };
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::{
     CompileError, Limits, bounds,
     dialect::{Dialect, MetaSchemas},
-    keywords::{is_classic, references, subschemas},
+    keywords::{is_classic, join, references, subschemas},
     meta,
 };
 
@@ -34,8 +34,8 @@ pub(crate) struct Document {
     bases: HashMap<String, String>,
     /// The pointer of each resource's root, by URI.
     pub(crate) resources: BTreeMap<String, String>,
-    /// Of resources with the same URI, the second one: URI and pointer.
-    pub(crate) twin: Option<(String, String)>,
+    /// What is wrong with the names in it, at first.
+    misnamed: Option<CompileError>,
     /// Pointers of anchors, by the resource's pointer and the name.
     anchors: HashMap<(String, String), String>,
     /// The same of dynamic anchors only.
@@ -67,7 +67,7 @@ impl Document {
         let mut document = Self {
             bases: HashMap::from([(String::new(), uri.clone())]),
             resources: BTreeMap::from([(uri.clone(), String::new())]),
-            twin: None,
+            misnamed: None,
             uri,
             excess,
             anchors: HashMap::new(),
@@ -88,11 +88,8 @@ impl Document {
         if let Some(excess) = &self.excess {
             return Err(excess.clone());
         }
-        match &self.twin {
-            Some((id, pointer)) => Err(CompileError::DuplicateId {
-                id: id.clone(),
-                pointer: pointer.clone(),
-            }),
+        match &self.misnamed {
+            Some(misnamed) => Err(misnamed.clone()),
             None => self.check_against_meta_schema(),
         }
     }
@@ -266,8 +263,8 @@ impl Document {
             seen.insert(self.uri.clone());
         }
         // From the root down, since an `$id` is relative to the one around it.
-        let mut queue = vec![(String::new(), root)];
-        while let Some((pointer, value)) = queue.pop() {
+        let mut queue = VecDeque::from([(String::new(), root)]);
+        while let Some((pointer, value)) = queue.pop_front() {
             let Some(schema) = value.as_object() else {
                 continue;
             };
@@ -278,7 +275,7 @@ impl Document {
             self.index_schema(&pointer, schema, &mut seen);
             let draft = self.draft(&pointer);
             subschemas(schema, &pointer, draft, &mut |at, value, _| {
-                queue.push((at, value));
+                queue.push_back((at, value));
             });
         }
     }
@@ -317,11 +314,19 @@ impl Document {
 
     fn index_resource(&mut self, pointer: &str, address: &str, seen: &mut HashSet<String>) {
         let Some(uri) = absolute(self.base(self.resource_of(pointer)), address) else {
+            let place = join(pointer, self.draft(pointer).id_keyword());
+            self.misnamed.get_or_insert(CompileError::Invalid {
+                pointer: place,
+                message: "is not a URI".to_owned(),
+            });
             return;
         };
         if !seen.insert(uri.clone()) {
-            self.twin
-                .get_or_insert_with(|| (uri.clone(), pointer.to_owned()));
+            self.misnamed
+                .get_or_insert_with(|| CompileError::DuplicateId {
+                    id: uri.clone(),
+                    pointer: pointer.to_owned(),
+                });
         }
         self.bases.insert(pointer.to_owned(), uri.clone());
         self.resources.insert(uri, pointer.to_owned());

@@ -28,7 +28,10 @@ pub enum CompileError {
     #[error("reference {} at {} leads nowhere", shorten::quoted(.reference), place(.pointer))]
     BrokenReference { pointer: String, reference: String },
     /// `$schema` names a draft or vocabulary that is not known here.
-    #[error("unknown schema dialect {}", shorten::quoted(.dialect))]
+    #[error(
+        "unknown schema dialect {}; name a published draft, or put its meta-schema into a schema root",
+        shorten::quoted(.dialect)
+    )]
     UnknownDialect { dialect: String },
     /// It is nested too deeply.
     #[error("schema is nested more than {limit} levels deep")]

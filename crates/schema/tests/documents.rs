@@ -6,9 +6,7 @@
     reason = "tests fail by panicking"
 )]
 
-use mainstay_schema::{
-    CompileError, DocumentsError, Limits, SchemaDocument, SchemaRegistry, Validator,
-};
+use mainstay_schema::{CompileError, Limits, SchemaDocument, SchemaRegistry, Validator};
 use serde_json::{Value, json};
 
 const DRAFT_7: &str = "http://json-schema.org/draft-07/schema#";
@@ -139,69 +137,199 @@ fn equal_documents_share_one_state_unless_their_place_makes_a_difference() {
 }
 
 #[test]
-fn a_broken_document_fails_only_when_it_is_used() {
+fn anchors_pointers_and_embedded_resources_are_found_in_other_documents() {
     let registry = registry(&[
-        ("file:///good.json", json!({"type": "string"})),
         (
-            "file:///remote.json",
-            json!({"items": {"$ref": "https://example.com/x"}}),
+            "file:///r/parts.json",
+            json!({"$id": "https://example.com/parts", "$defs": {
+                "text": {"$anchor": "text", "type": "string"},
+                "inner": {"$id": "deep/inner", "type": "array", "items": {"$ref": "#item"}, "$defs": {
+                    "i": {"$anchor": "item", "$ref": "../parts#/$defs/text"},
+                    "x y/z": {"type": "null"}
+                }}
+            }}),
         ),
-        ("file:///user.json", json!({"$ref": "remote.json"})),
-        ("file:///invalid.json", json!({"type": "text"})),
+        ("file:///r/true.json", json!(true)),
+        ("file:///r/false.json", json!(false)),
+    ]);
+    for (reference, good, bad, expected) in [
         (
-            "file:///nowhere.json",
-            json!({"$ref": "good.json#/$defs/x"}),
+            "file:///r/parts.json#text",
+            json!("a"),
+            json!(1),
+            ("", "expected string"),
+        ),
+        (
+            "https://example.com/parts#/$defs/text",
+            json!("a"),
+            json!(1),
+            ("", "expected string"),
+        ),
+        (
+            "https://example.com/deep/inner",
+            json!(["a"]),
+            json!([1]),
+            ("/0", "expected string"),
+        ),
+        (
+            "https://example.com/deep/inner#item",
+            json!("a"),
+            json!(1),
+            ("", "expected string"),
+        ),
+        (
+            "https://example.com/deep/inner#/$defs/x%20y~1z",
+            json!(null),
+            json!(1),
+            ("", "expected null"),
+        ),
+        // A pointer may cross into an embedded resource.
+        (
+            "file:///r/parts.json#/$defs/inner/items",
+            json!("a"),
+            json!(1),
+            ("", "expected string"),
+        ),
+    ] {
+        let validator = registry.compile(&json!({"$ref": reference})).unwrap();
+        assert!(validator.is_valid(&good), "{reference}");
+        says(&validator, &bad, &[expected]);
+    }
+    let all = registry.compile_document("file:///r/true.json").unwrap();
+    says(&all, &json!(1), &[]);
+    let none = json!({"properties": {"a": {"$ref": "file:///r/false.json"}}});
+    let none = registry.compile(&none).unwrap();
+    says(&none, &json!({"a": 1}), &[("/a", "not allowed here")]);
+}
+
+#[test]
+fn a_relative_id_is_seen_from_where_the_document_was_loaded() {
+    let registry = registry(&[
+        (
+            "file:///r/a.json",
+            json!({"$id": "named/b.json", "properties": {"c": {"$ref": "c.json"}, "self": {"$ref": "b.json"}}}),
+        ),
+        ("file:///r/named/c.json", json!({"type": "null"})),
+    ]);
+    for uri in [
+        "file:///r/a.json",
+        "file:///r/named/b.json",
+        "file:///r/x/../a.json#",
+    ] {
+        let validator = registry.compile_document(uri).unwrap();
+        let value = json!({"self": {"c": 1}});
+        says(&validator, &value, &[("/self/c", "expected null")]);
+    }
+}
+
+#[test]
+fn a_free_schema_comes_before_a_document_of_the_same_name() {
+    let name = "https://example.com/x";
+    let registry = registry(&[("file:///x.json", json!({"$id": name, "type": "null"}))]);
+    let own = json!({"$id": name, "anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": name}}]});
+    let validator = registry.compile(&own).unwrap();
+    assert!(validator.is_valid(&json!([["a"]])) && !validator.is_valid(&json!([[1]])));
+    let document = registry.compile_document(name).unwrap();
+    assert!(document.is_valid(&json!(null)));
+}
+
+#[test]
+fn dynamic_references_go_through_documents() {
+    let tree = json!({"$id": "https://example.com/tree", "$dynamicAnchor": "node", "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$dynamicRef": "#node"}}}});
+    let strict = json!({"$id": "https://example.com/strict", "$dynamicAnchor": "node",
+        "$ref": "tree", "unevaluatedProperties": false});
+    let registry = registry(&[("file:///tree.json", tree), ("file:///strict.json", strict)]);
+    let value = json!({"children": [{"daat": 1}]});
+    let tree = registry.compile_document("file:///tree.json").unwrap();
+    says(&tree, &value, &[]);
+    let strict = registry.compile_document("file:///strict.json").unwrap();
+    says(
+        &strict,
+        &value,
+        &[("/children/0", r#"unknown member "daat""#)],
+    );
+    // Where several ways lead to different anchors, each way counts.
+    let both = json!({"properties": {
+        "tree": {"$ref": "https://example.com/tree"}, "strict": {"$ref": "https://example.com/strict"}
+    }});
+    let both = registry.compile(&both).unwrap();
+    says(&both, &json!({"tree": value}), &[]);
+    assert!(!both.is_valid(&json!({"strict": value})));
+    assert_eq!(found(&both, &json!({"strict": value})).len(), 1);
+}
+
+#[test]
+fn a_document_may_have_a_dialect_of_its_own() {
+    let dialect = |uses: &[&str]| {
+        let vocabulary = |name: &&str| {
+            let known = format!("https://json-schema.org/draft/2020-12/vocab/{name}");
+            (known, json!(true))
+        };
+        let vocabularies: serde_json::Map<_, _> = uses.iter().map(vocabulary).collect();
+        json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "$vocabulary": vocabularies})
+    };
+    let unknown = json!({"$schema": "https://json-schema.org/draft/2020-12/schema",
+                         "$vocabulary": {"https://example.com/units": true}});
+    let lax = json!({"$schema": "https://example.com/lax", "properties": {
+        "a": {"minimum": 3}, "b": false
+    }});
+    let registry = registry(&[
+        ("https://example.com/lax", dialect(&["core", "applicator"])),
+        ("https://example.com/metric", unknown),
+        ("file:///lax.json", lax),
+        (
+            "file:///metric.json",
+            json!({"$schema": "https://example.com/metric", "unit": "m"}),
+        ),
+        (
+            "file:///user.json",
+            json!({"properties": {"lax": {"$ref": "lax.json"}, "a": {"$ref": "lax.json#/properties/a"}, "c": {"minimum": 3}}}),
         ),
     ]);
-    assert!(registry.compile_document("file:///good.json").is_ok());
-    let remote = CompileError::RemoteReference {
-        pointer: "/items".into(),
-        reference: "https://example.com/x".into(),
-    };
-    let fails = |uri| registry.compile_document(uri).unwrap_err();
-    assert_eq!(fails("file:///remote.json"), remote);
-    assert_eq!(
-        fails("file:///user.json"),
-        CompileError::InDocument {
-            uri: "file:///remote.json".into(),
-            reason: Box::new(remote)
-        }
+    let lax = registry.compile_document("file:///lax.json").unwrap();
+    says(
+        &lax,
+        &json!({"a": 1, "b": 2}),
+        &[("/b", "not allowed here")],
     );
-    assert!(matches!(
-        fails("file:///invalid.json"),
-        CompileError::Invalid { .. }
-    ));
-    assert_eq!(
-        fails("file:///nowhere.json"),
-        CompileError::BrokenReference {
-            pointer: String::new(),
-            reference: "good.json#/$defs/x".into()
-        }
+    let user = registry.compile_document("file:///user.json").unwrap();
+    says(
+        &user,
+        &json!({"lax": {"a": 1, "b": 1}, "a": 1, "c": 1}),
+        &[("/c", "must be at least 3"), ("/lax/b", "not allowed here")],
     );
     assert_eq!(
-        fails("file:///unknown.json"),
-        CompileError::UnknownDocument {
-            uri: "file:///unknown.json".into()
+        registry
+            .compile_document("file:///metric.json")
+            .unwrap_err(),
+        CompileError::UnknownDialect {
+            dialect: "https://example.com/units".into()
         }
     );
 }
 
 #[test]
-fn one_name_for_two_schemas_is_refused() {
-    let twice = [
-        ("file:///a.json", json!({"$id": "https://example.com/x"})),
-        (
-            "file:///b.json",
-            json!({"$defs": {"x": {"$id": "https://example.com/x"}}}),
-        ),
-    ];
-    let error = SchemaRegistry::with_documents(Limits::default(), documents(&twice)).unwrap_err();
-    assert_eq!(
-        error,
-        DocumentsError::DuplicateId {
-            id: "https://example.com/x".into(),
-            first_uri: "file:///a.json".into(),
-            second_uri: "file:///b.json".into()
-        }
+fn an_embedded_schema_of_another_draft_keeps_its_rules() {
+    let old = json!({"$id": "https://example.com/old", "$schema": DRAFT_7,
+        "items": [{"$ref": "#/definitions/text", "maxLength": 1}],
+        "definitions": {"text": {"type": "string"}}});
+    let schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://example.com/new",
+        "properties": {"old": old, "by": {"$ref": "old#/definitions/text"}, "new": {"prefixItems": [{"type": "null"}]}}});
+    let validator = SchemaRegistry::new().compile(&schema).unwrap();
+    says(
+        &validator,
+        &json!({"old": ["long"], "by": "a", "new": [null]}),
+        &[],
+    );
+    says(
+        &validator,
+        &json!({"old": [1], "by": 1, "new": [1]}),
+        &[
+            ("/by", "expected string"),
+            ("/new/0", "expected null"),
+            ("/old/0", "expected string"),
+        ],
     );
 }

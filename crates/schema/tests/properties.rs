@@ -3,7 +3,7 @@
 // Helpers of tests are tests, which clippy cannot see here.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use mainstay_schema::{Fingerprint, SchemaRegistry, canonical_json};
+use mainstay_schema::{Fingerprint, Limits, SchemaDocument, SchemaRegistry, canonical_json};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -47,7 +47,13 @@ fn types() -> impl Strategy<Value = Value> {
 }
 
 fn schema() -> impl Strategy<Value = Value> {
-    let reference = prop::sample::select(vec!["#", "#/$defs/x", "#/$defs/y"]);
+    let references = ["#", "#/$defs/x", "#/$defs/y"].map(|text| json!({"$ref": text}));
+    schema_with(references.to_vec())
+}
+
+/// A schema in which these stand here and there.
+fn schema_with(references: Vec<Value>) -> impl Strategy<Value = Value> {
+    let reference = prop::sample::select(references);
     let leaf = prop_oneof![
         4 => types().prop_map(|types| json!({"type": types})),
         1 => any::<bool>().prop_map(Value::from),
@@ -57,7 +63,7 @@ fn schema() -> impl Strategy<Value = Value> {
         1 => (0..4u64).prop_map(|limit| json!({"minLength": limit, "minProperties": limit})),
         1 => Just(json!({"pattern": "^(?!a)[a-z]+$"})),
         1 => Just(json!({"uniqueItems": true, "multipleOf": 2})),
-        3 => reference.prop_map(|reference| json!({"$ref": reference})),
+        3 => reference,
     ];
     leaf.prop_recursive(4, 24, 3, |inner| {
         let list = prop::collection::vec(inner.clone(), 1..4);
@@ -101,6 +107,126 @@ fn document() -> impl Strategy<Value = Value> {
         }
         document.into()
     })
+}
+
+const FOLDER: &str = "https://example.com/";
+
+/// Three documents that refer to each other, as files or by `$id`, each in a draft of
+/// its own.
+fn linked_documents() -> impl Strategy<Value = Vec<SchemaDocument>> {
+    let references = [
+        ("$ref", "#"),
+        ("$ref", "#/$defs/x"),
+        ("$ref", "a.json"),
+        ("$ref", "b.json"),
+        ("$ref", "c.json"),
+        ("$ref", "a.json#/$defs/x"),
+        ("$ref", "b.json#/$defs/y/$defs/z"),
+        ("$ref", "c.json#/allOf/0"),
+        ("$ref", "https://example.com/part-b"),
+        ("$ref", "part-c#z"),
+        ("$dynamicRef", "#node"),
+        ("$dynamicRef", "b.json#node"),
+    ];
+    // Only about parts of a value: a schema that asks itself about the same value has
+    // no meaning that could be kept.
+    let references = references.map(|(keyword, text)| {
+        let part = json!({keyword: text});
+        json!({"items": part, "properties": {"a": part, "b": part}})
+    });
+    let document = move |name: &'static str| {
+        let part = || schema_with(references.to_vec());
+        let draft = prop::sample::select(vec![
+            "http://json-schema.org/draft-07/schema#",
+            "https://json-schema.org/draft/2020-12/schema",
+        ]);
+        let named = (any::<bool>(), any::<bool>());
+        (part(), part(), part(), draft, named).prop_map(move |(root, x, z, draft, (id, node))| {
+            let mut schema = json!({"$schema": draft, "allOf": [root], "$defs": {
+                "x": x,
+                "y": {"$id": format!("part-{name}"), "$defs": {"z": {"$anchor": "z", "not": z}}},
+                "node": {"$dynamicAnchor": if node { "node" } else { "other" }, "items": {"$ref": "#/$defs/x"}}
+            }});
+            let uri = format!("{FOLDER}{name}.json");
+            if id {
+                schema["$id"] = uri.clone().into();
+            }
+            SchemaDocument { uri, schema }
+        })
+    };
+    (document("a"), document("b"), document("c")).prop_map(|(a, b, c)| vec![a, b, c])
+}
+
+/// The same documents, as the engine follows them by itself.
+fn unlinked(documents: &[SchemaDocument]) -> Option<jsonschema::Validator> {
+    let pairs = documents
+        .iter()
+        .map(|document| (&document.uri, &document.schema));
+    let registry = jsonschema::Registry::new().extend(pairs).ok()?;
+    let registry = registry.prepare().ok()?;
+    let options = jsonschema::options().offline().with_registry(&registry);
+    let options = options.with_base_uri(&documents[0].uri);
+    options.build(&documents[0].schema).ok()
+}
+
+/// What stands where a URI should.
+fn odd_uri() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "http:", "urn:", "file:", "//", "/", "a", "..", "?", "#", "#/", "%", "%zz", "[", "@", ":",
+        " ", "é", "x:y",
+    ]);
+    prop_oneof![
+        3 => prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat()),
+        1 => ".{0,8}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_stands_for_a_uri_is_refused_or_used(uris in prop::collection::vec(odd_uri(), 8), draft in any::<bool>()) {
+        let dialect = if draft { "http://json-schema.org/draft-07/schema#" } else { "https://json-schema.org/draft/2020-12/schema" };
+        let schema = |at: usize| json!({
+            "$schema": dialect, "$id": uris[at],
+            "properties": {"a": {"$ref": uris[at + 1]}, "b": {"$id": uris[at + 2], "items": {"$ref": uris[at + 3]}}}
+        });
+        let documents = [0, 4].map(|at| SchemaDocument { uri: format!("file:///{at}.json"), schema: schema(at) });
+        let single = SchemaRegistry::new().compile(&documents[0].schema);
+        if let Ok(validator) = single {
+            validator.check(&json!({"a": 1, "b": [1]}));
+        }
+        if let Ok(registry) = SchemaRegistry::with_documents(Limits::default(), documents.to_vec()) {
+            for document in &documents {
+                if let Ok(validator) = registry.compile_document(&document.uri) {
+                    validator.check(&json!({"a": 1, "b": [1]}));
+                }
+            }
+        }
+        for uri in uris {
+            let document = SchemaDocument { uri, schema: json!({}) };
+            let _ = SchemaRegistry::with_documents(Limits::default(), vec![document]);
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn linking_documents_changes_no_verdict(documents in linked_documents(), values in prop::collection::vec(value(), 1..6)) {
+        let ours = SchemaRegistry::with_documents(Limits::default(), documents.clone()).unwrap();
+        let ours = ours.compile_document(&documents[0].uri);
+        // The engine refuses more: it looks into documents that are not reached.
+        let (Ok(ours), Some(theirs)) = (ours, unlinked(&documents)) else {
+            return Ok(());
+        };
+        for value in values {
+            prop_assert_eq!(ours.is_valid(&value), theirs.is_valid(&value), "{}", value);
+            prop_assert_eq!(ours.check(&value).is_empty(), theirs.is_valid(&value), "{}", value);
+        }
+    }
 }
 
 proptest! {

@@ -120,7 +120,7 @@ fn lower(name: impl std::fmt::Debug) -> String {
 }
 
 /// Its output goes to files: pipes that nobody reads would fill up.
-fn finish(driver: &mut Command, folder: &TempDir) -> anyhow::Result<Driven> {
+pub(crate) fn finish(driver: &mut Command, folder: &TempDir) -> anyhow::Result<Driven> {
     let [out, err] = ["out", "err"].map(|name| folder.join(name));
     let create = |path: &Path| fs::File::create(path).context("creating a file for output");
     let mut child = driver
@@ -269,7 +269,7 @@ impl Server {
 }
 
 /// Python with the modules of this set; nothing if they are not installed.
-fn python(set: &str) -> anyhow::Result<Option<Vec<OsString>>> {
+pub(crate) fn python(set: &str) -> anyhow::Result<Option<Vec<OsString>>> {
     // Without virtual environments the modules lie in a folder that must be named.
     let site = workspace()?.join(format!("target/tools/{set}-site"));
     if site.is_dir() {
@@ -281,7 +281,7 @@ fn python(set: &str) -> anyhow::Result<Option<Vec<OsString>>> {
     Ok(program.map(|program| vec![program.into_os_string()]))
 }
 
-fn command_of(words: &[OsString]) -> anyhow::Result<Command> {
+pub(crate) fn command_of(words: &[OsString]) -> anyhow::Result<Command> {
     let (program, arguments) = words.split_first().context("an empty command")?;
     let mut command = Command::new(program);
     command.args(arguments);

@@ -9,9 +9,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
-use crate::process::{Launch, Running, binary};
+use crate::process::{Launch, Running, binary, unique};
 
 /// How a server of others is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +31,8 @@ const EFFECTS: &str = "effects.jsonl";
 const STATE: &str = "state.jsonl";
 
 /// Limits for tests in which servers are killed all the time.
-const PATIENT: &str = "[limits]
-restarts = 1000000
-restart_period_ms = 1000
-backoff_min_ms = 0
-backoff_max_ms = 0
-replays = 100
-";
+pub const PATIENT: &str = "restarts = 1000000, restart_period_ms = 1000, backoff_min_ms = 0, \
+    backoff_max_ms = 0, replays = 100";
 
 impl Way {
     /// The words before a server's command.
@@ -48,24 +43,42 @@ impl Way {
         })
     }
 
+    /// The same with these `[limits]`, one `key = value` each, in a configuration in `folder`.
+    pub fn limited_prefix(self, folder: &Path, limits: &str) -> anyhow::Result<Vec<OsString>> {
+        with_limits(self.prefix()?, folder, limits)
+    }
+
     /// The same with a budget of restarts that no test uses up and without pauses between them, so
-    /// that only the calls' own promises are tested. Its configuration goes to `folder`.
+    /// that only the calls' own promises are tested.
     pub fn patient_prefix(self, folder: &Path) -> anyhow::Result<Vec<OsString>> {
-        let mut prefix = self.prefix()?;
-        if self == Self::Wrapped {
-            let file = folder.join("patient.toml");
-            fs::write(&file, PATIENT).with_context(|| format!("writing {}", file.display()))?;
-            let dashes = prefix.pop();
-            prefix.extend(["--config".into(), file.into()]);
-            prefix.extend(dashes);
-        }
-        Ok(prefix)
+        self.limited_prefix(folder, PATIENT)
     }
 
     /// Whether a session outlives its server.
     pub const fn survives_kills(self) -> bool {
         matches!(self, Self::Wrapped)
     }
+}
+
+/// A prefix that ends in `--`, with `--config FILE` before that; an empty one stays empty.
+pub fn with_limits(
+    mut prefix: Vec<OsString>,
+    folder: &Path,
+    limits: &str,
+) -> anyhow::Result<Vec<OsString>> {
+    let Some(dashes) = prefix.pop() else {
+        return Ok(prefix);
+    };
+    ensure!(dashes == "--", "a prefix ends in --, not in {dashes:?}");
+    let file = folder.join(format!("{}.toml", unique("limits")));
+    let lines: Vec<&str> = limits.split(',').map(str::trim).collect();
+    fs::write(
+        &file,
+        format!("[servers.wrapped.mainstay.limits]\n{}\n", lines.join("\n")),
+    )
+    .with_context(|| format!("writing {}", file.display()))?;
+    prefix.extend(["--config".into(), file.into(), dashes]);
+    Ok(prefix)
 }
 
 /// The fixture to be started, with files for its effects and for what it is told.
@@ -83,14 +96,16 @@ impl Fixture {
 
     /// The fixture behind a prefix of one's own: `mainstay wrap` with options, up to its `--`.
     pub fn after(prefix: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow::Result<Self> {
+        let fixture = Self::silent(prefix)?;
+        let (effects, state) = (fixture.effects(), fixture.state());
+        let fixture = fixture.options("--effects").word(effects);
+        Ok(fixture.options("--state").word(state))
+    }
+
+    /// As [`Self::after`], but nothing is noted.
+    pub fn silent(prefix: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow::Result<Self> {
         let launch = Launch::new(prefix)?.words([binary("mcp-fixture")?]);
         let folder = launch.folder().to_owned();
-        let launch = launch.words([
-            OsString::from("--effects"),
-            folder.join(EFFECTS).into(),
-            OsString::from("--state"),
-            folder.join(STATE).into(),
-        ]);
         Ok(Self { launch, folder })
     }
 

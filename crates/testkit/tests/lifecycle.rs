@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::peer::Client;
-use mainstay_testkit::process::{Serve, TempDir};
+use mainstay_testkit::process::{Serve, TempDir, kill};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -183,6 +183,35 @@ fn worker_that_is_set_up_wrongly_ends_the_host_with_its_words() -> anyhow::Resul
         "mainstay: error: the pack bad cannot start: told to be unable"
     );
     Ok(())
+}
+
+#[test]
+fn successor_that_finds_other_schemas_is_told_to_the_operator() -> anyhow::Result<()> {
+    let roots = TempDir::new()?;
+    let schema = roots.join("lamp.schema.json");
+    fs::write(&schema, r#"{"type": "object"}"#)?;
+    let host = Serve::stdio()?
+        .pack("asset")
+        .env("SYN_SCHEMAS_DIR", roots.path())
+        .spawn()?;
+    let client = host.client()?;
+    let get = r#"{"jsonrpc":"2.0","id":1,"method":"get_schema","params":{"name":"lamp"}}"#;
+    client.send(get)?;
+    assert_eq!(client.answer("1")?.at("/result/schema/type"), "object");
+    fs::write(&schema, r#"{"type": "array"}"#)?;
+    client.send(get)?;
+    assert_eq!(
+        client.answer("1")?.at("/result/schema/type"),
+        "object",
+        "read once"
+    );
+    for worker in host.workers("mainstay-worker") {
+        kill(worker);
+    }
+    client.send(get)?;
+    assert_eq!(client.answer("1")?.at("/result/schema/type"), "array");
+    host.wait_for_line("mcp:warning reason=roots_changed pack=asset")?;
+    host.stop()
 }
 
 #[test]

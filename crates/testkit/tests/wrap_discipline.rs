@@ -319,8 +319,14 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
         // The command is the same: its files are not in the fixture's own folder.
         let counter = cache.path().join(format!("{era}-starts"));
         for _ in 0..2 {
+            let mainstay = binary("mainstay")?.into_os_string();
+            let here = cache.path().as_os_str().to_owned();
+            // What is remembered is that of a command in a directory.
             let prefix = [
-                binary("mainstay")?.into_os_string(),
+                "env".into(),
+                "-C".into(),
+                here,
+                mainstay,
                 "wrap".into(),
                 "--".into(),
             ];

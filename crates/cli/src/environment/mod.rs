@@ -73,6 +73,24 @@ impl Environment {
         Self::from(|name| std::env::var_os(name), Path::is_dir)
     }
 
+    /// Reads the environment that a wrapped server is started with. What stands there may be meant
+    /// for the server, whose author knows other meanings of the same names; so nothing of it that
+    /// wrapping does not need can be a mistake.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn read_for_wrap() -> Result<Self, Failure> {
+        Self::for_wrap(|name| std::env::var_os(name))
+    }
+
+    fn for_wrap(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let on_socket = get("MCP_ENDPOINT").is_some_and(|endpoint| endpoint == "socket");
+        let ours = |name: &str| match name {
+            "MCP_ENDPOINT" | "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
+            _ => !name.starts_with("SYN_"),
+        };
+        Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
+    }
+
     /// Reads from `get`; every mistake is reported, not only the first. An empty variable counts
     /// as unset.
     fn from(
@@ -294,6 +312,33 @@ mod tests {
             ]
         );
         assert_eq!(dirs(&[]), ["/tmp/mainstay-ID", "/run/user/ID/mainstay"]);
+    }
+
+    #[test]
+    fn what_is_meant_for_a_wrapped_server_is_no_mistake() {
+        let with = |variables: &[(&str, &str)]| {
+            let get = |name: &str| {
+                let mut set = variables.iter();
+                let value = set.find(|(key, _)| *key == name)?.1;
+                Some(OsString::from(value))
+            };
+            Environment::for_wrap(get).map_err(|failure| failure.error.to_string())
+        };
+        let environment = with(&[
+            ("MCP_ENDPOINT", "wss://example.com/mcp"),
+            ("MCP_SOCKET_MODE", "rw"),
+            ("MCP_MAX_BATCH", "many"),
+            ("SYN_BACKEND_URL", "none"),
+            ("MAINSTAY_TELEMETRY", "/there/events"),
+        ]);
+        let environment = environment.unwrap();
+        assert_eq!(environment.endpoint, Endpoint::Stdio);
+        assert!(environment.telemetry.is_some());
+        let socket = with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_PATH", "/there/x")]);
+        let socket = socket.unwrap();
+        assert_eq!(socket.endpoint, Endpoint::Socket);
+        assert_eq!(socket.socket_path, Path::new("/there/x"));
+        assert!(with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_MODE", "rw")]).is_err());
     }
 
     #[test]

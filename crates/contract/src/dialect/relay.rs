@@ -68,9 +68,9 @@ impl<'a> RelayedRequest<'a> {
 }
 
 /// Reads one line.
-pub fn relay(line: &[u8], max_depth: usize) -> Result<Relayed<'_>, Refused> {
+pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refused> {
     let envelope =
-        scan::scan(line, max_depth).map_err(|error| malformed_line(&error, max_depth))?;
+        scan::scan_passing(line, max_depth).map_err(|error| malformed_line(&error, max_depth))?;
     let id = match envelope.id.map(RequestId::parse) {
         None => None,
         Some(Ok(id)) => Some(id),
@@ -82,8 +82,10 @@ pub fn relay(line: &[u8], max_depth: usize) -> Result<Relayed<'_>, Refused> {
     if envelope.jsonrpc.and_then(scan::unquote).as_deref() != Some("2.0") {
         return Err(refused(id, "the member jsonrpc must be \"2.0\"".to_owned()));
     }
+    // Some write a null for what is not there.
+    let there = |member: Option<&'a str>| member.filter(|member| *member != "null");
     let Some(method) = envelope.method else {
-        return match (id, envelope.result, envelope.error) {
+        return match (id, envelope.result, there(envelope.error)) {
             (Some(id), result @ Some(_), None) => Ok(Relayed::Answer {
                 id,
                 result,
@@ -100,7 +102,7 @@ pub fn relay(line: &[u8], max_depth: usize) -> Result<Relayed<'_>, Refused> {
     let Some(method) = scan::unquote(method) else {
         return Err(refused(id, "the method is not a string".to_owned()));
     };
-    let params = envelope.params;
+    let params = there(envelope.params);
     if params.is_some_and(|params| !params.starts_with('{')) {
         return Err(refused(id, "the params are not an object".to_owned()));
     }
@@ -170,6 +172,18 @@ mod tests {
             read(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1}}"#),
             Relayed::Answer { error: Some(_), .. }
         ));
+    }
+
+    #[test]
+    fn nulls_for_what_is_not_there_and_halves_of_pairs_pass() {
+        let halved = r#"{"jsonrpc":"2.0","result":{"t":"\ud83d"},"error":null,"id":7}"#;
+        let Relayed::Answer { id, result, error } = read(halved) else {
+            panic!("an answer");
+        };
+        assert_eq!((id.as_raw(), error), ("7", None));
+        assert_eq!(result, Some(r#"{"t":"\ud83d"}"#));
+        let bare = r#"{"jsonrpc":"2.0","id":1,"method":"x/y","params":null}"#;
+        assert!(matches!(read(bare), Relayed::Request(request) if request.params.is_none()));
     }
 
     #[test]

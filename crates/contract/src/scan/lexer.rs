@@ -19,6 +19,7 @@ pub(crate) struct Lexer<'a> {
     nesting: Nesting,
     max_depth: usize,
     too_deep: Option<usize>,
+    lone_surrogates: bool,
 }
 
 /// A member's key as it is written.
@@ -63,6 +64,15 @@ impl<'a> Lexer<'a> {
             nesting: Nesting::default(),
             max_depth,
             too_deep: None,
+            lone_surrogates: false,
+        }
+    }
+
+    /// One that also takes escapes of unpaired surrogates.
+    pub(crate) fn lenient(text: &'a str, max_depth: usize) -> Self {
+        Self {
+            lone_surrogates: true,
+            ..Self::new(text, max_depth)
         }
     }
 
@@ -297,6 +307,8 @@ impl<'a> Lexer<'a> {
                 Ok(())
             }
             [_, b'u', ..] => match self.unicode_escape()? {
+                // Half of a pair is grammar, and no text: only what is passed on as it is may have it.
+                _ if self.lone_surrogates => Ok(()),
                 0xd800..=0xdbff => match self.unicode_escape()? {
                     0xdc00..=0xdfff => Ok(()),
                     _ => Err(Malformed),

@@ -17,7 +17,7 @@ pub struct Members<'a> {
 /// Text that was not scanned is harmless: the members end where it stops being JSON, and there are
 /// none if it is no object.
 pub fn members(raw_object: &str) -> Members<'_> {
-    let mut lexer = Lexer::new(raw_object, usize::MAX);
+    let mut lexer = Lexer::lenient(raw_object, usize::MAX);
     lexer.space();
     let next = lexer.first_key().unwrap_or(None);
     Members { lexer, next }

@@ -8,7 +8,7 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
 use mainstay_contract::telemetry::SchemaMismatch;
-use mainstay_kernel::call::{SlotId, Task, Work};
+use mainstay_kernel::call::{Late, SlotId, Task, Work};
 use serde_json::json;
 
 use super::{Directory, Owner, Tool};
@@ -147,7 +147,7 @@ impl Directory {
                 },
                 replay: tool.spec.replay,
                 timeout_ms: tool.spec.timeout_ms.unwrap_or(self.limits.call_timeout_ms),
-                strict: false,
+                late: Late::Ask,
             }),
         }
     }
@@ -160,7 +160,7 @@ impl Directory {
             op,
             replay: Replay::Convergent,
             timeout_ms,
-            strict: false,
+            late: Late::Ask,
         };
         Routed::to(Work::Worker(task))
     }

@@ -49,9 +49,9 @@ impl WorkerHandle {
         let _ = self.0.orders.try_send(how);
     }
 
-    /// Calls of which not one byte was handed over.
-    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
-        self.0.outbox.unsent_calls()
+    /// It is lost: nothing more is handed over. Gives the calls of which not one byte was.
+    pub(crate) fn seal(&self) -> Vec<CallId> {
+        self.0.outbox.seal()
     }
 }
 

@@ -30,6 +30,9 @@ const STDERR_LINE: usize = 4096;
 /// After a worker closed its output, the time for its exit to be told: it says more.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
+/// Bytes that are read of a worker that has ended.
+const LAST_BYTES: usize = 64 * 1024 * 1024;
+
 /// What a frame of a worker means.
 pub(super) trait Speech: Send + Sync + 'static {
     fn hear(&mut self, frame: Frame<'_>) -> Heard;
@@ -195,20 +198,6 @@ impl<S: Speech, E: Listener> Task<S, E> {
             };
             tokio::select! {
                 biased;
-                read = stdout.read(frames.spare()), if output == Output::Open && !self.gate.is_closed() => {
-                    let broken = match read {
-                        Ok(0) => Some(Broken::new("closed its output")),
-                        Err(error) => Some(Broken::new(format!("its output cannot be read: {error}"))),
-                        Ok(count) => {
-                            frames.filled(count);
-                            self.tell_frames(&mut frames).await
-                        }
-                    };
-                    if let Some(broken) = broken {
-                        let until = Instant::now() + LAST_WORDS;
-                        output = Output::Broken { broken, until };
-                    }
-                }
                 happened = self.process.next() => match happened {
                     Happened::Up { rung, pid } => {
                         output = Output::Open;
@@ -255,6 +244,21 @@ impl<S: Speech, E: Listener> Task<S, E> {
                         Climb::Stuck => self.stuck().await,
                     }
                 },
+                // Last: a worker that floods must not keep us from ending it.
+                read = stdout.read(frames.spare()), if output == Output::Open && !self.gate.is_closed() => {
+                    let broken = match read {
+                        Ok(0) => Some(Broken::new("closed its output")),
+                        Err(error) => Some(Broken::new(format!("its output cannot be read: {error}"))),
+                        Ok(count) => {
+                            frames.filled(count);
+                            self.tell_frames(&mut frames).await
+                        }
+                    };
+                    if let Some(broken) = broken {
+                        let until = Instant::now() + LAST_WORDS;
+                        output = Output::Broken { broken, until };
+                    }
+                }
             }
         }
         self.read_rest(&mut output, &mut stdout, &mut frames).await;
@@ -273,9 +277,13 @@ impl<S: Speech, E: Listener> Task<S, E> {
         stdout: &mut Source,
         frames: &mut FrameReader,
     ) {
-        while *output == Output::Open {
+        let was_open = *output == Output::Open;
+        // Something that it left behind may go on writing for ever.
+        let mut left = LAST_BYTES;
+        while *output == Output::Open && left > 0 {
             match stdout.read_now(frames.spare()) {
                 Some(Ok(count)) if count > 0 => {
+                    left = left.saturating_sub(count);
                     frames.filled(count);
                     if self.tell_frames(frames).await.is_some() {
                         *output = Output::Done;
@@ -285,6 +293,13 @@ impl<S: Speech, E: Listener> Task<S, E> {
             }
         }
         *output = Output::Done;
+        // A last line that is whole but for its end.
+        let last = if was_open { frames.finish() } else { None };
+        if let Some(frame) = last
+            && let Heard::Tell(what) = self.speech.hear(frame)
+        {
+            self.tell(what).await;
+        }
     }
 
     /// It was killed and is still there: say so once, and try without the shim.

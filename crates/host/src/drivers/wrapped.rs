@@ -45,9 +45,14 @@ impl ServerHandle {
         }
     }
 
-    /// Calls of which not one byte was handed over.
-    pub(crate) fn unsent_calls(&self) -> Vec<CallId> {
-        self.0.outbox.unsent_calls()
+    /// It is lost: nothing more is handed over. Gives the calls of which not one byte was.
+    pub(crate) fn seal(&self) -> Vec<CallId> {
+        self.0.outbox.seal()
+    }
+
+    /// Whether it does not take what it is sent.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.0.outbox.is_behind()
     }
 }
 
@@ -60,7 +65,7 @@ pub(crate) fn start<E: Listener>(
     events: mpsc::Sender<E>,
     log: &Log,
 ) -> io::Result<ServerHandle> {
-    let outbox = Outbox::default();
+    let outbox = Outbox::with_mark(limits.backlog_bytes);
     let form = StderrForm::Plain;
     task::start(
         shim, command, generation, limits, Lines, form, outbox, events, log,

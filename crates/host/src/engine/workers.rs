@@ -71,7 +71,7 @@ impl Engine {
             What::Answer { call, answer } => self.worker_answer(generation, call, *answer),
             What::Lost(fault) => {
                 if let Some(worker) = self.workers.get(&generation) {
-                    let (slot, unsent) = (worker.slot, worker.handle.unsent_calls());
+                    let (slot, unsent) = (worker.slot, worker.handle.seal());
                     self.lose(slot, generation, &fault, &unsent);
                 }
             }

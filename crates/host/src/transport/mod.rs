@@ -79,6 +79,9 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
 async fn write_all(sink: &mut Sink, outbox: &Outbox, bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while !rest.is_empty() {
+        if outbox.is_sealed() {
+            return true;
+        }
         match sink.write(rest).await {
             Ok(count) if count > 0 => {
                 outbox.wrote(count);

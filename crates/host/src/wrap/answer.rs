@@ -25,6 +25,8 @@ use crate::system_tools;
 
 /// `_meta` key of the note about a restart.
 const RESTART_META: &str = "io.mainstay/restart";
+/// `_meta` key with which a modern request asks for log lines.
+const LOG_LEVEL_META: &str = "io.modelcontextprotocol/logLevel";
 /// Progress tokens that are remembered as not to be passed on.
 const SILENCED: usize = 1024;
 
@@ -55,7 +57,7 @@ impl Engine {
         // One that was given up is dropped by the kernel; nothing of it counts.
         let live = self.kernel.sent(generation, call).is_some();
         if let (Some(result), true) = (result, live) {
-            match self.pass_result(call, text, result) {
+            match self.pass_result(call, text, result, generation) {
                 Ok(Some(changed)) => line = changed,
                 Ok(None) => {}
                 Err(problem) => return Answer::Failed(problem),
@@ -69,12 +71,18 @@ impl Engine {
         let Some(remembered) = &mut self.common.remembered else {
             return;
         };
-        let method = self.passed.get(&call).map(|passed| passed.method.as_str());
+        let passed = self.passed.get(&call);
+        let method = passed.map(|passed| passed.method.as_str());
+        // A question that was put wrongly says nothing about the server.
+        let has_version = passed
+            .and_then(|passed| passed.param("_meta"))
+            .and_then(|meta| scan::member(meta, "io.modelcontextprotocol/protocolVersion"))
+            .is_some();
         match (method, result) {
             (Some("server/discover"), Some(result)) => {
                 remembered.learn(Discovered::Modern(Json::from_scanned(result)));
             }
-            (Some("server/discover"), None) if !is_modern_error(text) => {
+            (Some("server/discover"), None) if !is_modern_error(text) && has_version => {
                 remembered.learn(Discovered::Legacy);
             }
             // One that refuses the older way is not what it was.
@@ -89,6 +97,7 @@ impl Engine {
         call: CallId,
         text: &str,
         result: &str,
+        generation: Generation,
     ) -> Result<Option<Json>, Problem> {
         let Some(passed) = self.passed.get(&call) else {
             return Ok(None);
@@ -96,7 +105,7 @@ impl Engine {
         let method = passed.method.clone();
         let params = passed.params().map(str::to_owned);
         if self.told.answered(&method, params.as_deref(), result) {
-            self.retell(&method, params.as_deref());
+            self.retell(generation, &method, params.as_deref());
         }
         let mut changed: Option<String> = None;
         match method.as_str() {
@@ -123,19 +132,36 @@ impl Engine {
                 .and_then(|passed| passed.param("cursor"))
                 .and_then(scan::unquote)
                 .map(std::borrow::Cow::into_owned);
+            let serves = self.serving() == Some(generation);
             if kind == Kind::Tools {
-                self.learn(result);
+                if serves {
+                    self.learn(result);
+                }
                 changed = self.visible_tools(result);
+                if cursor.is_none() {
+                    self.list_begun = self.tools.epoch();
+                }
             }
             let seen = self.seen.entry(kind).or_default();
             let follows = seen.page(kind, cursor.as_deref(), result);
-            if follows && kind == Kind::Tools && seen.next().is_none() {
-                self.tools.completed();
+            if follows && serves && kind == Kind::Tools && seen.next().is_none() {
+                self.tools.completed(self.list_begun);
             }
         }
         if method != "initialize"
+            && result.starts_with('{')
             && let Some(generation) = self.restarted.take()
         {
+            // A modern client says with each request whether it wants to hear of such things.
+            let wants_log = self
+                .passed
+                .get(&call)
+                .and_then(|passed| passed.param("_meta"))
+                .and_then(|meta| scan::member(meta, LOG_LEVEL_META))
+                .is_some();
+            if wants_log && !self.told.has_session() {
+                self.log_restart(generation);
+            }
             let note = json!({"generation": generation, "time": iso_now()}).to_string();
             let result = changed.as_deref().unwrap_or(result);
             changed = Some(edit::with_inner(result, "_meta", RESTART_META, &note));
@@ -152,7 +178,11 @@ impl Engine {
         else {
             return;
         };
-        if scan::member(result, "isError") == Some("true") {
+        let complete = matches!(
+            scan::member(result, "resultType"),
+            None | Some("\"complete\"")
+        );
+        if scan::member(result, "isError") == Some("true") || !complete {
             return;
         }
         let structured = scan::member(result, "structuredContent");
@@ -184,15 +214,10 @@ impl Engine {
     fn visible_tools(&self, result: &str) -> Option<String> {
         let tools = scan::member(result, "tools")?;
         let all = edit::items(tools);
-        let is_open = |definition: &&str| {
-            let name = scan::member(definition, "name").and_then(scan::unquote);
-            let tool = name.and_then(|name| self.tools.get(&name));
-            tool.is_none_or(|tool| tool.standing == Standing::Open)
-        };
         let mut open: Vec<String> = all
             .iter()
-            .filter(|tool| is_open(tool))
-            .map(|tool| (*tool).to_owned())
+            .filter(|definition| self.tools.shows(definition))
+            .map(|definition| (*definition).to_owned())
             .collect();
         let is_last = scan::member(result, "nextCursor").is_none();
         if self.common.rules.system_tools && is_last {
@@ -300,8 +325,9 @@ impl Engine {
     /// The one answer of a request goes to the client.
     pub(super) fn answer(&mut self, end: &End) {
         let passed = self.passed.remove(&end.call);
-        self.held.retain(|held| *held != end.call);
-        if let (Some(passed), Err(_)) = (&passed, &end.outcome)
+        self.held.retain(|(held, _)| *held != end.call);
+        // Only what was sent can still report.
+        if let (Some(passed), Err(_), 1..) = (&passed, &end.outcome, end.attempt)
             && let Some(token) = &passed.token
         {
             if self.silenced.len() >= SILENCED {
@@ -309,10 +335,10 @@ impl Engine {
             }
             self.silenced.push_back(token.clone());
         }
-        if let (Some(passed), Err(_), Some(generation)) = (&passed, &end.outcome, end.generation)
+        if let (Err(_), Some(generation)) = (&end.outcome, end.generation)
             && let Some(server) = self.servers.get_mut(&generation)
         {
-            server.given_up(&passed.id);
+            server.given_up(end.call);
         }
         let mut output_bytes = 0;
         if end.delivery == Delivery::Send && self.client.is_some() {

@@ -21,6 +21,8 @@ pub(super) struct Asks {
 
 #[derive(Debug)]
 struct Ask {
+    /// Whether a person or a model is asked, which may take long.
+    pauses: bool,
     by: Generation,
     /// The id under which the server knows it.
     id: RequestId,
@@ -32,7 +34,12 @@ pub(super) struct TooMany;
 
 impl Asks {
     /// A server asks something. Gives the id for the client.
-    pub(super) fn ask(&mut self, by: Generation, id: RequestId) -> Result<RequestId, TooMany> {
+    pub(super) fn ask(
+        &mut self,
+        by: Generation,
+        id: RequestId,
+        method: &str,
+    ) -> Result<RequestId, TooMany> {
         if self.open.len() >= OPEN {
             return Err(TooMany);
         }
@@ -42,7 +49,8 @@ impl Asks {
         } else {
             rename(by, &id)
         };
-        self.open.insert(shown.clone(), Ask { by, id });
+        let pauses = matches!(method, "sampling/createMessage" | "elicitation/create");
+        self.open.insert(shown.clone(), Ask { pauses, by, id });
         Ok(shown)
     }
 
@@ -72,7 +80,12 @@ impl Asks {
         gone.into_keys().collect()
     }
 
-    /// Whether the client is asked something.
+    /// Whether a person or a model is asked something.
+    pub(super) fn pauses(&self) -> bool {
+        self.open.values().any(|ask| ask.pauses)
+    }
+
+    /// Whether the client is asked anything.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()
     }
@@ -80,7 +93,8 @@ impl Asks {
 
 /// An id that no server has chosen.
 fn rename(by: Generation, id: &RequestId) -> RequestId {
-    let text = format!("mainstay:{by}:{}", id.lookup_form());
+    // As it was written: the number 1 and the text "1" are two questions.
+    let text = format!("mainstay:{by}:{}", id.as_raw());
     let raw = serde_json::Value::from(text).to_string();
     // A very long id may become too long with its prefix; it is then left as it is.
     RequestId::parse(&raw).unwrap_or_else(|_| id.clone())
@@ -98,10 +112,14 @@ mod tests {
     fn a_successors_questions_are_not_mistaken_for_its_predecessors() {
         let (first, second) = (Generation::new(1), Generation::new(2));
         let mut asks = Asks::default();
-        assert_eq!(asks.ask(first, id("0")), Ok(id("0")), "as it came");
+        assert_eq!(
+            asks.ask(first, id("0"), "roots/list"),
+            Ok(id("0")),
+            "as it came"
+        );
         assert_eq!(asks.lost(first), [id("0")]);
         assert!(!asks.any());
-        let shown = asks.ask(second, id("0")).unwrap();
+        let shown = asks.ask(second, id("0"), "roots/list").unwrap();
         assert_ne!(shown, id("0"));
         assert_eq!(
             asks.answered(&id("0")),
@@ -115,7 +133,7 @@ mod tests {
     fn a_question_can_be_withdrawn() {
         let server = Generation::new(3);
         let mut asks = Asks::default();
-        asks.ask(server, id("\"a\"")).unwrap();
+        asks.ask(server, id("\"a\""), "roots/list").unwrap();
         assert_eq!(asks.withdrawn(server, &id("\"b\"")), None);
         assert_eq!(asks.withdrawn(server, &id("\"a\"")), Some(id("\"a\"")));
         assert!(!asks.any());
@@ -125,9 +143,12 @@ mod tests {
     fn open_questions_are_bounded() {
         let mut asks = Asks::default();
         for number in 0..OPEN {
-            asks.ask(Generation::new(1), id(&number.to_string()))
+            asks.ask(Generation::new(1), id(&number.to_string()), "roots/list")
                 .unwrap();
         }
-        assert_eq!(asks.ask(Generation::new(1), id("\"x\"")), Err(TooMany));
+        assert_eq!(
+            asks.ask(Generation::new(1), id("\"x\""), "roots/list"),
+            Err(TooMany)
+        );
     }
 }

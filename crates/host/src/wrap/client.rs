@@ -13,16 +13,29 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_contract::scan;
-use mainstay_kernel::call::{NewRequest, Task, UNTIMED_MS, Work};
+use mainstay_kernel::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
 use mainstay_kernel::session::Pace;
 
+use super::asks::Asks;
 use super::engine::{Engine, SLOT};
 use super::remembered::{Discovered, Remembered};
 use super::{edit, output, probe};
+use crate::log::Level;
 use crate::system_tools;
 
-/// Notices that are kept for the next server.
+/// Notices that are kept for the next server, and the longest of them.
 const LATER: usize = 64;
+const LATER_BYTES: usize = 64 * 1024;
+/// What requests of our own take over from the client's `_meta`.
+const OWN_META: [&str; 3] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/clientInfo",
+];
+/// Milliseconds that a call waits for the list of tools.
+const HELD_MS: u64 = 10_000;
+/// Longest progress token that is followed.
+const TOKEN_BYTES: usize = 1024;
 /// Milliseconds after which a server that does not answer `server/discover` has never heard of it.
 const DISCOVER_MS: u64 = 8000;
 
@@ -93,6 +106,10 @@ impl Engine {
     }
 
     fn request(&mut self, text: &str, request: &RelayedRequest<'_>) {
+        if let Some(problem) = Self::objection(text, request) {
+            let id = EchoId::Known(request.id.clone());
+            return self.refuse(id, request.form(), problem, text.len());
+        }
         let tool = (request.method == "tools/call")
             .then(|| request.param("name").and_then(scan::unquote))
             .flatten()
@@ -102,11 +119,16 @@ impl Engine {
             method: request.method.clone().into_owned(),
             tool,
             line: Json::from_scanned(text),
-            token: request.meta("progressToken").map(str::to_owned),
+            token: request
+                .meta("progressToken")
+                .filter(|token| token.len() <= TOKEN_BYTES)
+                .map(str::to_owned),
             cancel: None,
         };
-        if request.dialect == Dialect::Modern {
-            self.meta = request.param("_meta").map(Json::from_scanned);
+        if request.dialect == Dialect::Modern
+            && let Some(meta) = request.param("_meta")
+        {
+            self.meta = Some(Json::from_scanned(&edit::only(meta, &OWN_META)));
         }
         let known = passed
             .tool
@@ -140,36 +162,60 @@ impl Engine {
         }
     }
 
+    /// Why a request is not even looked at.
+    fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
+        // Readers differ in what they make of two members that are called almost the same; what
+        // we decide about must be what the server reads.
+        let params = request.params.unwrap_or("{}");
+        let twice = twofold(text, &["id", "method", "params"])
+            || (request.method == "tools/call" && twofold(params, &["name", "arguments"]));
+        if twice {
+            let said = "the message has a member twice, in one spelling or another";
+            return Some(Problem::new(ErrorKind::InvalidMessage, said));
+        }
+        None
+    }
+
     /// Who answers a request, and under which contract.
     pub(super) fn route(&mut self, passed: &Passed) -> Work {
         if let Some(own) = self.route_own(passed) {
             return own;
         }
         let limits = self.kernel.limits();
-        let (mut timeout_ms, mut strict) = (limits.call_timeout_ms, false);
+        let (mut timeout_ms, mut late) = (limits.call_timeout_ms, Late::Ask);
         let mut replay = replay_of(&passed.method);
         let mut probe = None;
         match passed.method.as_str() {
             // One that does not even open a session is of no use.
-            "initialize" => (timeout_ms, strict) = (limits.start_timeout_ms, true),
+            "initialize" => (timeout_ms, late) = (limits.start_timeout_ms, Late::End),
             "server/discover" => {
                 let known = self.common.remembered.as_ref();
                 if known.and_then(Remembered::answer) == Some(&Discovered::Legacy) {
                     return Work::Refused(unknown_method(&passed.method));
                 }
-                timeout_ms = DISCOVER_MS;
+                // A server that is still starting may not have read it.
+                (timeout_ms, late) = (DISCOVER_MS, Late::Leave);
             }
             "subscriptions/listen" => timeout_ms = UNTIMED_MS,
             _ => {}
         }
         if let Some(name) = &passed.tool {
-            (timeout_ms, strict) = self.tools.patience(name, timeout_ms);
-            replay = Replay::NeverReplay;
-            if let Some(tool) = self.tools.get(name) {
-                if let Some(problem) = tool.refusal(name, passed.param("arguments")) {
-                    return Work::Refused(problem);
+            let ends;
+            (timeout_ms, ends) = self.tools.patience(name, timeout_ms);
+            late = if ends { Late::End } else { Late::Ask };
+            match self.tools.get(name) {
+                Some(tool) => {
+                    if let Some(problem) = tool.refusal(name, passed.param("arguments")) {
+                        return Work::Refused(problem);
+                    }
+                    replay = tool.replay;
                 }
-                replay = tool.replay;
+                None => {
+                    if let Some(problem) = self.tools.stranger(name).problem(name) {
+                        return Work::Refused(problem);
+                    }
+                    replay = self.tools.told_replay(name).unwrap_or(Replay::NeverReplay);
+                }
             }
             let rules = self.common.rules.tools.get(name);
             if let Some(rule) = rules.and_then(|rules| rules.probe.clone()) {
@@ -186,7 +232,7 @@ impl Engine {
             }),
             replay,
             timeout_ms,
-            strict,
+            late,
         })
     }
 
@@ -218,14 +264,15 @@ impl Engine {
 
     /// A call of a tool that is not known yet waits for the list.
     pub(super) fn hold(&mut self, call: CallId) {
-        self.held.push(call);
+        let until = self.clock.now().plus_ms(HELD_MS);
+        self.held.push((call, until));
         self.want_tools();
     }
 
     /// The tools are known, or cannot be: calls that waited for that go on.
     pub(super) fn release(&mut self) {
         let now = self.clock.now();
-        for call in std::mem::take(&mut self.held) {
+        for (call, _) in std::mem::take(&mut self.held) {
             let Some(passed) = self.passed.remove(&call) else {
                 continue;
             };
@@ -264,11 +311,15 @@ impl Engine {
                 return;
             }
         }
+        if counted(method) != "other" {
+            let line = format!("mcp:warning reason=request_without_id method={method}");
+            return self.common.log.say(Level::Warn, line);
+        }
         if self.told.noticed(method, text) {
             let serving = self.serving();
-            for (generation, server) in &self.servers {
+            for (generation, server) in &mut self.servers {
                 if Some(*generation) != serving && !self.kernel.is_fenced(*generation) {
-                    server.handle.say(text);
+                    server.also_say(text);
                 }
             }
         }
@@ -283,8 +334,10 @@ impl Engine {
                 if self.later.len() >= LATER {
                     self.later.pop_front();
                 }
-                self.later
-                    .push_back((self.last_call, Json::from_scanned(text)));
+                if text.len() <= LATER_BYTES {
+                    let line = Json::from_scanned(text);
+                    self.later.push_back((self.last_call, line));
+                }
             }
         }
     }
@@ -303,12 +356,20 @@ impl Engine {
                     .say(&edit::with_member(text, "id", asked.as_raw()));
             }
         }
-        let asking = self.asks.any();
+        let asking = self.asks.pauses();
         self.kernel.handle_asking(self.clock.now(), asking);
     }
 
     pub(super) fn input_ended(&mut self) {
-        // What never ends by itself ends with the client's input.
+        self.cancel_endless();
+        // Nobody answers any more.
+        self.asks = Asks::default();
+        self.kernel.handle_asking(self.clock.now(), false);
+        self.kernel.handle_input_end(self.session);
+    }
+
+    /// What never ends by itself ends with its client.
+    pub(super) fn cancel_endless(&mut self) {
         let endless: Vec<RequestId> = self
             .passed
             .values()
@@ -321,7 +382,6 @@ impl Engine {
             self.kernel
                 .handle_cancel(now, self.session, &Cancel { target, kind });
         }
-        self.kernel.handle_input_end(self.session);
     }
 
     pub(super) fn client_gone(&mut self) {
@@ -337,12 +397,18 @@ impl Engine {
         let Some(client) = &self.client else { return };
         let behind = client.outbox.is_behind();
         let pace = if behind { Pace::Behind } else { Pace::Even };
-        let open = !behind && self.kernel.wants_input(self.session);
+        let stuck = self
+            .servers
+            .values()
+            .any(|server| server.handle.is_behind());
+        let open = !behind && !stuck && self.kernel.wants_input(self.session);
         if client.gate.is_closed() == open {
             client.gate.set_open(open);
         }
         for server in self.servers.values() {
-            server.handle.set_readable(!behind);
+            server
+                .handle
+                .set_readable(!behind && !server.handle.is_behind());
         }
         self.kernel
             .handle_pace(self.clock.now(), self.session, pace);
@@ -360,6 +426,14 @@ pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
         .string("method", "notifications/cancelled")
         .raw("params", &params)
         .finish()
+}
+
+/// Whether an object has one of these members twice, whatever the case of its letters.
+fn twofold(object: &str, keys: &[&str]) -> bool {
+    keys.iter().any(|key| {
+        let same = scan::members(object).filter(|(name, _)| name.eq_ignore_ascii_case(key));
+        same.count() > 1
+    })
 }
 
 /// What a lost server means for a request that is no tool call.

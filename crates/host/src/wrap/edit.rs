@@ -26,14 +26,13 @@ pub(super) fn with_inner(object: &str, outer: &str, key: &str, value: &str) -> S
     with_member(object, outer, &changed)
 }
 
-/// The object without one member of the member `outer`.
-pub(super) fn without_inner(object: &str, outer: &str, key: &str) -> String {
-    let inner = scan::member(object, outer).unwrap_or("{}");
-    let mut writer = ObjectWriter::with_capacity(inner.len());
-    for (name, value) in scan::members(inner).filter(|(name, _)| name != key) {
+/// The object with only these of its members.
+pub(super) fn only(object: &str, keys: &[&str]) -> String {
+    let mut writer = ObjectWriter::with_capacity(object.len());
+    for (name, value) in scan::members(object).filter(|(name, _)| keys.contains(&name.as_ref())) {
         writer = writer.raw(&name, value);
     }
-    with_member(object, outer, &writer.finish())
+    writer.finish()
 }
 
 /// The response with another result.

@@ -4,7 +4,9 @@
 //! one, told to the kernel, and the kernel's actions are carried out. The kernel has one session
 //! and one slot.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,8 @@ const EVENTS: usize = 256;
 const BURST: usize = 64;
 /// The only slot.
 pub(super) const SLOT: SlotId = SlotId(0);
+/// After a replacement that failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How often memory and idleness are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -122,7 +126,9 @@ pub(super) struct Engine {
     /// What is known about the requests in flight.
     pub(super) passed: BTreeMap<CallId, Passed>,
     /// Calls that wait until the tools are known.
-    pub(super) held: Vec<CallId>,
+    pub(super) held: Vec<(CallId, Time)>,
+    /// When, in the knowledge about tools, the client began its list.
+    pub(super) list_begun: u64,
     /// Notices of the client for the next server, each with the last request before it.
     pub(super) later: VecDeque<(CallId, Json)>,
     /// The client's last request.
@@ -137,6 +143,8 @@ pub(super) struct Engine {
     pub(super) lends_resources: bool,
     /// A restart of which the client has not been told in a result.
     pub(super) restarted: Option<Generation>,
+    /// So that nobody else chooses ids like ours.
+    nonce: u64,
     pub(super) next_own: u64,
     /// Lines of servers that were no messages.
     pub(super) junk: u64,
@@ -170,6 +178,8 @@ impl Engine {
             outputs: Outputs::default(),
             passed: BTreeMap::new(),
             held: Vec::new(),
+            list_begun: 0,
+            nonce: RandomState::new().build_hasher().finish(),
             later: VecDeque::new(),
             last_call: CallId::new(0),
             silenced: VecDeque::new(),
@@ -239,9 +249,15 @@ impl Engine {
     fn wake_at(&self) -> Instant {
         let own = self.servers.values().filter_map(Server::own_deadline);
         let kernel = self.kernel.poll_timeout();
-        let first = own.chain(kernel).min();
+        let held = self.held.iter().map(|(_, until)| *until);
+        let first = own.chain(kernel).chain(held).min();
         let far = Instant::now() + Duration::from_secs(3600);
-        let looks = self.common.rules.idle_stop.is_some() || self.common.rules.max_memory.is_some();
+        let stuck = self
+            .servers
+            .values()
+            .any(|server| server.handle.is_behind());
+        let rules = &self.common.rules;
+        let looks = stuck || rules.idle_stop.is_some() || rules.max_memory.is_some();
         let look = if looks { self.next_look } else { far };
         first.map_or(look, |at| self.clock.instant(at).min(look))
     }
@@ -261,7 +277,10 @@ impl Engine {
                 self.rollouts.push(reply);
                 self.kernel.handle_rollout(self.clock.now(), SLOT);
             }
-            Event::Stop => self.kernel.handle_stop(self.clock.now()),
+            Event::Stop => {
+                self.cancel_endless();
+                self.kernel.handle_stop(self.clock.now());
+            }
             Event::LeaveClient => self.client = None,
         }
         self.act();
@@ -281,6 +300,13 @@ impl Engine {
                 Action::Cancel { generation, call } => self.cancel(generation, call),
                 Action::Ping { generation } => self.ping(generation),
                 Action::RolloutOver { result, .. } => {
+                    if result.is_err() {
+                        // It is tried again, but not at once.
+                        self.next_look = Instant::now() + LOOK_AGAIN;
+                        for server in self.servers.values_mut() {
+                            server.outgrown = false;
+                        }
+                    }
                     let pack = self.common.name.clone();
                     for reply in std::mem::take(&mut self.rollouts) {
                         let (pack, result) = (pack.clone(), result.clone());
@@ -322,7 +348,7 @@ impl Engine {
     /// A fresh id for a request of our own. A client that chooses the same would have to guess it.
     pub(super) fn own_id(&mut self) -> RequestId {
         self.next_own += 1;
-        let raw = format!("\"io.mainstay/{}/{}\"", std::process::id(), self.next_own);
+        let raw = format!("\"io.mainstay/{:x}/{}\"", self.nonce, self.next_own);
         // Short, and a string.
         RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
     }
@@ -332,6 +358,12 @@ impl Engine {
         if let Some(client) = &self.client {
             client.outbox.push(line);
         }
+    }
+
+    /// Whether the client does not take what it is sent.
+    pub(super) fn client_is_behind(&self) -> bool {
+        let client = self.client.as_ref();
+        client.is_some_and(|client| client.outbox.is_behind())
     }
 
     /// Something is going on: the server is not idle.
@@ -345,6 +377,7 @@ impl Engine {
             return;
         }
         self.next_look = Instant::now() + LOOK;
+        self.pace();
         let rules = Arc::clone(&self.common.rules);
         if let Some(seconds) = rules.idle_stop
             && now.ms_since(self.last_work) >= seconds.saturating_mul(1000)

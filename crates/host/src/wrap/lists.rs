@@ -5,7 +5,7 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::edit;
 use super::told::request;
@@ -70,7 +70,8 @@ impl Kind {
 /// A list as far as it was seen: what the client, or we, got page by page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    items: Vec<Value>,
+    /// Of everything so far, item by item.
+    digest: Option<Fingerprint>,
     /// The cursor that leads to the next page; `None` when it is whole.
     next: Option<String>,
     pages: usize,
@@ -87,7 +88,9 @@ impl Seen {
         }
         let items = scan::member(result, kind.member()).unwrap_or("[]");
         for item in edit::items(items) {
-            self.items.extend(serde_json::from_str::<Value>(item));
+            let item: Value = serde_json::from_str(item).unwrap_or_default();
+            let before = self.digest.map(|digest| digest.to_string());
+            self.digest = Some(Fingerprint::of(&json!([before, item])));
         }
         self.next = scan::member(result, "nextCursor")
             .and_then(scan::unquote)
@@ -104,7 +107,8 @@ impl Seen {
     /// The fingerprint of a list that was seen whole.
     pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
         let whole = self.pages > 0 && self.next.is_none();
-        whole.then(|| Fingerprint::of(&Value::Array(self.items.clone())))
+        let empty = || Fingerprint::of(&Value::Null);
+        whole.then(|| self.digest.unwrap_or_else(empty))
     }
 }
 
@@ -122,7 +126,6 @@ pub(super) fn page_request(
     let mut params = Value::Object(params).to_string();
     if let Some(meta) = meta {
         params = edit::with_member(&params, "_meta", meta.as_str());
-        params = edit::without_inner(&params, "_meta", "progressToken");
     }
     request(id, kind.method(), &params)
 }

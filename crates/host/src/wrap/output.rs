@@ -60,38 +60,45 @@ impl Outputs {
         }
         let mut left = limit;
         let mut blocks = Vec::new();
-        let mut cut_any = false;
+        // The block that is cut, where it stands, and all text from there on.
+        let mut cut: Option<(usize, String, String)> = None;
         for block in edit::items(content) {
             let text = scan::member(block, "text").and_then(scan::unquote);
             let is_text = scan::member(block, "type") == Some("\"text\"");
-            let (Some(text), true) = (text, is_text) else {
-                blocks.push(block.to_owned());
-                continue;
-            };
-            if text.len() <= left {
-                left -= text.len();
-                blocks.push(block.to_owned());
-                continue;
+            match (text, &mut cut) {
+                (Some(text), Some((_, _, rest))) if is_text => {
+                    rest.push('\n');
+                    rest.push_str(&text);
+                }
+                (Some(text), None) if is_text && text.len() > left => {
+                    let mut end = left;
+                    while !text.is_char_boundary(end) {
+                        end -= 1;
+                    }
+                    let shown = text.get(..end).unwrap_or_default().to_owned();
+                    cut = Some((blocks.len(), shown, text.into_owned()));
+                    blocks.push(block.to_owned());
+                }
+                (text, _) => {
+                    left -= text
+                        .filter(|_| is_text)
+                        .map_or(0, |text| text.len().min(left));
+                    blocks.push(block.to_owned());
+                }
             }
-            let mut end = left;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            let shown = text.get(..end).unwrap_or_default().to_owned();
-            let note = render::note(&format!(
-                "{} of {} shown; the rest is the resource {PREFIX}{}",
-                render::bytes(shown.len() as u64),
-                render::bytes(text.len() as u64),
-                self.keep(now, text.into_owned())
-            ));
-            let cut = format!("{shown}\n{note}");
-            let quoted = serde_json::Value::from(cut).to_string();
-            blocks.push(edit::with_member(block, "text", &quoted));
-            left = 0;
-            cut_any = true;
         }
-        if !cut_any {
+        let Some((at, shown, whole)) = cut else {
             return Bounded::AsItIs;
+        };
+        let note = render::note(&format!(
+            "{} of {} shown; the rest is the resource {PREFIX}{}",
+            render::bytes(shown.len() as u64),
+            render::bytes(whole.len() as u64),
+            self.keep(now, whole)
+        ));
+        if let Some(block) = blocks.get_mut(at) {
+            let quoted = serde_json::Value::from(format!("{shown}\n{note}")).to_string();
+            *block = edit::with_member(block, "text", &quoted);
         }
         let content = edit::array(blocks.iter().map(String::as_str));
         Bounded::Cut(edit::with_member(result, "content", &content))

@@ -3,7 +3,7 @@
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::ObjectWriter;
 use mainstay_contract::render;
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::Event as Recorded;
@@ -59,6 +59,9 @@ impl Engine {
         };
         // What waited is sent in the order in which the client said it; its calls are sent by now.
         self.say_later(serving, None);
+        if before.is_some() {
+            self.tools.doubt();
+        }
         if before.is_some() && (self.told.has_session() || self.meta.is_some()) {
             self.tell_restart(serving);
             self.compare_lists(serving);
@@ -70,20 +73,24 @@ impl Engine {
 
     /// What the client told the server that serves is told the others, too: a standby must be able
     /// to take over at any time.
-    pub(super) fn retell(&mut self, method: &str, params: Option<&str>) {
-        let serving = self.serving();
+    pub(super) fn retell(&mut self, told: Generation, method: &str, params: Option<&str>) {
         let others: Vec<Generation> = self
             .servers
             .keys()
             .copied()
-            .filter(|other| Some(*other) != serving && !self.kernel.is_fenced(*other))
+            .filter(|other| *other != told && !self.kernel.is_fenced(*other))
             .collect();
         for other in others {
             let id = self.own_id();
             let line = request(&id, method, params.unwrap_or("{}"));
             if let Some(server) = self.servers.get_mut(&other) {
-                server.awaited.insert(id, Awaited::Ping);
-                server.handle.say(line.as_str());
+                if server.script.is_empty() {
+                    server.awaited.insert(id, Awaited::Ping);
+                    server.handle.say(line.as_str());
+                } else {
+                    let vital = false;
+                    server.script.push_back(Step::Ask { id, line, vital });
+                }
             }
         }
     }
@@ -94,12 +101,15 @@ impl Engine {
         let line = match (&self.meta, self.told.has_session()) {
             (Some(meta), false) => {
                 let params = edit::with_member("{}", "_meta", meta.as_str());
-                let params = edit::without_inner(&params, "_meta", "progressToken");
                 request(&id, "server/discover", &params)
             }
             _ => request(&id, "ping", "{}"),
         };
         if let Some(server) = self.servers.get_mut(&generation) {
+            // Those before it that were not answered will not be.
+            server
+                .awaited
+                .retain(|_, awaited| !matches!(awaited, Awaited::Ping));
             server.awaited.insert(id, Awaited::Ping);
             server.handle.say(line.as_str());
         }
@@ -115,6 +125,14 @@ impl Engine {
 
     /// Requests of our own that were not answered in time.
     pub(super) fn own_requests_due(&mut self, now: Time) {
+        if self.held.iter().any(|(_, until)| *until <= now) {
+            self.release();
+            self.act();
+        }
+        // What servers say is not read while the client takes nothing.
+        if self.client_is_behind() {
+            return;
+        }
         let late = |server: &Server| server.own_deadline().is_some_and(|until| until <= now);
         let late: Vec<Generation> = self
             .servers
@@ -163,7 +181,13 @@ impl Engine {
                 .get(&serving)
                 .is_none_or(|server| server.lists(Kind::Tools));
             if !under_way {
-                self.fetch(serving, Kind::Tools, None, Seen::default());
+                self.fetch(
+                    serving,
+                    Kind::Tools,
+                    None,
+                    Seen::default(),
+                    self.tools.epoch(),
+                );
             }
         } else if self.kernel.is_closed(self.clock.now(), SLOT) {
             self.release();
@@ -178,6 +202,7 @@ impl Engine {
         kind: Kind,
         cursor: Option<&str>,
         seen: Seen,
+        epoch: u64,
     ) {
         let id = self.own_id();
         let meta = self.meta.as_ref().filter(|_| !self.told.has_session());
@@ -186,6 +211,7 @@ impl Engine {
         if let Some(server) = self.servers.get_mut(&generation) {
             let cursor = cursor.map(str::to_owned);
             let awaited = Awaited::List {
+                epoch,
                 kind,
                 cursor,
                 seen,
@@ -203,6 +229,7 @@ impl Engine {
         kind: Kind,
         cursor: Option<&str>,
         mut seen: Seen,
+        epoch: u64,
         result: Option<&str>,
     ) {
         let Some(result) = result else {
@@ -212,18 +239,27 @@ impl Engine {
             }
             return;
         };
-        if !seen.page(kind, cursor, result) {
+        let serves = self.serving() == Some(generation);
+        if !seen.page(kind, cursor, result) || !serves {
+            // It does not end, or it is not the list of the one that is asked from now on.
+            if kind == Kind::Tools && serves {
+                self.release();
+            }
             return;
         }
         if kind == Kind::Tools {
             self.learn(result);
         }
         if let Some(next) = seen.next().map(str::to_owned) {
-            return self.fetch(generation, kind, Some(&next), seen);
+            return self.fetch(generation, kind, Some(&next), seen, epoch);
         }
         if kind == Kind::Tools {
-            self.tools.completed();
-            self.release();
+            self.tools.completed(epoch);
+            if self.tools.epoch() == epoch {
+                self.release();
+            } else {
+                self.want_tools();
+            }
         }
         let before = self.seen.get(&kind).and_then(Seen::fingerprint);
         let compared = self.comparing.remove(&kind);
@@ -246,7 +282,7 @@ impl Engine {
             let was_seen = self.seen.get(&kind).and_then(Seen::fingerprint).is_some();
             if was_seen && self.told.announces(kind.capability()) {
                 self.comparing.insert(kind);
-                self.fetch(generation, kind, None, Seen::default());
+                self.fetch(generation, kind, None, Seen::default(), self.tools.epoch());
             }
         }
     }
@@ -267,9 +303,13 @@ impl Engine {
             return;
         }
         self.restarted = Some(generation);
-        if self.told.capability("logging").is_none() {
-            return;
+        if self.told.capability("logging").is_some() {
+            self.log_restart(generation);
         }
+    }
+
+    /// One line in the client's log.
+    pub(super) fn log_restart(&self, generation: Generation) {
         let data = format!(
             "the server {} was started again (generation {generation}); what it kept in memory may be gone",
             render::shorten(&self.common.name, 80)
@@ -284,6 +324,6 @@ impl Engine {
             .string("method", "notifications/message")
             .raw("params", &params)
             .finish();
-        self.tell_client(&Json::from_scanned(&line).to_string());
+        self.tell_client(&line);
     }
 }

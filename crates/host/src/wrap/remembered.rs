@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::scan;
@@ -21,6 +22,9 @@ use crate::config::Command;
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
+
+/// After so long a server is asked anew: it may have learned something.
+const MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
 
 /// The memory of one command.
 #[derive(Clone, Debug)]
@@ -41,9 +45,17 @@ pub(super) enum Discovered {
 impl Remembered {
     /// Reads what is known about a command.
     pub(super) fn load(folder: &Path, command: &Command) -> Self {
-        let words = std::iter::once(command.program.as_os_str())
+        // The same words mean another server in another directory.
+        let here = std::env::current_dir().unwrap_or_default();
+        let cwd = command
+            .cwd
+            .as_ref()
+            .map_or(here.clone(), |cwd| here.join(cwd));
+        let env = command.env.iter().flat_map(|(key, value)| [key, value]);
+        let words = [command.program.as_os_str(), cwd.as_os_str()]
+            .into_iter()
             .chain(command.arguments.iter().map(AsRef::as_ref))
-            .chain(command.cwd.iter().map(|cwd| cwd.as_os_str()));
+            .chain(env.map(AsRef::as_ref));
         let text = |word: &OsStr| word.as_bytes().to_vec();
         let name = Fingerprint::of(&json!(words.map(text).collect::<Vec<_>>()));
         let path = folder.join("wrapped").join(format!("{name}.json"));
@@ -73,8 +85,9 @@ impl Remembered {
 }
 
 fn read(path: &Path) -> Option<Discovered> {
-    let size = fs::metadata(path).ok()?.len();
-    if size > MAX_BYTES {
+    let about = fs::metadata(path).ok()?;
+    let age = about.modified().ok()?.elapsed().unwrap_or_default();
+    if about.len() > MAX_BYTES || age > MAX_AGE {
         return None;
     }
     let text = fs::read_to_string(path).ok()?;

@@ -15,7 +15,7 @@ use crate::clock::iso_now;
 use crate::config::Transport;
 use crate::control::{self, Control};
 use crate::io::Source;
-use crate::log::Log;
+use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::serve::{
     Opened, ServeError, in_runtime, open_transport, recorder_for, watch_signals, write_ready_file,
@@ -83,7 +83,7 @@ async fn run(
         }
     }
     let announces = mode != "memory";
-    let ready = write_ready_file(config.ready_file.as_deref(), &log)?;
+    let ready = write_ready_file(config.ready_file.as_deref(), Level::Debug, &log)?;
     if announces {
         let name = &common.name;
         log.line(format!("mcp:ready mode={mode}{place} pack={name}").trim_end());

@@ -1,12 +1,13 @@
 //! What servers do and say, and what becomes of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-use mainstay_contract::dialect::{Relayed, relay};
+use mainstay_contract::dialect::{EchoId, Refused, Relayed, relay};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId};
-use mainstay_contract::json::ObjectWriter;
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::render;
 use mainstay_contract::rpc::{self, Answer};
@@ -52,6 +53,8 @@ pub(super) enum Awaited {
     },
     Ping,
     List {
+        /// Of the knowledge about tools, when it was begun.
+        epoch: u64,
         kind: Kind,
         cursor: Option<String>,
         seen: Seen,
@@ -74,15 +77,40 @@ impl Server {
     }
 
     /// Nobody waits for the answer any more.
-    pub(super) fn given_up(&mut self, id: &RequestId) {
-        if self.awaited.contains_key(id) {
-            self.given_up.push_back(id.clone());
+    pub(super) fn given_up(&mut self, call: CallId) {
+        if let Some(id) = self.wire_id(call).cloned() {
+            self.given_up.push_back(id);
         }
         if self.given_up.len() > GIVEN_UP
             && let Some(oldest) = self.given_up.pop_front()
         {
             self.awaited.remove(&oldest);
         }
+    }
+
+    /// The id under which a call was sent.
+    fn wire_id(&self, call: CallId) -> Option<&RequestId> {
+        let is_it = |awaited: &Awaited| matches!(awaited, Awaited::Call(sent) if *sent == call);
+        let mut found = self.awaited.iter().filter(|(_, awaited)| is_it(awaited));
+        found.next().map(|(id, _)| id)
+    }
+
+    /// Says a line after what it must still be told.
+    pub(super) fn also_say(&mut self, line: &str) {
+        if self.script.is_empty() {
+            self.handle.say(line);
+        } else {
+            self.script.push_back(Step::Say(Json::from_scanned(line)));
+        }
+    }
+
+    /// The only call that it works on.
+    fn only_call(&self) -> Option<CallId> {
+        let mut calls = self.awaited.values().filter_map(|awaited| match awaited {
+            Awaited::Call(call) => Some(*call),
+            _ => None,
+        });
+        calls.next().filter(|_| calls.next().is_none())
     }
 
     pub(super) fn lists(&self, wanted: Kind) -> bool {
@@ -137,7 +165,7 @@ impl Engine {
             What::Oversize(head) => self.server_oversize(generation, &head),
             What::Lost(fault) => {
                 if let Some(server) = self.servers.get(&generation) {
-                    let unsent = server.handle.unsent_calls();
+                    let unsent = server.handle.seal();
                     self.lose(generation, &fault, &unsent);
                 }
             }
@@ -191,9 +219,11 @@ impl Engine {
             server.awaited.clear();
             server.script.clear();
         }
-        self.tools.doubt();
+        if self.served_by == Some(generation) {
+            self.tools.doubt();
+        }
         let now = self.clock.now();
-        let asking = self.asks.any();
+        let asking = self.asks.pauses();
         self.kernel.handle_asking(now, asking);
         self.kernel.handle_lost(now, generation, fault, unsent);
         if self.kernel.is_closed(now, SLOT) {
@@ -222,9 +252,29 @@ impl Engine {
         };
         self.say_later(generation, Some(call.call));
         let id = scan::member(forward.line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
-        if let (Some(server), Some(id)) = (self.servers.get_mut(&generation), id) {
+        let token = self
+            .passed
+            .get(&call.call)
+            .and_then(|passed| passed.token.as_ref());
+        if let Some(token) = token {
+            // What was given up under this token is over; this call's progress counts.
+            self.silenced.retain(|silenced| silenced != token);
+        }
+        let Some(id) = id else { return };
+        let known = self.servers.get(&generation);
+        // The answer to a call that was given up under the same id may still come: it must not be
+        // taken for this one's.
+        let taken = known.is_some_and(|server| server.awaited.contains_key(&id));
+        let (id, line) = if taken {
+            let own = self.own_id();
+            let line = edit::with_member(forward.line.as_str(), "id", own.as_raw());
+            (own, Json::from_scanned(&line))
+        } else {
+            (id, forward.line.clone())
+        };
+        if let Some(server) = self.servers.get_mut(&generation) {
             server.awaited.insert(id, Awaited::Call(call.call));
-            server.handle.send(forward.line.as_str(), call.call);
+            server.handle.send(line.as_str(), call.call);
         }
     }
 
@@ -235,20 +285,20 @@ impl Engine {
         else {
             return;
         };
+        let wire = server.wire_id(call).unwrap_or(&passed.id);
         match passed.cancel.take() {
-            Some(line) => server.handle.say(line.as_str()),
+            Some(line) if *wire == passed.id => server.handle.say(line.as_str()),
             // MCP forbids it for this one.
             None if passed.method == "initialize" => {}
-            None => server
+            _ => server
                 .handle
-                .say(&cancel_line(&passed.id, "given up by the host")),
+                .say(&cancel_line(wire, "given up by the host")),
         }
     }
     fn server_line(&mut self, generation: Generation, line: &[u8]) {
         if !self.servers.contains_key(&generation) || self.kernel.is_fenced(generation) {
             return;
         }
-        self.worked();
         let relayed = relay(line, self.kernel.limits().json_depth);
         let text = std::str::from_utf8(line).unwrap_or_default();
         self.kernel.handle_pong(self.clock.now(), generation);
@@ -256,11 +306,40 @@ impl Engine {
             Ok(Relayed::Answer { id, result, .. }) => {
                 self.server_answer(generation, text, &id, result);
             }
-            Ok(Relayed::Request(request)) => self.server_asks(generation, text, &request.id),
+            Ok(Relayed::Request(request)) => {
+                self.worked();
+                self.server_asks(generation, text, &request.id, &request.method);
+            }
+            // What a standby says was said by the one that serves.
+            Ok(Relayed::Notice { .. }) if self.kernel.is_spare(SLOT, generation) => {}
             Ok(Relayed::Notice { method, params }) => {
+                self.worked();
                 self.server_notice(generation, text, &method, params);
             }
-            Err(_) => self.server_junk(line),
+            Err(refused) => self.server_unreadable(generation, line, &refused),
+        }
+    }
+
+    /// What is no message may still be the answer that somebody waits for.
+    fn server_unreadable(&mut self, generation: Generation, line: &[u8], refused: &Refused) {
+        let server = self.servers.get_mut(&generation);
+        let awaited = match (&refused.id, server) {
+            (EchoId::Known(id), Some(server)) => server.awaited.remove(id),
+            _ => None,
+        };
+        match awaited {
+            Some(Awaited::Call(call)) => {
+                let message = format!(
+                    "the server's answer cannot be used: {}",
+                    refused.problem.message
+                );
+                let problem = Problem::new(ErrorKind::WorkerProtocol, message);
+                let now = self.clock.now();
+                self.kernel
+                    .handle_answer(now, generation, call, Answer::Failed(problem));
+            }
+            Some(other) => self.own_answer(generation, other, None),
+            None => self.server_junk(line),
         }
     }
 
@@ -281,14 +360,20 @@ impl Engine {
         let id = scan::head_id(head)
             .id
             .and_then(|id| RequestId::parse(id).ok());
-        let awaited = id.and_then(|id| self.servers.get_mut(&generation)?.awaited.remove(&id));
-        match awaited {
+        let Some(server) = self.servers.get_mut(&generation) else {
+            return;
+        };
+        let named = id.and_then(|id| server.awaited.remove(&id));
+        // Many servers write the id last; of one call alone it is clear which is meant.
+        let only = server.only_call().filter(|_| named.is_none());
+        match named.or(only.map(Awaited::Call)) {
             Some(Awaited::Call(call)) => {
                 let answer = Answer::Failed(Problem::of(ErrorKind::AnswerTooLarge));
                 self.kernel
                     .handle_answer(self.clock.now(), generation, call, answer);
             }
-            _ => self.server_junk(head),
+            Some(other) => self.own_answer(generation, other, None),
+            None => self.server_junk(head),
         }
     }
 
@@ -305,37 +390,57 @@ impl Engine {
         let awaited = server.awaited.remove(id).or_else(|| {
             // Some servers give numbers back as text, or the other way round.
             let form = id.lookup_form();
-            let same = server
-                .awaited
-                .keys()
-                .find(|known| known.lookup_form() == form);
-            let same = same.cloned()?;
-            server.awaited.remove(&same)
+            let is_same = |known: &&RequestId| {
+                known.lookup_form() == form && !server.given_up.contains(*known)
+            };
+            let mut same = server.awaited.keys().filter(is_same);
+            let only = same.next().filter(|_| same.next().is_none()).cloned();
+            only.and_then(|only| server.awaited.remove(&only))
         });
         match awaited {
             Some(Awaited::Call(call)) => {
-                let answer = self.called(call, text, result, generation);
+                self.worked();
+                let asked = self.passed.get(&call).map(|passed| &passed.id);
+                let text = match asked {
+                    Some(asked) if asked != id && !self.kernel.is_probing(call) => {
+                        Cow::Owned(edit::with_member(text, "id", asked.as_raw()))
+                    }
+                    _ => Cow::Borrowed(text),
+                };
+                let result = scan::member(&text, "result").filter(|_| result.is_some());
+                let answer = self.called(call, &text, result, generation);
                 self.kernel
                     .handle_answer(self.clock.now(), generation, call, answer);
             }
-            Some(Awaited::Script { vital, .. }) => {
+            Some(other) => self.own_answer(generation, other, result),
+            // Nobody waits for it any more.
+            None => {}
+        }
+    }
+
+    /// The answer to a request of our own; `None` is a refusal.
+    fn own_answer(&mut self, generation: Generation, awaited: Awaited, result: Option<&str>) {
+        match awaited {
+            Awaited::Script { vital, .. } => {
                 if vital && result.is_none() {
                     let detail = "the server refused to open the session again";
                     return self.unfit(generation, detail);
                 }
                 self.tell_on(generation);
             }
-            Some(Awaited::List {
-                kind, cursor, seen, ..
-            }) => {
-                self.listed(generation, kind, cursor.as_deref(), seen, result);
-            }
-            // Nobody waits for it any more.
-            Some(Awaited::Ping) | None => {}
+            Awaited::List {
+                kind,
+                cursor,
+                seen,
+                epoch,
+                ..
+            } => self.listed(generation, kind, cursor.as_deref(), seen, epoch, result),
+            Awaited::Ping | Awaited::Call(_) => {}
         }
     }
-    fn server_asks(&mut self, by: Generation, text: &str, id: &RequestId) {
-        match self.asks.ask(by, id.clone()) {
+
+    fn server_asks(&mut self, by: Generation, text: &str, id: &RequestId, method: &str) {
+        match self.asks.ask(by, id.clone(), method) {
             Ok(shown) if shown == *id => self.tell_client(text),
             Ok(shown) => self.tell_client(&edit::with_member(text, "id", shown.as_raw())),
             Err(_) => {
@@ -348,13 +453,16 @@ impl Engine {
                     .raw("id", id.as_raw())
                     .raw("error", &error)
                     .finish();
-                if let Some(server) = self.servers.get(&by) {
+                // One that does not even read gets no more to read.
+                let server = self.servers.get(&by);
+                if let Some(server) = server.filter(|server| !server.handle.is_behind()) {
                     server.handle.say(&refusal);
                 }
                 return;
             }
         }
-        self.kernel.handle_asking(self.clock.now(), true);
+        let asking = self.asks.pauses();
+        self.kernel.handle_asking(self.clock.now(), asking);
         self.pace();
     }
 
@@ -387,7 +495,7 @@ impl Engine {
                 if let Some(id) = id
                     && let Some(shown) = self.asks.withdrawn(generation, &id)
                 {
-                    let asking = self.asks.any();
+                    let asking = self.asks.pauses();
                     self.kernel.handle_asking(self.clock.now(), asking);
                     if shown != id {
                         let changed = params

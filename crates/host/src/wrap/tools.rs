@@ -34,6 +34,8 @@ pub(super) struct Tools {
     known: BTreeMap<String, Tool>,
     /// Whether the whole list was seen since it last changed.
     complete: bool,
+    /// Counts the times that what was known was given up.
+    epoch: u64,
 }
 
 /// What a tool means for a call.
@@ -76,6 +78,7 @@ impl Tools {
             locked,
             known: BTreeMap::new(),
             complete: false,
+            epoch: 0,
         }
     }
 
@@ -83,12 +86,14 @@ impl Tools {
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.complete = false;
+        self.epoch += 1;
     }
 
     /// Another server may have other tools. Without a lock what was known serves until its list
     /// is here; with one nothing is believed.
     pub(super) fn doubt(&mut self) {
         self.complete = false;
+        self.epoch += 1;
         if self.locked.is_some() {
             self.known.clear();
         }
@@ -99,9 +104,42 @@ impl Tools {
         !self.known.is_empty()
     }
 
-    /// The whole list has been seen.
-    pub(super) fn completed(&mut self) {
-        self.complete = true;
+    /// The present epoch, for [`Tools::completed`].
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The whole of a list has been seen that was begun in this epoch.
+    pub(super) fn completed(&mut self, begun: u64) {
+        self.complete |= begun == self.epoch;
+    }
+
+    /// Why a tool that is not known may not be called, if it may not.
+    pub(super) fn stranger(&self, name: &str) -> Standing {
+        if !self.rules.permits(name) {
+            Standing::Denied
+        } else if self.locked.is_some() {
+            Standing::New
+        } else {
+            Standing::Open
+        }
+    }
+
+    /// Whether a definition may be shown.
+    pub(super) fn shows(&self, definition: &str) -> bool {
+        let value: Option<Value> = serde_json::from_str(definition).ok();
+        let name = value.as_ref().and_then(|value| value.get("name")?.as_str());
+        match (value.as_ref(), name) {
+            (Some(value), Some(name)) => {
+                let known = self
+                    .known
+                    .get(name)
+                    .is_none_or(|tool| tool.standing == Standing::Open);
+                known && self.standing(name, value) == Standing::Open
+            }
+            // What cannot be read cannot have been looked at either.
+            _ => self.locked.is_none() && self.rules.allow.is_empty() && self.rules.deny.is_empty(),
+        }
     }
 
     /// Whether a call of this tool can be decided about.
@@ -130,7 +168,11 @@ impl Tools {
         };
         let input = compile("inputSchema", self.rules.check_input);
         let output = compile("outputSchema", self.rules.check_output);
-        let standing = self.standing(&name, &value);
+        let mut standing = self.standing(&name, &value);
+        // Of two definitions under one name the worse counts.
+        if let Some(other) = self.known.get(&name).filter(|_| standing == Standing::Open) {
+            standing = other.standing;
+        }
         let tool = Tool {
             replay: self.replay(&name, &value),
             standing,
@@ -162,8 +204,13 @@ impl Tools {
         }
     }
 
+    /// The class that the operator gives a tool.
+    pub(super) fn told_replay(&self, name: &str) -> Option<Replay> {
+        self.rules.tools.get(name).and_then(|rules| rules.replay)
+    }
+
     fn replay(&self, name: &str, definition: &Value) -> Replay {
-        if let Some(replay) = self.rules.tools.get(name).and_then(|rules| rules.replay) {
+        if let Some(replay) = self.told_replay(name) {
             return replay;
         }
         if !self.rules.trust_hints {
@@ -300,11 +347,23 @@ mod tests {
         let fingerprint = Fingerprint::of(&serde_json::from_str(known).unwrap());
         let locked = Locked::from([("t".to_owned(), fingerprint)]);
         let mut tools = Tools::new(Arc::default(), Some(Arc::new(locked)));
+        assert_eq!(tools.stranger("t"), Standing::New);
         assert_eq!(tools.learn(known).unwrap().standing, Standing::Open);
+        assert!(tools.shows(known));
         let reordered = r#"{"description":"reads", "name":"t"}"#;
         assert_eq!(tools.learn(reordered).unwrap().standing, Standing::Open);
         let poisoned = r#"{"name":"t","description":"reads everything"}"#;
         assert_eq!(tools.learn(poisoned).unwrap().standing, Standing::Changed);
+        assert!(!tools.shows(poisoned));
+        assert_eq!(
+            tools.learn(known).unwrap().standing,
+            Standing::Changed,
+            "the worse counts"
+        );
+        assert!(
+            !tools.shows(r#"{"name":"t","x":1e400}"#),
+            "what cannot be read"
+        );
         let problem = tools.get("t").unwrap().refusal("t", None).unwrap();
         assert_eq!(problem.kind, ErrorKind::Forbidden);
         assert_eq!(

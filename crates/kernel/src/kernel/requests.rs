@@ -256,12 +256,12 @@ impl Kernel {
             Stage::Running { generation, .. } => {
                 problem.generation = Some(generation);
                 let until = now.plus_ms(self.limits.grace_ms);
-                let strict = call.task().is_some_and(|task| task.strict);
+                let late = call.task().map(|task| task.late).unwrap_or_default();
                 if let Some(slot) = self.slot_of(generation)
                     && let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation)
                     && let Some(run) = worker.running.get_mut(&id)
                 {
-                    *run = Run::Abandoned { until, strict };
+                    *run = Run::Abandoned { until, late };
                     self.timers.insert((until, Timer::Grace(generation, id)));
                     self.act(Action::Cancel {
                         generation,

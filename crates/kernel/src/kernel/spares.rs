@@ -12,7 +12,7 @@ use mainstay_contract::id::Generation;
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Manner};
-use crate::call::SlotId;
+use crate::call::{Call, Send, SlotId, Stage, UNTIMED_MS};
 use crate::slot::{Phase, Purpose, Rollout, Spare, Worker};
 use crate::supervisor::State;
 use crate::time::Time;
@@ -145,6 +145,7 @@ impl Kernel {
             Some((before, worker)) if worker.phase == Phase::Serving => {
                 worker.phase = Phase::Retiring;
                 worker.leave = Manner::Dismiss;
+                self.move_endless(slot, before);
                 self.end_if_idle(before);
             }
             Some((before, worker)) if worker.phase == Phase::Starting => self.dismiss(before),
@@ -153,6 +154,40 @@ impl Kernel {
         self.rollout_over(slot, Ok(generation));
         self.dispatch(now, slot);
         self.keep_spare(now, slot);
+    }
+
+    /// What never ends by itself goes to the successor: nobody could wait for it.
+    fn move_endless(&mut self, slot: SlotId, from: Generation) {
+        let endless = |call: &Call| {
+            call.task()
+                .is_some_and(|task| task.timeout_ms >= UNTIMED_MS)
+        };
+        let moved: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| {
+                matches!(call.stage, Stage::Running { generation, .. } if generation == from)
+                    && endless(call)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in moved.into_iter().rev() {
+            if let Some(worker) = self.worker_mut(from) {
+                worker.running.remove(&id);
+            }
+            if let Some(call) = self.calls.get_mut(&id) {
+                call.stage = Stage::Queued {
+                    send: Send::Call,
+                    held: None,
+                };
+                self.slot_mut(slot).queue.put_back(id);
+            }
+        }
+    }
+
+    /// Whether a worker stands beside the one that serves.
+    pub fn is_spare(&self, slot: SlotId, generation: Generation) -> bool {
+        self.slot(slot).spare.generation() == Some(generation)
     }
 
     /// Whether this worker was a spare. If so, it is replaced later, and the incumbent goes on.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Conduct, Kernel, Mode};
 use crate::action::Delivery;
-use crate::call::SlotId;
+use crate::call::{Late, SlotId};
 use crate::slot::Run;
 use crate::time::Time;
 
@@ -84,14 +84,16 @@ impl Kernel {
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
-        let Some(Run::Abandoned { strict, .. }) = worker.running.get(&call).copied() else {
+        let Some(Run::Abandoned { late, .. }) = worker.running.get(&call).copied() else {
             return;
         };
-        if conduct == Conduct::Lenient && !strict && worker.is_heard() {
+        if conduct == Conduct::Lenient && late != Late::End && worker.is_heard() {
             // Its place is free again; a late answer is dropped.
             worker.running.remove(&call);
             self.end_if_idle(generation);
-            self.question(now, generation);
+            if late == Late::Ask {
+                self.question(now, generation);
+            }
             if let Some(slot) = self.slot_of(generation) {
                 self.dispatch(now, slot);
             }

@@ -9,8 +9,12 @@ use mainstay_contract::id::Generation;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::{Action, Manner};
+use crate::session::Session;
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
+
+/// How many times rarer a worker is pinged that never answered.
+const RARELY: u64 = 12;
 
 impl Kernel {
     /// A worker answered a ping, or gave any other sign of life.
@@ -53,6 +57,7 @@ impl Kernel {
     pub(super) fn watch_due(&mut self, now: Time, generation: Generation) {
         let (interval, patience) = (self.limits.ping_interval_ms, self.limits.ping_timeout_ms);
         let conduct = self.conduct;
+        let behind = self.sessions.values().any(Session::is_behind);
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
@@ -67,10 +72,21 @@ impl Kernel {
             return;
         }
         let lenient = conduct == Conduct::Lenient;
+        let busy = worker.has_live_calls();
         match worker.pinged {
+            // What it says is not read while its client takes nothing; and one that works for
+            // somebody may be too busy to answer. Its calls have deadlines.
+            Some(_) if lenient && (behind || busy) => {
+                self.watch_at(generation, Some(now.plus_ms(patience)));
+            }
             // One that never answered a ping may not know what that is.
             Some(_) if lenient && !worker.answers_pings && !worker.questioned => {
                 worker.pinged = None;
+                let later = interval.saturating_mul(RARELY);
+                self.watch_at(generation, Some(now.plus_ms(later)));
+            }
+            None if lenient && behind => {
+                self.watch_at(generation, Some(now.plus_ms(interval.max(1))));
             }
             Some(_) => self.unresponsive(now, generation),
             // One that works may be too busy to answer; its calls have deadlines.

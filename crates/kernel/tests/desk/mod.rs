@@ -12,7 +12,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Progress};
 use mainstay_kernel::Kernel;
 use mainstay_kernel::action::{Action, Delivery, End};
-use mainstay_kernel::call::{NewRequest, SlotId, Task, Work};
+use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 use mainstay_kernel::time::Time;
 
 /// Timeout of every call.
@@ -212,7 +212,7 @@ fn task(op: rpc::Op, replay: Replay) -> Work {
         op,
         replay,
         timeout_ms: TIMEOUT_MS,
-        strict: false,
+        late: Late::Ask,
     })
 }
 

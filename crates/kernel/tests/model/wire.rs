@@ -7,7 +7,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{self, Answer, Probed};
-use mainstay_kernel::call::{NewRequest, SlotId, Task, Work};
+use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 
 use super::script::{Ask, Reply};
 use super::{SLOTS, Wanted};
@@ -76,7 +76,7 @@ pub fn work(ask: Ask) -> (Work, Wanted) {
                 },
                 replay,
                 timeout_ms,
-                strict: false,
+                late: Late::Ask,
             };
             let wanted = Wanted::Worker {
                 slot,

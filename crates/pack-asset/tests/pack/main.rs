@@ -20,6 +20,7 @@ mod fixture;
 mod http;
 mod https;
 mod never_changed;
+mod own_world;
 mod populate;
 mod public_assets;
 mod schemas;

@@ -92,7 +92,10 @@ fn facts_name_the_roots_and_change_with_every_byte_of_them() {
     let world = World::new();
     let before = facts(&world);
     assert_eq!(
-        (&before["schemas"], &before["examples"]),
+        (
+            &before["roots"]["schemas"]["files"],
+            &before["roots"]["examples"]["files"]
+        ),
         (&json!(3), &json!(7))
     );
     assert_eq!(before["max_batch"], 100);
@@ -101,14 +104,17 @@ fn facts_name_the_roots_and_change_with_every_byte_of_them() {
     world.write("examples/Odd.v2.json", r#"{"schema": "colour", "hue": 2}"#);
     let after = facts(&world);
     assert_ne!(
-        after["examples_fingerprint"],
-        before["examples_fingerprint"]
+        after["roots"]["examples"]["fingerprint"],
+        before["roots"]["examples"]["fingerprint"]
     );
-    assert_eq!(after["schemas_fingerprint"], before["schemas_fingerprint"]);
+    assert_eq!(
+        after["roots"]["schemas"]["fingerprint"],
+        before["roots"]["schemas"]["fingerprint"]
+    );
     world.write("schemas/defs/unlisted.json", "{}");
     assert_ne!(
-        facts(&world)["schemas_fingerprint"],
-        before["schemas_fingerprint"]
+        facts(&world)["roots"]["schemas"]["fingerprint"],
+        before["roots"]["schemas"]["fingerprint"]
     );
 }
 

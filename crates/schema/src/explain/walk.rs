@@ -29,7 +29,7 @@ pub(super) fn walk(explainer: &Explainer, instance: &Value) -> Vec<Violation> {
         unexplained: Vec::new(),
     };
     while let Some(Reverse((path, form))) = walk.queue.pop() {
-        walk.explain(form, path);
+        walk.explain(form, &path);
     }
     walk.explain_wholes();
     if walk.found.is_empty() {
@@ -62,18 +62,18 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn explain(&mut self, form: usize, path: String) {
-        if !self.seen.insert((form, path.clone())) {
+    fn explain(&mut self, form: usize, path: &str) {
+        if !self.seen.insert((form, path.to_owned())) {
             return;
         }
-        let findings = self.run(form, &path).unwrap_or_default();
+        let findings = self.run(form, path).unwrap_or_default();
         // The budget is spent, or the form by itself does not see what is wrong: on the
         // way to it, a dynamic reference may lead elsewhere.
         if findings.is_empty() {
-            self.unexplained.push(path.clone());
+            self.unexplained.push(path.to_owned());
         }
         for finding in findings {
-            self.take(finding, &path);
+            self.take(finding, path);
         }
     }
 

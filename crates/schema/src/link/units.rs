@@ -21,12 +21,16 @@ const UNITS: &str = "units";
 pub(crate) struct Units {
     /// Whether every resource stays one.
     apart: bool,
-    /// Where each part is now, by where it was.
-    places: BTreeMap<At, Place>,
+    count: usize,
+    /// Where each part is now, by the document and the pointer where it was.
+    places: BTreeMap<usize, BTreeMap<String, Place>>,
     pub(crate) resources: Vec<Resource>,
 }
 
-#[derive(Clone, Debug)]
+/// The parts of one document, by pointer.
+type Parts = BTreeMap<String, Value>;
+
+#[derive(Debug)]
 struct Place {
     resource: usize,
     pointer: String,
@@ -42,6 +46,7 @@ impl Units {
     pub(crate) fn new(world: &World, reach: &Reached) -> Option<Self> {
         let mut units = Self {
             apart: ways_matter(world, reach),
+            count: 0,
             places: BTreeMap::new(),
             resources: Vec::new(),
         };
@@ -55,16 +60,16 @@ impl Units {
 
     /// The resource that the schema at `at` is in.
     pub(crate) fn resource(&self, at: &At) -> Option<usize> {
-        let (_, place) = self.enclosing(at)?;
+        let (_, place) = self.enclosing(at.document, &at.pointer)?;
         Some(place.resource)
     }
 
     /// The URI of the schema at `at`.
     pub(crate) fn address(&self, at: &At) -> String {
-        let Some((unit, place)) = self.enclosing(at) else {
+        let Some((unit, place)) = self.enclosing(at.document, &at.pointer) else {
             return LOST.to_owned();
         };
-        let rest = at.pointer.strip_prefix(&unit.pointer).unwrap_or_default();
+        let rest = at.pointer.strip_prefix(unit).unwrap_or_default();
         let pointer = encoded(&format!("{}{rest}", place.pointer));
         format!("{}#{pointer}", uri(place.resource))
     }
@@ -74,24 +79,31 @@ impl Units {
         if self.apart {
             return None;
         }
-        self.places.iter().find_map(|(at, place)| {
+        let origin = |unit: &str, place: &Place| {
             let rest = pointer.strip_prefix(&place.pointer)?;
-            (rest.is_empty() || rest.starts_with('/')).then(|| At {
-                document: at.document,
-                pointer: format!("{}{rest}", at.pointer),
+            let inside = rest.is_empty() || rest.starts_with('/');
+            inside.then(|| format!("{unit}{rest}"))
+        };
+        self.places.iter().find_map(|(document, places)| {
+            let mut origins = places
+                .iter()
+                .filter_map(|(unit, place)| origin(unit, place));
+            Some(At {
+                document: *document,
+                pointer: origins.next()?,
             })
         })
     }
 
-    /// The part that the schema at `at` belongs to.
-    fn enclosing(&self, at: &At) -> Option<(At, &Place)> {
-        let mut unit = at.clone();
+    /// The part that the schema at `pointer` belongs to, by its own pointer.
+    fn enclosing<'p>(&self, document: usize, pointer: &'p str) -> Option<(&'p str, &Place)> {
+        let places = self.places.get(&document)?;
+        let mut unit = pointer;
         loop {
-            if let Some(place) = self.places.get(&unit) {
+            if let Some(place) = places.get(unit) {
                 return Some((unit, place));
             }
-            let around = unit.pointer.rfind('/')?;
-            unit.pointer.truncate(around);
+            unit = unit.rsplit_once('/')?.0;
         }
     }
 
@@ -113,57 +125,69 @@ impl Units {
             pointer: if self.apart {
                 String::new()
             } else {
-                format!("/{UNITS}/{}", self.places.len())
+                format!("/{UNITS}/{}", self.count)
             },
         };
+        self.count += 1;
         if shared.is_none() {
             self.resources.push(Resource {
                 dialect: Arc::clone(dialect),
                 schema: json!({UNITS: {}}),
             });
         }
-        self.places.insert(at.clone(), place);
+        let places = self.places.entry(at.document).or_default();
+        places.insert(at.pointer.clone(), place);
         Some(())
     }
 
     /// A copy of each part, with references to where things will be.
-    fn parts(&self, world: &World, reach: &Reached) -> BTreeMap<At, Value> {
-        let mut parts: BTreeMap<At, Value> = self
+    fn parts(&self, world: &World, reach: &Reached) -> BTreeMap<usize, Parts> {
+        let copy = |document: usize, pointer: &str| {
+            let root = &world.number(document)?.root;
+            Some((pointer.to_owned(), root.pointer(pointer)?.clone()))
+        };
+        let mut parts: BTreeMap<usize, Parts> = self
             .places
-            .keys()
-            .filter_map(|at| Some((at.clone(), world.schema(at)?.clone())))
+            .iter()
+            .map(|(document, places)| {
+                let copies = places.keys().filter_map(|unit| copy(*document, unit));
+                (*document, copies.collect())
+            })
             .collect();
         for at in &reach.schemas {
-            if let Some(Value::Object(schema)) = self.within(&mut parts, at, at) {
+            if let Some(Value::Object(schema)) = self.within(&mut parts, at, &at.pointer) {
                 self.relink(schema, at, world, reach);
             }
         }
         // Where a part was, there is a reference to it now. The innermost go first.
-        for at in self.places.keys().rev() {
-            let Some((around, _)) = at.pointer.rsplit_once('/') else {
-                continue;
-            };
-            let around = At {
-                document: at.document,
-                pointer: around.to_owned(),
-            };
-            if let Some(place) = self.within(&mut parts, &around, at) {
-                *place = json!({"$ref": self.address(at)});
+        for (document, places) in &self.places {
+            for unit in places.keys().rev() {
+                let at = At {
+                    document: *document,
+                    pointer: unit.clone(),
+                };
+                let Some((around, _)) = unit.rsplit_once('/') else {
+                    continue;
+                };
+                if let Some(place) = self.within(&mut parts, &at, around) {
+                    *place = json!({"$ref": self.address(&at)});
+                }
             }
         }
         parts
     }
 
-    /// What is at `at` in the part that `inside` belongs to.
+    /// What is at `at` in the part that the pointer `inside` belongs to.
     fn within<'p>(
         &self,
-        parts: &'p mut BTreeMap<At, Value>,
-        inside: &At,
+        parts: &'p mut BTreeMap<usize, Parts>,
         at: &At,
+        inside: &str,
     ) -> Option<&'p mut Value> {
-        let (unit, _) = self.enclosing(inside)?;
-        let rest = at.pointer.strip_prefix(&unit.pointer)?;
-        parts.get_mut(&unit)?.pointer_mut(rest)
+        let (unit, _) = self.enclosing(at.document, inside)?;
+        let rest = at.pointer.strip_prefix(unit)?;
+        let part = parts.get_mut(&at.document)?.get_mut(unit)?;
+        part.pointer_mut(rest)
     }
 
     /// Takes the names out of `schema`, which was at `at`, and points its references to
@@ -224,9 +248,14 @@ impl Units {
         }
     }
 
-    fn move_in(&mut self, parts: BTreeMap<At, Value>) {
-        for (at, part) in parts {
-            let Some(place) = self.places.get(&at) else {
+    fn move_in(&mut self, parts: BTreeMap<usize, Parts>) {
+        let parts = parts.into_iter().flat_map(|(document, parts)| {
+            let parts = parts.into_iter();
+            parts.map(move |(pointer, part)| (document, pointer, part))
+        });
+        for (document, pointer, part) in parts {
+            let places = self.places.get(&document);
+            let Some(place) = places.and_then(|places| places.get(&pointer)) else {
                 continue;
             };
             let Some(resource) = self.resources.get_mut(place.resource) else {

@@ -1,9 +1,12 @@
-//! Tests whose cases are files: the official suite, our own sample of it, and assets.
+//! Tests whose cases are files: the official suite, our own sample of it, assets, and the
+//! published definitions of our own tools.
 
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "tests fail by panicking"
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "tests fail by panicking, and say what they skip"
 )]
 
 mod cases;
@@ -11,3 +14,4 @@ mod damage;
 mod data;
 mod public;
 mod suite;
+mod tools;

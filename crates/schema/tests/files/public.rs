@@ -79,16 +79,16 @@ const DAMAGES: [Damage; 22] = [
     ("no name", |asset| take(asset, "", "name")),
     ("an empty name", |asset| set(asset, "/name", json!(""))),
     ("a member that no asset has", |asset| {
-        add(asset, "", "shdaer", json!({}))
+        add(asset, "", "shdaer", json!({}));
     }),
     ("a part of another type", |asset| {
-        set(asset, "/shader", json!("circle"))
+        set(asset, "/shader", json!("circle"));
     }),
     ("a part that may not be null", |asset| {
-        set(asset, "/rule_bundle", json!(null))
+        set(asset, "/rule_bundle", json!(null));
     }),
     ("a part without a member", |asset| {
-        take(asset, "/shader", "vertex_shader")
+        take(asset, "/shader", "vertex_shader");
     }),
     ("a part with a member it does not have", |asset| {
         add(asset, "/shader", "fragment", json!(""));
@@ -107,7 +107,7 @@ const DAMAGES: [Damage; 22] = [
         set(asset, &format!("{CONTROL}/max"), json!("1"));
     }),
     ("an empty text in a part", |asset| {
-        set(asset, &format!("{CONTROL}/label"), json!(""))
+        set(asset, &format!("{CONTROL}/label"), json!(""));
     }),
     ("a word that is not in a list", |asset| {
         set(
@@ -139,10 +139,10 @@ const DAMAGES: [Damage; 22] = [
         add(asset, "/rule_bundle/rules/0", "expr", json!(3));
     }),
     ("a name that is a number", |asset| {
-        set(asset, "/tone/name", json!(440))
+        set(asset, "/tone/name", json!(440));
     }),
     ("an alternative that both forms refuse", |asset| {
-        set(asset, "/tone/synth", json!(true))
+        set(asset, "/tone/synth", json!(true));
     }),
     ("mistakes in three documents at once", |asset| {
         set(asset, "/shader/name", json!(1));

@@ -42,6 +42,12 @@ impl Link {
         Ok(start.elapsed())
     }
 
+    /// Sends a line that nobody answers.
+    pub fn send(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        self.to.write_all(line).context("writing a line")?;
+        self.to.flush().context("writing a line")
+    }
+
     /// The last answer.
     pub fn last(&self) -> &[u8] {
         &self.line

@@ -1,5 +1,6 @@
 //! The measurements, floor and product in turn.
 
+use std::ffi::OsString;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,19 @@ pub enum Part {
     Flood,
     /// A worker killed with calls in flight.
     Recovery,
+    /// Validation beside the libraries of others, and through the host.
+    Validate,
+    /// What a wrapped server costs over the bare one.
+    Wrap,
+    /// A wrapped server killed, hanging and cancelled.
+    Faults,
+}
+
+impl Part {
+    /// Whether it needs a wrapped server.
+    pub const fn wraps(self) -> bool {
+        matches!(self, Self::Wrap | Self::Faults)
+    }
 }
 
 /// How thoroughly.
@@ -33,12 +47,14 @@ pub struct Options {
     pub load: Duration,
     /// The pack: its program in the workspace, its arguments and its echoing tool.
     pub pack: (String, String, String),
+    /// The words before the command of a wrapped server.
+    pub prefix: Vec<OsString>,
 }
 
 /// Line lengths that are measured.
 const SIZES: [(usize, &str); 2] = [(200, "200B"), (4096, "4kB")];
 /// Requests in flight under load.
-const IN_FLIGHT: [usize; 3] = [1, 16, 64];
+pub(super) const IN_FLIGHT: [usize; 3] = [1, 16, 64];
 /// Starts that are timed.
 const STARTS: usize = 20;
 /// Round trips before anything counts.
@@ -53,7 +69,10 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Load => load(options, &mut report).context("load")?,
             Part::Start => start(options, &mut report).context("start")?,
             Part::Flood => super::flood::run(options, &mut report).context("flood")?,
+            Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
+            Part::Faults => super::faults::run(options, &mut report).context("faults")?,
             Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
+            Part::Validate => super::validate::run(options, &mut report).context("validate")?,
         }
     }
     Ok(report)
@@ -116,7 +135,7 @@ fn round_trip(options: &Options, report: &mut Report) -> anyhow::Result<()> {
             add(
                 &format!("{key}.p99"),
                 &format!("{what}, p99"),
-                rounds.all.p99(),
+                rounds.p99(),
                 "us",
             );
         }
@@ -143,23 +162,38 @@ fn round_trip(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 
 /// The medians of the rounds, and every sample.
 #[derive(Default)]
-struct Rounds {
+pub(super) struct Rounds {
     medians: Samples,
-    all: Samples,
+    pub(super) all: Samples,
 }
 
 impl Rounds {
-    fn measure(&mut self, link: &mut Link, line: &[u8], count: usize) -> anyhow::Result<()> {
+    pub(super) fn measure(
+        &mut self,
+        link: &mut Link,
+        line: &[u8],
+        count: usize,
+    ) -> anyhow::Result<()> {
         trips(link, line, WARM_UP, &mut Samples::default())?;
         let mut round = Samples::default();
         trips(link, line, count, &mut round)?;
-        self.medians.add(Duration::from_secs_f64(round.p50() / 1e6));
-        self.all.extend(&round);
+        self.add(&round);
         Ok(())
     }
 
+    /// Adds the samples of a round.
+    pub(super) fn add(&mut self, round: &Samples) {
+        self.medians.add(Duration::from_secs_f64(round.p50() / 1e6));
+        self.all.extend(round);
+    }
+
+    /// The 99th percentile of all samples.
+    pub(super) fn p99(&self) -> f64 {
+        self.all.p99()
+    }
+
     /// The median of the round at this place among all: 0 is the best, 1 the worst.
-    fn p50(&self, share: f64) -> f64 {
+    pub(super) fn p50(&self, share: f64) -> f64 {
         self.medians.percentile(share)
     }
 }
@@ -232,18 +266,18 @@ fn load(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 }
 
 #[derive(Default)]
-struct Rate {
-    calls: u64,
+pub(super) struct Rate {
+    pub(super) calls: u64,
     time: Duration,
 }
 
 impl Rate {
-    fn add(&mut self, (calls, time): (u64, Duration)) {
+    pub(super) fn add(&mut self, (calls, time): (u64, Duration)) {
         self.calls += calls;
         self.time += time;
     }
 
-    fn per_second(&self) -> f64 {
+    pub(super) fn per_second(&self) -> f64 {
         self.calls as f64 / self.time.as_secs_f64()
     }
 }
@@ -295,8 +329,8 @@ fn start(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// A host with one pack, over its standard input and output.
-struct Product {
-    link: Link,
+pub(super) struct Product {
+    pub(super) link: Link,
     child: Child,
     serve: Serve,
 }
@@ -304,7 +338,10 @@ struct Product {
 impl Product {
     fn start(options: &Options) -> anyhow::Result<Self> {
         let (program, arguments, _) = &options.pack;
-        let serve = Serve::stdio()?.program("bench", program, arguments)?;
+        Self::of(Serve::stdio()?.program("bench", program, arguments)?)
+    }
+
+    pub(super) fn of(serve: Serve) -> anyhow::Result<Self> {
         let mut child = serve
             .command()?
             .stdin(Stdio::piped())
@@ -350,11 +387,11 @@ impl Product {
         said.contains("\"isError\":true") || said.contains("\"error\":")
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         String::from_utf8_lossy(self.link.last()).into_owned()
     }
 
-    fn stop(self) -> anyhow::Result<()> {
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         let Self {
             link, mut child, ..
         } = self;

@@ -8,6 +8,7 @@
 //! changes with the load of the machine, and the floor is the cheaper one of the run. Compare ratios and differences within one run;
 //! absolute figures move with the machine. Nothing is pinned.
 
+mod faults;
 mod flood;
 mod floor;
 mod link;
@@ -15,6 +16,8 @@ mod measure;
 mod recovery;
 mod report;
 mod stats;
+mod validate;
+mod wrap;
 
 pub use floor::{Floor, play_role};
 pub use link::{Link, request};

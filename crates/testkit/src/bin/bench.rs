@@ -1,5 +1,5 @@
-//! `bench [roundtrip] [load] [start] [flood] [recovery] [--quick] [--json] [--bare-worker]`: see
-//! `testkit::bench`.
+//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [validate] [--quick]
+//! [--json] [--bare-worker] [--prefix WORDS]`: see `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -12,8 +12,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use mainstay_testkit::bench::{Options, Part, play_role, run};
+use mainstay_testkit::wrapped::Way;
 
 /// A run that takes longer hangs: everything in it is bounded by this.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
@@ -57,15 +58,25 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
         trips: 1_000,
         load: Duration::from_millis(150),
         pack: ("bench-pack".to_owned(), String::new(), "echo".to_owned()),
+        prefix: Vec::new(),
     };
     let mut json = false;
-    for argument in arguments {
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
         match argument.as_str() {
             "roundtrip" => options.parts.push(Part::RoundTrip),
             "load" => options.parts.push(Part::Load),
             "start" => options.parts.push(Part::Start),
             "flood" => options.parts.push(Part::Flood),
             "recovery" => options.parts.push(Part::Recovery),
+            "validate" => options.parts.push(Part::Validate),
+            "wrap" => options.parts.push(Part::Wrap),
+            "faults" => options.parts.push(Part::Faults),
+            // Something else than `mainstay wrap --` before the server's command.
+            "--prefix" => {
+                let words = rest.next().context("--prefix needs its words")?;
+                options.prefix = words.split_whitespace().map(Into::into).collect();
+            }
             "--json" => json = true,
             "--quick" => {
                 options.rounds = 5;
@@ -79,7 +90,8 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
-                 [--quick] [--json] [--bare-worker]"
+                 [wrap] [faults] [validate] [--quick] [--json] [--bare-worker] \
+                 [--prefix WORDS]"
             ),
         }
     }
@@ -90,7 +102,11 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             Part::Start,
             Part::Flood,
             Part::Recovery,
+            Part::Validate,
         ];
+    }
+    if options.prefix.is_empty() && options.parts.iter().any(|part| part.wraps()) {
+        options.prefix = Way::Wrapped.prefix()?;
     }
     Ok((options, json))
 }

@@ -67,5 +67,6 @@ pub(crate) fn stop(running: Running) -> anyhow::Result<()> {
 }
 
 pub(crate) fn only_server(running: &Running) -> anyhow::Result<u32> {
-    Ok(running.wait_for_workers(SERVER, 1)?[0])
+    let servers = running.wait_for_workers(SERVER, 1)?;
+    servers.first().copied().context("there is one")
 }
