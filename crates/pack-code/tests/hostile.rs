@@ -138,14 +138,17 @@ fn files_that_change_while_they_are_read_do_no_harm() {
     assert_eq!(search(&pack, &literal("needle"))["total"]["value"], 0);
 }
 
+/// Files that a repository may well have.
+const MANY: u64 = 100_000;
+
 #[test]
 fn deep_nesting_and_many_small_files_are_indexed() {
     let place = Place::new();
     let deep = "d/".repeat(120);
     place.write(&format!("{deep}deep.txt"), "needle at the bottom\n");
-    for number in 0..3000 {
-        let path = place.root().join(format!("many/{}", number % 30));
-        if number < 30 {
+    for number in 0..MANY {
+        let path = place.root().join(format!("many/{}", number % 300));
+        if number < 300 {
             fs::create_dir_all(&path).unwrap();
         }
         fs::write(
@@ -159,9 +162,9 @@ fn deep_nesting_and_many_small_files_are_indexed() {
         search(&pack, &literal("at the bottom"))["total"]["value"],
         1
     );
-    assert_eq!(search(&pack, &literal("small 2999"))["total"]["value"], 1);
+    assert_eq!(search(&pack, &literal("small 99999"))["total"]["value"], 1);
     let status = call(&pack, "index_status", &json!({}));
-    assert_eq!(status["files"], 3001);
+    assert_eq!(status["files"], MANY + 1);
 }
 
 #[test]
