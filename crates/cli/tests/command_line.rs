@@ -84,6 +84,8 @@ fn help_is_what_it_was() {
         "adopt",
         "call",
         "tools",
+        "validate",
+        "wrap",
         "lock",
         "lock write",
         "lock check",
@@ -140,6 +142,67 @@ fn the_page_of_variables_is_in_the_docs() {
         .output()
         .unwrap();
     insta::assert_snapshot!("environment", shown(&output));
+}
+
+fn example(name: &str) -> String {
+    let folder = repository().join("examples/assets/examples");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+#[test]
+fn validating_a_file_says_yes_no_or_that_it_is_none() {
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let good = write("lamp.json", &example("Lamp_Example.json"));
+    let bad = write("Lamp_Example2.json", r#"{"brightness": "much"}"#);
+    let torn = write("torn.json", "{\"name\":");
+    let unknown = write("ghost.json", "{}");
+    let validate = |words: &[&std::ffi::OsStr]| {
+        let output = with_schemas().args(words).output().unwrap();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    for form in ["validate", "--validate"] {
+        let form = std::ffi::OsStr::new(form);
+        let (code, said, _) = validate(&[form, good.as_os_str()]);
+        assert_eq!((code, said.as_str()), (Some(0), "{\"ok\":true}\n"));
+        let (code, said, _) = validate(&[form, bad.as_os_str()]);
+        assert_eq!(code, Some(1));
+        let verdict: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(verdict["reason"], "validation_failed");
+        assert!(
+            verdict["errors"]
+                .as_array()
+                .is_some_and(|errors| !errors.is_empty())
+        );
+        let (code, said, _) = validate(&[form, unknown.as_os_str()]);
+        assert_eq!(code, Some(1));
+        assert!(
+            said.contains(r#"{"path":"/schema","msg":"schema_not_found"}"#),
+            "{said}"
+        );
+        for (path, why) in [
+            (torn.as_path(), "is not JSON"),
+            (folder.path(), "cannot read"),
+        ] {
+            let (code, said, error) = validate(&[form, path.as_os_str()]);
+            assert_eq!((code, said.as_str()), (Some(2), ""));
+            assert!(error.contains(why), "{error}");
+        }
+    }
+    let schema = ["--schema", "colour", "--render", "porcelain"].map(std::ffi::OsStr::new);
+    let mut words = vec![std::ffi::OsStr::new("validate"), good.as_os_str()];
+    words.extend(schema);
+    let (code, said, _) = validate(&words);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("against colour"), "{said}");
 }
 
 #[test]
