@@ -107,7 +107,7 @@ fn nothing_is_fetched_and_nothing_outside_the_roots_is_read() {
         .arg("-o")
         .arg(&trace)
         .arg(&program)
-        .arg("serve")
+        .args(["serve", "--pack", "asset"])
         .stdin(fs::File::open(&input).unwrap())
         .current_dir(folder.path())
         .env("SYN_SCHEMAS_DIR", &roots)
