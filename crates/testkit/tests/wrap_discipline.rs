@@ -274,7 +274,8 @@ fn a_successor_with_other_tools_is_announced_where_the_server_does_so() -> anyho
     for (options, announced) in [("--declare-list-changed", true), ("", false)] {
         let fixture = fixture("", options)?;
         let tools = fixture.path("tools.json");
-        let echo_tool = json!({"name": "echo", "inputSchema": {"type": "object"}});
+        let echo_tool = json!({"name": "echo", "inputSchema": {"type": "object"},
+            "annotations": {"readOnlyHint": true}});
         std::fs::write(&tools, json!([echo_tool]).to_string())?;
         let running = fixture.word("--tools").word(&tools).spawn()?;
         let client = running.client()?;
