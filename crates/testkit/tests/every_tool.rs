@@ -289,7 +289,7 @@ fn porcelain_is_stable_bounded_and_begins_with_its_summary_for_every_tool() -> a
             // An index goes on behind the calls; once it is complete it stands still.
             let until = Instant::now() + Duration::from_secs(20);
             while CODE.contains(&tool) && first != second && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
                 first = text(&call(client, tool, None)?)?;
                 second = text(&call(client, tool, None)?)?;
             }
