@@ -71,13 +71,27 @@ pub(crate) struct Packs {
     pub(crate) roots: Vec<PathBuf>,
 }
 
+/// How clients come, instead of one on standard input and output. Each client of a wrapped server
+/// has a server of its own.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Transports {
+    /// Serve many clients on a Unix socket
+    #[arg(long, value_name = "PATH", conflicts_with = "http")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Serve many clients over HTTP; port 0 takes any free one
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) http: Option<std::net::SocketAddr>,
+    /// Host name under which HTTP clients may ask, beside localhost; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) packs: Packs,
-    /// Serve many clients on a Unix socket instead of one on standard input and output
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) transport: Transports,
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
@@ -96,10 +110,8 @@ pub(crate) struct Serve {
 pub(crate) struct Wrap {
     #[command(flatten)]
     pub(crate) server: WrapRules,
-    /// Serve many clients on a Unix socket, each with a server of its own, instead of one on
-    /// standard input and output
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) transport: Transports,
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,

@@ -22,6 +22,7 @@ mod serve;
 mod server_file;
 mod target;
 mod tools;
+mod transport;
 mod validate;
 mod wrap;
 

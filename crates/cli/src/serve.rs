@@ -7,24 +7,14 @@ use mainstay_host::config::Transport;
 use mainstay_host::{Log, ServeError};
 
 use crate::args::Serve;
-use crate::environment::{Endpoint, Environment};
+use crate::environment::Environment;
 use crate::exit::Failure;
-use crate::local;
+use crate::{local, transport};
 
 /// Serves until the client leaves or a signal comes.
 pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let environment = Environment::read()?;
-    let transport = match (&serve.socket, environment.endpoint) {
-        (Some(path), _) => Transport::Socket {
-            path: path.clone(),
-            mode: environment.socket_mode,
-        },
-        (None, Endpoint::Socket) => Transport::Socket {
-            path: environment.socket_path.clone(),
-            mode: environment.socket_mode,
-        },
-        (None, Endpoint::Stdio) => Transport::Stdio,
-    };
+    let transport = transport::chosen(&serve.transport, &environment)?;
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
     let mut config = local::config(&serve.packs, &environment, transport)?;
     config.ready_file = Some(environment.ready_file);
@@ -52,6 +42,10 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
 pub(crate) fn explain(error: ServeError) -> Failure {
     let hint = match &error {
         ServeError::Socket(_) => Some("choose another path with --socket or MCP_SOCKET_PATH"),
+        ServeError::Http { .. } => Some("choose another address with --http or MCP_HTTP_ADDR"),
+        ServeError::NoToken { .. } => {
+            Some("set MAINSTAY_TOKEN_FILE, or listen on a loopback address such as 127.0.0.1:8080")
+        }
         ServeError::ReadyFile { .. } => Some("set MCP_READY_FILE to a path that can be written"),
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",

@@ -14,26 +14,17 @@ use mainstay_host::wrap::{WrapConfig, serve_wrapped};
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
 use crate::builtin::{Executable, SECRETS};
-use crate::environment::{Endpoint, Environment, variable};
+use crate::environment::{Environment, variable};
 use crate::exit::Failure;
 use crate::lock;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
+use crate::transport;
 
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let environment = Environment::read_for_wrap()?;
-    let transport = match (&wrap.socket, environment.endpoint) {
-        (Some(path), _) => Transport::Socket {
-            path: path.clone(),
-            mode: environment.socket_mode,
-        },
-        (None, Endpoint::Socket) => Transport::Socket {
-            path: environment.socket_path.clone(),
-            mode: environment.socket_mode,
-        },
-        (None, Endpoint::Stdio) => Transport::Stdio,
-    };
+    let transport = transport::chosen(&wrap.transport, &environment)?;
     let mut config = config(&wrap.server, &wrap.command, transport)?;
     config.ready_file = environment.named_ready_file;
     config.control_dir = Some(environment.runtime_dir);

@@ -243,6 +243,10 @@ table! {
         "unsupported", Protocol, Protocol, retry false,
         "the client lacks a capability that this needs", None,
         "The request needs a client capability that was not declared.";
+    HeaderMismatch = "header_mismatch", InvalidRequest, InvalidInput, 400, -32020,
+        "validation_failed", Protocol, Protocol, retry false,
+        "the HTTP headers do not fit the message", Some("send MCP-Protocol-Version, Mcp-Method and Mcp-Name as they stand in the body"),
+        "Over HTTP: a header that is missing, or says something else than the message.";
     FrameTooLarge = "frame_too_large", InvalidRequest, InvalidInput, 413, -31413,
         "validation_failed", Resource, Protocol, retry false,
         "payload_too_large", Some("send a smaller request; the limit is in limits.request_frame_bytes"),
@@ -287,6 +291,34 @@ table! {
         "forbidden", Protocol, Tool, retry false,
         "this is not allowed", None,
         "Refused by policy.";
+    UnknownSession = "unknown_session", NotFound, NotFound, 404, -31404,
+        "not_found", Protocol, Protocol, retry false,
+        "there is no such session", Some("open a new one with initialize"),
+        "Over HTTP: a session that has ended, never was, or belongs to somebody else.";
+    UnknownRoute = "unknown_route", NotFound, NotFound, 404, -31404,
+        "not_found", Protocol, Protocol, retry false,
+        "nothing is served under this path", Some("GET /openapi.json lists what is"),
+        "Over HTTP: a path that nothing serves.";
+    MethodNotAllowed = "method_not_allowed", InvalidRequest, InvalidInput, 405, -31405,
+        "unsupported", Protocol, Protocol, retry false,
+        "this path does not take this method", Some("the header Allow names those that it takes"),
+        "Over HTTP: a method that the path does not have.";
+    NotAcceptable = "not_acceptable", InvalidRequest, InvalidInput, 406, -31406,
+        "unsupported", Protocol, Protocol, retry false,
+        "the client does not accept the form of the answer", Some("send Accept: application/json, text/event-stream"),
+        "Over HTTP: an Accept header without the forms that answers have.";
+    RequestTimeout = "request_timeout", InvalidRequest, InvalidInput, 408, -31408,
+        "timeout", Timeout, Protocol, retry true,
+        "the request did not arrive in time", Some("send the whole body at once"),
+        "Over HTTP: a body that took too long.";
+    StreamInUse = "stream_in_use", InvalidRequest, InvalidInput, 409, -31409,
+        "unsupported", Protocol, Protocol, retry false,
+        "the stream of this session is already being read", Some("close the other one first"),
+        "Over HTTP: a second stream for messages that belong to no request.";
+    UnsupportedMedia = "unsupported_media", InvalidRequest, InvalidInput, 415, -31415,
+        "unsupported", Protocol, Protocol, retry false,
+        "the body is not JSON", Some("send Content-Type: application/json"),
+        "Over HTTP: a body of another type.";
     DownloadVerifyFailed = "download_verify_failed", DownloadVerifyFailed, InternalError, 502, -31502,
         "backend_error", Downstream, Tool, retry true,
         "a download failed its integrity check", Some("try again; check the network or proxy"),
@@ -435,7 +467,9 @@ mod tests {
 
     #[test]
     fn own_jsonrpc_codes_lie_outside_the_reserved_range() {
-        const FIXED: [i32; 7] = [-32700, -32600, -32601, -32602, -32603, -32021, -32022];
+        const FIXED: [i32; 8] = [
+            -32700, -32600, -32601, -32602, -32603, -32020, -32021, -32022,
+        ];
         for kind in ErrorKind::ALL {
             let row = kind.row();
             let code = row.jsonrpc;

@@ -57,6 +57,14 @@ limits! {
         "bytes of unanswered requests of one session before reading pauses";
     pool: usize = 4, 1 => 1024, "calls that one worker runs at the same time; 128 for a wrapped server";
     connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
+    http_connections: usize = 1024, 1 => 16_384, "connections of HTTP clients at the same time";
+    http_sessions: usize = 256, 1 => 65_536, "MCP sessions over HTTP at the same time";
+    http_session_idle_ms: u64 = 1_800_000, 1_000 => DAY_MS, "silence after which an MCP session over HTTP ends";
+    http_in_flight: usize = 1024, 1 => 65_536, "HTTP requests in flight";
+    http_header_bytes: usize = 16 * KIB, 8 * KIB => MIB, "head of an HTTP request";
+    http_header_ms: u64 = 15_000, 100 => DAY_MS, "time for the head of an HTTP request, and for an idle connection";
+    http_body_ms: u64 = 30_000, 100 => DAY_MS, "time for the body of an HTTP request, and for a client to take what it was sent";
+    resume_bytes: usize = MIB, 4 * KIB => 64 * MIB, "events of one HTTP session that are kept for a stream that breaks";
     wrapped_workers: usize = 32, 1 => 4096, "servers that one wrapping host runs at the same time, one for each connection";
     call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";
     progress_timeout_ms: u64 = 1_800_000, 1 => DAY_MS, "time for a call that reports progress";

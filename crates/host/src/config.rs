@@ -12,6 +12,8 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
+use crate::http::HttpConfig;
+
 /// A host's configuration.
 #[derive(Debug)]
 pub struct Config {
@@ -113,6 +115,8 @@ pub enum Transport {
     Stdio,
     /// Many clients on a Unix socket.
     Socket { path: PathBuf, mode: u32 },
+    /// Many clients over HTTP.
+    Http(HttpConfig),
     /// One client on a connected stream socket.
     Connected(OwnedFd),
 }
@@ -123,6 +127,7 @@ impl Transport {
         match self {
             Self::Stdio => "stdio",
             Self::Socket { .. } => "socket",
+            Self::Http(_) => "http",
             Self::Connected(_) => "memory",
         }
     }

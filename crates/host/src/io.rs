@@ -3,7 +3,8 @@
 //!
 //! A pipe is opened again through `/proc/self/fd`, which gives a description of our own that may
 //! be non-blocking without changing what other processes share. A socket is read and written with
-//! a per-call flag instead. Whatever can be neither (a terminal, a file) gets a thread.
+//! a per-call flag instead. Whatever can be neither (a terminal, a file) gets a thread. A client
+//! that comes over HTTP has no descriptor of its own: its two ends are channels.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,7 +26,8 @@ const CHUNKS: usize = 4;
 pub(crate) enum Source {
     Pipe(AsyncFd<OwnedFd>),
     Socket(AsyncFd<OwnedFd>),
-    Thread {
+    /// A thread, or another task of ours.
+    Chunks {
         chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
         rest: Vec<u8>,
         at: usize,
@@ -41,6 +43,8 @@ pub(crate) enum Sink {
         chunks: mpsc::Sender<Vec<u8>>,
         written: mpsc::Receiver<io::Result<()>>,
     },
+    /// Another task of ours; what is written at once stays one chunk.
+    Chunks(mpsc::Sender<Vec<u8>>),
 }
 
 impl Source {
@@ -86,11 +90,16 @@ impl Source {
                     }
                 }
             })?;
-        Ok(Self::Thread {
+        Ok(Self::chunks(chunks))
+    }
+
+    /// What another task sends.
+    pub(crate) const fn chunks(chunks: mpsc::Receiver<io::Result<Vec<u8>>>) -> Self {
+        Self::Chunks {
             chunks,
             rest: Vec::new(),
             at: 0,
-        })
+        }
     }
 
     /// Reads some bytes; 0 at the end.
@@ -105,7 +114,7 @@ impl Source {
                 };
                 ready_read(fd, buffer, receive).await
             }
-            Self::Thread { chunks, rest, at } => {
+            Self::Chunks { chunks, rest, at } => {
                 if *at >= rest.len() {
                     *rest = match chunks.recv().await {
                         Some(chunk) => chunk?,
@@ -131,7 +140,7 @@ impl Source {
             Self::Socket(fd) => {
                 rustix::net::recv(fd.get_ref(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
             }
-            Self::Thread { .. } => return None,
+            Self::Chunks { .. } => return None,
         };
         match read {
             Err(rustix::io::Errno::AGAIN) => None,
@@ -202,8 +211,10 @@ impl Sink {
 
     /// Waits until nobody can read any more what is written here.
     pub(crate) async fn closed(&self) {
-        let (Self::Pipe(fd) | Self::Socket(fd)) = self else {
-            return std::future::pending().await;
+        let fd = match self {
+            Self::Pipe(fd) | Self::Socket(fd) => fd,
+            Self::Chunks(chunks) => return chunks.closed().await,
+            Self::Thread { .. } => return std::future::pending().await,
         };
         while let Ok(mut guard) = fd.writable().await {
             if guard.ready().is_write_closed() {
@@ -229,6 +240,10 @@ impl Sink {
                 written.recv().await.ok_or_else(gone)??;
                 Ok(bytes.len())
             }
+            Self::Chunks(chunks) => match chunks.send(bytes.to_vec()).await {
+                Ok(()) => Ok(bytes.len()),
+                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            },
         }
     }
 }

@@ -4,7 +4,8 @@
 //! and writes bytes. [`serve`] runs one host until it is told to stop. The rooms:
 //!
 //! * [`config`]: everything a host is told at its start;
-//! * `transport`: clients on stdio, on a Unix socket, or in memory;
+//! * `transport`: clients on stdio, on a Unix socket, or in memory; `http`: those that come over
+//!   the network;
 //! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap; `shim`: the
 //!   process that does so even when the host is killed;
 //! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
@@ -21,6 +22,7 @@ mod control;
 mod directory;
 mod drivers;
 mod engine;
+mod http;
 mod io;
 mod log;
 mod outbox;
@@ -35,6 +37,7 @@ pub mod wrap;
 
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
+pub use self::http::HttpConfig;
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;

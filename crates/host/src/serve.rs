@@ -1,19 +1,23 @@
 //! One host, from its start to its end.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::tool::ToolSpec;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Transport};
-use crate::control;
+use crate::control::{self, Control};
 use crate::directory::DirectoryError;
 use crate::engine::{Engine, Event, Lifetime, SetupError};
+use crate::http::{self, Front, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
@@ -30,6 +34,13 @@ pub enum ServeError {
     Setup(#[from] SetupError),
     #[error(transparent)]
     Socket(#[from] BindError),
+    #[error("cannot listen on {address}")]
+    Http {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("{address} can be reached from other machines, and there is no token")]
+    NoToken { address: SocketAddr },
     #[error("cannot write the ready file {path}")]
     ReadyFile { path: String, source: io::Error },
     #[error("cannot write telemetry to {path}")]
@@ -111,15 +122,17 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
     let details = std::mem::take(&mut config.ready_details);
     let lifetime = match transport {
         Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
-        Transport::Socket { .. } => Lifetime::Service,
+        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
     };
     crate::process::adopt();
     let control_dir = config.control_dir.take();
+    let limits = config.limits.clone();
+    let grace = Duration::from_millis(limits.grace_ms);
     let engine = Engine::new(config, mode, lifetime, log.clone(), recorder)?;
     let events = engine.events();
     watch_signals(&events, || Event::Stop)?;
     let Opened { place, source } = open_transport(transport)?;
-    tokio::spawn(source.deliver(events.clone(), Event::Connected, log.clone()));
+    let front = source.start(events.clone(), limits, Serves::Packs, &log);
     if let Some(folder) = control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -135,6 +148,9 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }
     let served = engine.run().await;
+    if let Some(front) = front {
+        front.drain(grace).await;
+    }
     drop(ready);
     if announces {
         log.line(&format!("mcp:shutdown mode={mode}"));
@@ -177,6 +193,7 @@ pub(crate) struct Opened {
 pub(crate) enum Clients {
     One(Client),
     Many(Bound),
+    Http(TcpListener, HttpConfig),
 }
 
 /// Opens a transport.
@@ -195,6 +212,19 @@ pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
             source: Clients::Many(Bound::bind(&path, mode)?),
             place: format!(" path={}", path.display()),
         }),
+        Transport::Http(config) => {
+            let address = config.address;
+            if !address.ip().is_loopback() && config.token.is_none() {
+                return Err(ServeError::NoToken { address });
+            }
+            let failed = |source| ServeError::Http { address, source };
+            let listener = http::bind(address).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            Ok(Opened {
+                place: format!(" address={bound}"),
+                source: Clients::Http(listener, config),
+            })
+        }
     }
 }
 
@@ -204,21 +234,34 @@ fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
 }
 
 impl Clients {
-    /// Delivers clients until there will be no more, or nobody takes them; then the socket's file
-    /// goes, too.
-    pub(crate) async fn deliver<E>(
+    /// Delivers clients from here on. What listens for HTTP must be drained in the end.
+    pub(crate) fn start<E: From<Client> + From<Control> + Send + 'static>(
         self,
         events: mpsc::Sender<E>,
-        connected: impl Fn(Client) -> E,
-        log: Log,
-    ) {
-        let bound = match self {
+        limits: Limits,
+        serves: Serves,
+        log: &Log,
+    ) -> Option<Listening> {
+        match self {
             Self::One(client) => {
-                let _ = events.send(connected(client)).await;
-                return;
+                tokio::spawn(async move {
+                    let _ = events.send(client.into()).await;
+                });
+                None
             }
-            Self::Many(bound) => bound,
-        };
+            Self::Many(bound) => {
+                tokio::spawn(Self::deliver(bound, events, log.clone()));
+                None
+            }
+            Self::Http(listener, config) => {
+                let front = Front::new(&config, limits, Box::new(events), serves);
+                Some(http::start(listener, front))
+            }
+        }
+    }
+
+    /// Delivers clients until nobody takes them; then the socket's file goes, too.
+    async fn deliver<E: From<Client>>(bound: Bound, events: mpsc::Sender<E>, log: Log) {
         loop {
             let accepted = tokio::select! {
                 accepted = bound.accept() => accepted,
@@ -226,7 +269,7 @@ impl Clients {
             };
             match accepted.and_then(both_ways) {
                 Ok((source, sink)) => {
-                    let _ = events.send(connected(Client { source, sink })).await;
+                    let _ = events.send(Client { source, sink }.into()).await;
                 }
                 Err(error) => {
                     // Too many descriptors, most likely: existing clients go on, new ones wait.
@@ -234,7 +277,7 @@ impl Clients {
                         Level::Warn,
                         format!("mcp:warning reason=accept_failed {error}"),
                     );
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }

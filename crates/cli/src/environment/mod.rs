@@ -3,6 +3,7 @@
 mod table;
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -15,6 +16,8 @@ pub(crate) use self::table::{VARIABLES, markdown};
 const READY_FILE: &str = "/tmp/mcp.ready";
 /// Default of `MCP_SOCKET_PATH`.
 const SOCKET_PATH: &str = "/tmp/mcp.sock";
+/// Default of `MCP_HTTP_ADDR`.
+const HTTP_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 /// Default of `TMPDIR`.
 const TEMPORARY: &str = "/tmp";
 /// Default of `MCP_SOCKET_MODE`.
@@ -32,6 +35,10 @@ pub(crate) struct Environment {
     pub(crate) named_ready_file: Option<PathBuf>,
     pub(crate) socket_path: PathBuf,
     pub(crate) socket_mode: u32,
+    pub(crate) http_address: SocketAddr,
+    /// What clients over HTTP must present, and the file in which it stands.
+    pub(crate) token: Option<Secret>,
+    pub(crate) token_file: Option<PathBuf>,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
     /// Where what can be made again is kept between runs, if there is a place for it.
@@ -64,6 +71,17 @@ pub(crate) struct Submodule {
 pub(crate) enum Endpoint {
     Stdio,
     Socket,
+    Http,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 impl Environment {
@@ -82,9 +100,13 @@ impl Environment {
     }
 
     fn for_wrap(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
-        let on_socket = get("MCP_ENDPOINT").is_some_and(|endpoint| endpoint == "socket");
+        let endpoint = get("MCP_ENDPOINT");
+        let on_socket = endpoint.as_ref().is_some_and(|one| one == "socket");
+        let on_http = endpoint.as_ref().is_some_and(|one| one == "http");
         let ours = |name: &str| match name {
-            "MCP_ENDPOINT" | "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
+            "MCP_ENDPOINT" => on_socket || on_http,
+            "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
+            "MCP_HTTP_ADDR" => on_http,
             "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
             _ => !name.starts_with("SYN_"),
         };
@@ -105,10 +127,11 @@ impl Environment {
         let endpoint = match value("MCP_ENDPOINT").as_deref().map(|value| value.to_str()) {
             None | Some(Some("stdio")) => Endpoint::Stdio,
             Some(Some("socket")) => Endpoint::Socket,
+            Some(Some("http")) => Endpoint::Http,
             Some(other) => {
                 let shown = other.unwrap_or("not text");
                 mistakes.push(format!(
-                    "MCP_ENDPOINT is {shown:?}; set it to stdio or socket"
+                    "MCP_ENDPOINT is {shown:?}; set it to stdio, socket or http"
                 ));
                 Endpoint::Stdio
             }
@@ -119,6 +142,14 @@ impl Environment {
             Some(Err(mistake)) => {
                 mistakes.push(mistake);
                 SOCKET_MODE
+            }
+        };
+        let http_address = match value("MCP_HTTP_ADDR").map(|set| parse_address(&set)) {
+            None => HTTP_ADDRESS,
+            Some(Ok(address)) => address,
+            Some(Err(mistake)) => {
+                mistakes.push(mistake);
+                HTTP_ADDRESS
             }
         };
         let mut directory = |name: &str| match value(name).map(PathBuf::from) {
@@ -164,6 +195,7 @@ impl Environment {
             "a path such as /synesthetic-assets/",
             |path| path.starts_with('/'),
         );
+        let token = text("MAINSTAY_TOKEN", "visible ASCII characters", is_token);
         let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
             matches!(text, "0" | "1")
         });
@@ -195,6 +227,9 @@ impl Environment {
             named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
             socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
             socket_mode,
+            http_address,
+            token: token.map(Secret),
+            token_file: value("MAINSTAY_TOKEN_FILE").map(PathBuf::from),
             runtime_dir: first,
             other_runtime_dirs: runtime_dirs,
             cache_dir: cache_dir(
@@ -243,6 +278,18 @@ fn cache_dir(
         Some(base.join("mainstay"))
     };
     named.or_else(of_user).filter(|path| path.is_absolute())
+}
+
+/// Whether a text can stand in an `Authorization` header.
+pub(crate) fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn parse_address(value: &OsString) -> Result<SocketAddr, String> {
+    let text = value.to_string_lossy();
+    text.parse().map_err(|_| {
+        format!("MCP_HTTP_ADDR is {text:?}; set it to an address and a port such as 127.0.0.1:8080")
+    })
 }
 
 fn parse_mode(value: &OsString) -> Result<u32, String> {
@@ -351,7 +398,7 @@ mod tests {
         ])
         .unwrap_err();
         assert!(
-            said.contains("MCP_ENDPOINT is \"sokcet\"; set it to stdio or socket"),
+            said.contains("MCP_ENDPOINT is \"sokcet\"; set it to stdio, socket or http"),
             "{said}"
         );
         assert!(said.contains("MCP_SOCKET_MODE is \"rw\""), "{said}");

@@ -25,7 +25,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "MCP_ENDPOINT",
         "`stdio`",
         "`stdio`: one client on standard input and output, and the process ends with it; `socket`: a \
-         lasting server for many clients on a Unix socket",
+         lasting server for many clients on a Unix socket; `http`: the same over [HTTP](http.md)",
     ),
     row(
         "MCP_READY_FILE",
@@ -42,6 +42,22 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "MCP_SOCKET_MODE",
         "`0600`",
         "permissions of the socket, octal; the owner must be able to read and write",
+    ),
+    row(
+        "MCP_HTTP_ADDR",
+        "`127.0.0.1:8080`",
+        "address and port with `MCP_ENDPOINT=http`; port 0 takes any free one",
+    ),
+    row(
+        "MAINSTAY_TOKEN_FILE",
+        "none",
+        "file with the token that clients over HTTP must present; only its owner may read it (mode \
+         `0600`). Without a token only a loopback address is served",
+    ),
+    row(
+        "MAINSTAY_TOKEN",
+        "none",
+        "the same token itself, where there is no file",
     ),
     row(
         "MCP_MAX_BATCH",

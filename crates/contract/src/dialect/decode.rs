@@ -193,21 +193,37 @@ pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
 }
 
 fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
+    let version = check_members(meta, version)?;
+    if version != super::MODERN_VERSION {
+        return Err(Bad::Version(version.into_owned()));
+    }
+    Ok(())
+}
+
+/// The version that a modern request carries; one that carries too little is refused. Whether the
+/// version is served is another question.
+pub fn modern_version(params: Option<&str>) -> Result<Cow<'_, str>, Problem> {
+    let meta = params.and_then(|params| scan::member(params, "_meta"));
+    let meta = meta.filter(|meta| meta.starts_with('{'));
+    let version = meta.and_then(|meta| scan::member(meta, META_VERSION));
+    check_members(meta, version).map_err(Bad::into_problem)
+}
+
+fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<Cow<'a, str>, Bad> {
     let Some(version) = version.and_then(scan::unquote) else {
         return Err(Bad::params(format!(
             "_meta must carry {META_VERSION} as a string"
         )));
     };
-    if version != super::MODERN_VERSION {
-        return Err(Bad::Version(version.into_owned()));
-    }
+    // A version that is not served may want other members.
     let capabilities = meta.and_then(|meta| scan::member(meta, META_CAPABILITIES));
-    if capabilities.is_none_or(|capabilities| !capabilities.starts_with('{')) {
+    let is_object = capabilities.is_some_and(|capabilities| capabilities.starts_with('{'));
+    if !is_object && version == super::MODERN_VERSION {
         return Err(Bad::params(format!(
             "_meta must carry {META_CAPABILITIES} as an object"
         )));
     }
-    Ok(())
+    Ok(version)
 }
 
 fn modern(method: &str, params: &str) -> Result<Op, Bad> {

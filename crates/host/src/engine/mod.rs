@@ -56,6 +56,12 @@ pub(crate) enum Event {
     LeaveClients,
 }
 
+impl From<Client> for Event {
+    fn from(client: Client) -> Self {
+        Self::Connected(client)
+    }
+}
+
 impl From<ClientEvent> for Event {
     fn from(event: ClientEvent) -> Self {
         Self::Client(event)

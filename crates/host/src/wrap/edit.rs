@@ -5,7 +5,7 @@ use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::scan;
 
 /// The object with one member replaced by JSON text, or added at its end.
-pub(super) fn with_member(object: &str, key: &str, value: &str) -> String {
+pub(crate) fn with_member(object: &str, key: &str, value: &str) -> String {
     let mut writer = ObjectWriter::with_capacity(object.len() + value.len() + key.len() + 8);
     let mut placed = false;
     for (name, old) in scan::members(object) {
@@ -20,14 +20,14 @@ pub(super) fn with_member(object: &str, key: &str, value: &str) -> String {
 }
 
 /// The object with one member of the member `outer`, itself an object, replaced or added.
-pub(super) fn with_inner(object: &str, outer: &str, key: &str, value: &str) -> String {
+pub(crate) fn with_inner(object: &str, outer: &str, key: &str, value: &str) -> String {
     let inner = scan::member(object, outer).filter(|inner| inner.starts_with('{'));
     let changed = with_member(inner.unwrap_or("{}"), key, value);
     with_member(object, outer, &changed)
 }
 
 /// The object with only these of its members.
-pub(super) fn only(object: &str, keys: &[&str]) -> String {
+pub(crate) fn only(object: &str, keys: &[&str]) -> String {
     let mut writer = ObjectWriter::with_capacity(object.len());
     for (name, value) in scan::members(object).filter(|(name, _)| keys.contains(&name.as_ref())) {
         writer = writer.raw(&name, value);
@@ -36,12 +36,12 @@ pub(super) fn only(object: &str, keys: &[&str]) -> String {
 }
 
 /// The response with another result.
-pub(super) fn with_result(line: &str, result: &str) -> Json {
+pub(crate) fn with_result(line: &str, result: &str) -> Json {
     Json::from_scanned(&with_member(line, "result", result))
 }
 
 /// The items of an array, as JSON text.
-pub(super) fn items(array: &str) -> Vec<&str> {
+pub(crate) fn items(array: &str) -> Vec<&str> {
     let items: Result<Vec<&serde_json::value::RawValue>, _> = serde_json::from_str(array);
     items
         .unwrap_or_default()
@@ -51,7 +51,7 @@ pub(super) fn items(array: &str) -> Vec<&str> {
 }
 
 /// An array of JSON texts.
-pub(super) fn array<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn array<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     let items: Vec<&str> = items.into_iter().collect();
     format!("[{}]", items.join(","))
 }

@@ -19,7 +19,7 @@
 mod answer;
 mod asks;
 mod client;
-mod edit;
+pub(crate) mod edit;
 mod engine;
 mod lists;
 mod memory;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::frame::{Frame, FrameReader};
@@ -14,6 +15,7 @@ use super::remembered::Remembered;
 use crate::clock::iso_now;
 use crate::config::Transport;
 use crate::control::{self, Control};
+use crate::http::Serves;
 use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
@@ -30,6 +32,12 @@ enum HubEvent {
     Stop,
     /// An engine has ended.
     Over(u64),
+}
+
+impl From<Client> for HubEvent {
+    fn from(client: Client) -> Self {
+        Self::Connected(client)
+    }
 }
 
 impl From<Control> for HubEvent {
@@ -51,7 +59,12 @@ async fn run(
     recorder: crate::telemetry::Recorder,
 ) -> Result<(), ServeError> {
     let mode = config.transport.mode();
-    let lasting = matches!(config.transport, Transport::Socket { .. });
+    let lasting = matches!(
+        config.transport,
+        Transport::Socket { .. } | Transport::Http(_)
+    );
+    let limits = config.limits.clone();
+    let grace = Duration::from_millis(limits.grace_ms);
     crate::process::adopt();
     let remembered = config.cache_dir.as_deref();
     let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
@@ -73,7 +86,7 @@ async fn run(
     let (events, incoming) = mpsc::channel(64);
     watch_signals(&events, || HubEvent::Stop)?;
     let Opened { place, source } = open_transport(config.transport)?;
-    tokio::spawn(source.deliver(events.clone(), HubEvent::Connected, log.clone()));
+    let front = source.start(events.clone(), limits, Serves::Wrapped, &log);
     if let Some(folder) = config.control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -97,6 +110,9 @@ async fn run(
         stopping: false,
     };
     hub.run(incoming).await;
+    if let Some(front) = front {
+        front.drain(grace).await;
+    }
     drop(ready);
     if announces {
         log.line(&format!("mcp:shutdown mode={mode}"));

@@ -1,0 +1,315 @@
+//! Who may ask at all: the place a request names, the page it comes from, the token it carries.
+//!
+//! A page of a foreign site can make a browser on this machine send requests here, under a name
+//! that its own server controls. So the name in `Host` must be one of ours, and `Origin`, where a
+//! browser sends one, too; on every route, before anything else is looked at.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::http::request::Parts;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::Problem;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// Names in a query that look like credentials.
+const QUERY_SECRETS: [&str; 5] = [
+    "token",
+    "access_token",
+    "api_key",
+    "apikey",
+    "authorization",
+];
+
+/// On whose behalf a request comes. Sessions belong to the one that opened them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Credential {
+    /// Nobody had to say who they are.
+    Anonymous,
+    /// The hash of a token.
+    Token([u8; 32]),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Token(_) => "Token(..)",
+        })
+    }
+}
+
+/// What is checked before a request is looked at.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// Names under which we may be asked, beside those of the loopback.
+    names: Vec<String>,
+    token: Option<Credential>,
+}
+
+impl Guard {
+    pub(crate) fn new(names: &[String], token: Option<&str>) -> Self {
+        Self {
+            names: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            token: token.map(|token| Credential::Token(hash(token))),
+        }
+    }
+
+    /// Whether the request is meant for us and does not come from a foreign page.
+    pub(super) fn check_place(&self, parts: &Parts, local: SocketAddr) -> Result<(), Problem> {
+        let headers = &parts.headers;
+        let one = |name| {
+            let mut all = headers.get_all(name).iter();
+            let first = all.next();
+            (
+                first.and_then(|value| value.to_str().ok()),
+                first.is_some(),
+                all.next().is_some(),
+            )
+        };
+        let (host, _, twice) = one(HOST);
+        let is_ours = |place: &str| self.is_ours(place, local.ip());
+        let named = parts.uri.authority().map(|authority| authority.as_str());
+        let good = !twice && host.is_some_and(is_ours) && named.is_none_or(is_ours);
+        if !good {
+            return Err(Problem::new(
+                ErrorKind::Forbidden,
+                "the Host header does not name this server",
+            )
+            .with_hint("ask under the address that the server listens on, or allow the name with --allow-host"));
+        }
+        let (origin, present, twice) = one(ORIGIN);
+        let good = match origin {
+            _ if twice => false,
+            None => !present,
+            Some(origin) => ["http://", "https://"]
+                .iter()
+                .find_map(|scheme| origin.strip_prefix(scheme))
+                .is_some_and(is_ours),
+        };
+        if !good {
+            return Err(Problem::new(
+                ErrorKind::Forbidden,
+                "requests from pages of this origin are not served",
+            )
+            .with_hint("allow its host name with --allow-host"));
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, place: &str, local: IpAddr) -> bool {
+        let Some(host) = host_of(place) else {
+            return false;
+        };
+        let host = host.to_ascii_lowercase();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return address.is_loopback() || address == local;
+        }
+        host == "localhost" || self.names.contains(&host)
+    }
+
+    /// On whose behalf the request comes.
+    pub(super) fn check_token(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<Credential, Problem> {
+        if query.is_some_and(has_secret) {
+            // What stands in a URL ends up in logs and histories.
+            return Err(Problem::new(
+                ErrorKind::Unauthorized,
+                "credentials in the URL are not accepted",
+            )
+            .with_hint("send the token in the Authorization header"));
+        }
+        let Some(expected) = &self.token else {
+            return Ok(Credential::Anonymous);
+        };
+        match presented(headers) {
+            Some(token) if matches(expected, token) => Ok(expected.clone()),
+            _ => Err(Problem::of(ErrorKind::Unauthorized)
+                .with_hint("send the server's token as Authorization: Bearer TOKEN")),
+        }
+    }
+}
+
+/// The bearer token of a request: exactly one.
+fn presented(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let value = all.next()?.to_str().ok()?;
+    if all.next().is_some() {
+        return None;
+    }
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim_matches(' '))
+}
+
+/// Equal hashes, in a time that says nothing about where they differ.
+fn matches(expected: &Credential, token: &str) -> bool {
+    match expected {
+        Credential::Token(expected) => bool::from(expected.ct_eq(&hash(token))),
+        Credential::Anonymous => false,
+    }
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn has_secret(query: &str) -> bool {
+    query
+        .split('&')
+        .map(|pair| pair.split('=').next().unwrap_or_default())
+        .any(|key| {
+            QUERY_SECRETS
+                .iter()
+                .any(|secret| key.eq_ignore_ascii_case(secret))
+        })
+}
+
+/// The host of `host`, `host:port` or `[v6]:port`; nothing else may stand there.
+fn host_of(place: &str) -> Option<&str> {
+    let (host, port) = if place.starts_with('[') {
+        let end = place.find(']')?;
+        (place.get(..=end)?, place.get(end + 1..)?)
+    } else {
+        match place.find(':') {
+            None => (place, ""),
+            Some(at) => (place.get(..at)?, place.get(at..)?),
+        }
+    };
+    let port_is_good = match port.strip_prefix(':') {
+        None => port.is_empty(),
+        Some(digits) => {
+            !digits.is_empty()
+                && digits.len() <= 5
+                && digits.bytes().all(|byte| byte.is_ascii_digit())
+        }
+    };
+    let host_is_good = !host.is_empty()
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
+    (port_is_good && host_is_good).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::*;
+
+    fn place(headers: &[(&str, &str)]) -> bool {
+        placed(headers, "/mcp", "127.0.0.1:80")
+    }
+
+    fn placed(headers: &[(&str, &str)], uri: &str, local: &str) -> bool {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let guard = Guard::new(&["Tools.Example".to_owned()], None);
+        guard.check_place(&parts, local.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn only_our_own_names_are_served() {
+        for host in [
+            "127.0.0.1:8080",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:80",
+            "127.8.9.1",
+            "tools.example:443",
+        ] {
+            assert!(place(&[("host", host)]), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.",
+            "10.0.0.1",
+            "",
+            "a@localhost",
+            "localhost:80:90",
+            "localhost:x",
+            "[::1",
+            "localhost/x",
+        ] {
+            assert!(!place(&[("host", host)]), "{host}");
+        }
+        assert!(!place(&[]), "no host at all");
+        assert!(
+            !place(&[("host", "localhost"), ("host", "localhost")]),
+            "two hosts"
+        );
+        assert!(!placed(
+            &[("host", "localhost")],
+            "http://evil.example/mcp",
+            "127.0.0.1:1"
+        ));
+        assert!(
+            placed(&[("host", "10.1.2.3:8")], "/", "10.1.2.3:8"),
+            "the address it came to"
+        );
+    }
+
+    #[test]
+    fn foreign_pages_are_refused() {
+        let origin = |origin: &str| place(&[("host", "localhost"), ("origin", origin)]);
+        assert!(origin("http://localhost:3000"));
+        assert!(origin("https://tools.example"));
+        for foreign in [
+            "http://evil.example",
+            "null",
+            "",
+            "file://",
+            "localhost",
+            "http://localhost.evil",
+        ] {
+            assert!(!origin(foreign), "{foreign}");
+        }
+        let two = [
+            ("host", "localhost"),
+            ("origin", "http://localhost"),
+            ("origin", "http://localhost"),
+        ];
+        assert!(!place(&two));
+    }
+
+    #[test]
+    fn only_the_token_opens() {
+        let guard = Guard::new(&[], Some("s3cret"));
+        let check = |value: Option<&str>, query: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(AUTHORIZATION, value.parse().unwrap());
+            }
+            guard.check_token(&headers, query).is_ok()
+        };
+        assert!(check(Some("Bearer s3cret"), None));
+        assert!(check(Some("bearer s3cret"), Some("x=1")));
+        for wrong in [
+            "Bearer s3cre",
+            "Bearer s3cret2",
+            "Basic s3cret",
+            "s3cret",
+            "Bearer",
+            "",
+        ] {
+            assert!(!check(Some(wrong), None), "{wrong}");
+        }
+        assert!(!check(None, None));
+        assert!(!check(None, Some("token=s3cret")));
+        assert!(!check(
+            Some("Bearer s3cret"),
+            Some("a=b&Access_Token=s3cret")
+        ));
+    }
+}

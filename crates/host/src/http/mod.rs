@@ -1,0 +1,197 @@
+//! HTTP: the same sessions, for clients that come over the network.
+//!
+//! To the engines an HTTP session is a client like any other: [`link`] gives it two ends made of
+//! channels, and nothing behind it knows of HTTP. The rooms:
+//!
+//! * [`listen`]: connections, bounded in number, size and time; [`stall`]: clients that take
+//!   nothing;
+//! * [`guard`]: who may ask at all, before anything else;
+//! * [`mcp`]: Streamable HTTP in both eras; [`headers`]: what its headers must say;
+//! * [`session`]: a legacy session, which outlives its connections; [`shared`]: modern requests,
+//!   which stand alone; [`table`]: all of them;
+//! * [`streams`]: messages on their way, kept for those who come back; [`body`]: how they leave;
+//! * [`respond`]: answers and refusals.
+//!
+//! Deliberately absent: TLS, which is a reverse proxy's work, and HTTP/2.
+
+mod body;
+mod guard;
+mod headers;
+mod link;
+mod listen;
+mod mcp;
+mod respond;
+mod session;
+mod shared;
+mod stall;
+mod streams;
+mod table;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::health::Lifecycle;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Problem;
+use serde_json::json;
+
+pub(crate) use self::guard::Guard;
+pub(crate) use self::link::Back;
+pub(crate) use self::listen::{Listening, bind, start};
+use self::respond::{Answer, Tongue, not_allowed, refuse};
+use self::table::Table;
+
+/// How clients reach the host over HTTP.
+#[derive(Clone)]
+pub struct HttpConfig {
+    pub address: SocketAddr,
+    /// Host names under which it may be asked, beside those of the loopback.
+    pub allow_hosts: Vec<String>,
+    /// What clients must present; required unless the address is a loopback one.
+    pub token: Option<String>,
+}
+
+impl std::fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("address", &self.address)
+            .field("allow_hosts", &self.allow_hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What stands behind the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    Packs,
+    /// Somebody else's server.
+    Wrapped,
+}
+
+/// Everything that requests share.
+pub(crate) struct Front {
+    limits: Limits,
+    guard: Guard,
+    back: Box<dyn Back>,
+    serves: Serves,
+    table: Table,
+    in_flight: AtomicUsize,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front")
+            .field("serves", &self.serves)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Front {
+    pub(crate) fn new(
+        config: &HttpConfig,
+        limits: Limits,
+        back: Box<dyn Back>,
+        serves: Serves,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            guard: Guard::new(&config.allow_hosts, config.token.as_deref()),
+            limits,
+            back,
+            serves,
+            table: Table::default(),
+            in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    /// Answers a request that came to the address `local`.
+    async fn answer(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        let tongue = if path == "/mcp" {
+            Tongue::Mcp(None)
+        } else {
+            Tongue::Plain
+        };
+        if let Err(problem) = self.guard.check_place(&parts, local) {
+            return refuse(&problem, tongue);
+        }
+        let who = self.guard.check_token(&parts.headers, parts.uri.query());
+        if matches!(path, "/healthz" | "/readyz") {
+            if parts.method != Method::GET && parts.method != Method::HEAD {
+                return not_allowed("GET, HEAD", tongue);
+            }
+            return self.health(path == "/readyz", who.is_ok()).await;
+        }
+        let who = match who {
+            Ok(who) => who,
+            Err(problem) => return refuse(&problem, tongue),
+        };
+        let Some(_place) = Place::take(&self.in_flight, self.limits.http_in_flight) else {
+            return refuse(&Problem::of(ErrorKind::Overloaded), tongue);
+        };
+        match path {
+            "/mcp" => mcp::answer(self, parts, body, who).await,
+            _ => refuse(&Problem::of(ErrorKind::UnknownRoute), tongue),
+        }
+    }
+
+    /// The health snapshot; its state alone for those who have not said who they are.
+    async fn health(&self, wants_ready: bool, knows: bool) -> Answer {
+        let Some(status) = self.status().await else {
+            let body = json!({ "state": "failed" }).to_string();
+            return respond::json(StatusCode::SERVICE_UNAVAILABLE, body);
+        };
+        let state = status.health.state;
+        let good = match (self.serves, wants_ready) {
+            (Serves::Packs, true) => state == Lifecycle::Ready,
+            // A server is started for each session.
+            (Serves::Wrapped, true) => matches!(state, Lifecycle::Ready | Lifecycle::Cold),
+            (_, false) => state != Lifecycle::Failed,
+        };
+        let code = if good {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        let body = if knows {
+            serde_json::to_string(&status.health)
+        } else {
+            serde_json::to_string(&json!({ "state": state }))
+        };
+        respond::json(code, body.unwrap_or_default())
+    }
+
+    /// What the host says about itself.
+    async fn status(&self) -> Option<Box<HostStatus>> {
+        match self.back.control(ControlRequest::Status {}).await? {
+            ControlReply::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+}
+
+/// One of the places for requests in flight.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(counter: &'a AtomicUsize, most: usize) -> Option<Self> {
+        if counter.fetch_add(1, Ordering::Relaxed) < most {
+            Some(Self(counter))
+        } else {
+            counter.fetch_sub(1, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

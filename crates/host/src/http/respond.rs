@@ -1,0 +1,97 @@
+//! Answers: what every one of them carries, and how a refusal looks.
+
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use hyper::{Response, StatusCode};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::Problem;
+
+use super::body::{Body, EventBody};
+
+/// An answer.
+pub(crate) type Answer = Response<Body>;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+/// Asks proxies not to hold events back.
+const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// Seconds after which a client that was turned away may try again.
+const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// An answer with a status and nothing else.
+pub(super) fn plain(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    );
+    answer
+}
+
+/// An answer in JSON.
+pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Answer {
+    let mut answer = plain(status);
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
+    *answer.body_mut() = body.into();
+    answer
+}
+
+/// An answer that goes on.
+pub(super) fn events(body: EventBody) -> Answer {
+    let mut answer = plain(StatusCode::OK);
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(ACCEL, HeaderValue::from_static("no"));
+    *answer.body_mut() = Body::Events(Box::new(body), None);
+    answer
+}
+
+/// How a refusal is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tongue<'a> {
+    /// A JSON-RPC error, under the id of the request where it is known.
+    Mcp(Option<&'a EchoId>),
+    /// The error payload.
+    Plain,
+}
+
+/// Refuses a request.
+pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
+    let row = problem.kind.row();
+    let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = match tongue {
+        Tongue::Mcp(id) => {
+            let form = Form {
+                dialect: Dialect::Legacy,
+                shape: Shape::Plain,
+            };
+            let id = id.unwrap_or(&EchoId::Absent);
+            encode::answer(id, form, &Err(problem.clone()))
+        }
+        Tongue::Plain => problem.payload(),
+    };
+    let mut answer = json(status, body);
+    let headers = answer.headers_mut();
+    if row.retryable && matches!(row.http, 429 | 503) {
+        headers.insert(RETRY_AFTER, RETRY_SECONDS);
+    }
+    if problem.kind == ErrorKind::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    answer
+}
+
+/// Refuses a method that a route does not have.
+pub(super) fn not_allowed(allowed: &'static str, tongue: Tongue<'_>) -> Answer {
+    let problem = Problem::of(ErrorKind::MethodNotAllowed);
+    let mut answer = refuse(&problem, tongue);
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}

@@ -1,0 +1,275 @@
+//! A legacy session over HTTP: one link to the host, many streams to the client.
+//!
+//! The session owns the link; HTTP connections come and go. What the host says is sorted onto
+//! streams: an answer and the progress of a request onto the request's own, what the server asks
+//! or logs onto that of the request most likely meant, everything else onto the stream that
+//! belongs to no request.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
+use mainstay_contract::scan;
+use tokio::sync::Notify;
+
+use super::body::{Reading, lock};
+use super::guard::Credential;
+use super::link::{Input, Output, lines};
+use super::streams::{Keep, ReaderId, StreamId, Streams};
+
+/// The stream for what belongs to no request.
+const STANDALONE: StreamId = StreamId(0);
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) credential: Credential,
+    pub(super) input: Input,
+    streams: Arc<Mutex<Streams>>,
+    desk: Mutex<Desk>,
+    is_over: AtomicBool,
+    ends: Notify,
+}
+
+/// What is known about the requests of a session.
+#[derive(Debug)]
+struct Desk {
+    /// Streams of requests in flight, by id as it was written.
+    requests: BTreeMap<String, StreamId>,
+    tokens: BTreeMap<String, StreamId>,
+    /// The revision that was agreed on.
+    version: Option<String>,
+    used: Instant,
+}
+
+/// Where a message goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Stream(StreamId),
+    /// The answer of a request.
+    Last(StreamId),
+    Nowhere,
+}
+
+impl Session {
+    pub(super) fn new(id: String, credential: Credential, input: Input, budget: usize) -> Self {
+        let mut streams = Streams::new(Keep::ForResuming, budget);
+        streams.open_unread();
+        Self {
+            id,
+            credential,
+            input,
+            streams: Arc::new(Mutex::new(streams)),
+            desk: Mutex::new(Desk {
+                requests: BTreeMap::new(),
+                tokens: BTreeMap::new(),
+                version: None,
+                used: Instant::now(),
+            }),
+            is_over: AtomicBool::new(false),
+            ends: Notify::new(),
+        }
+    }
+
+    /// Ends it: what it still asked for is cancelled.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.ends.notify_one();
+    }
+
+    /// Sorts what the host says, until it says no more.
+    pub(super) async fn sort(&self, mut output: Output, depth: usize) {
+        let sorting = async {
+            while let Some(chunk) = output.recv().await {
+                for line in lines(&chunk) {
+                    self.deliver(line, depth);
+                }
+                std::future::poll_fn(|context| lock(&self.streams).poll_room(context)).await;
+            }
+        };
+        tokio::select! {
+            () = sorting => {}
+            () = self.ends.notified() => {}
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        lock(&self.streams).end_all();
+    }
+
+    fn deliver(&self, line: &[u8], depth: usize) {
+        let Ok(said) = relay(line, depth) else { return };
+        let place = lock(&self.desk).place(&said);
+        let (stream, is_last) = match place {
+            Place::Stream(stream) => (stream, false),
+            Place::Last(stream) => (stream, true),
+            Place::Nowhere => return,
+        };
+        lock(&self.streams).push(stream, Bytes::copy_from_slice(line), is_last);
+    }
+
+    /// A stream for a request; `None` if its id is in flight.
+    pub(super) fn open(self: &Arc<Self>, request: &RelayedRequest<'_>) -> Option<Reading> {
+        let mut desk = lock(&self.desk);
+        let id = request.id.as_raw().to_owned();
+        if desk.requests.contains_key(&id) {
+            return None;
+        }
+        desk.used = Instant::now();
+        let opened = lock(&self.streams).open();
+        desk.requests.insert(id, opened.0);
+        if let Some(token) = request.meta("progressToken") {
+            desk.tokens.insert(token.to_owned(), opened.0);
+        }
+        drop(desk);
+        Some(self.reading(opened))
+    }
+
+    fn reading(self: &Arc<Self>, reader: (StreamId, ReaderId)) -> Reading {
+        let session = Arc::clone(self);
+        Reading::new(&self.streams, reader, move |_| {
+            lock(&session.desk).used = Instant::now();
+        })
+    }
+
+    /// Forgets a stream whose answer was given in one piece: there is nothing to come back for.
+    pub(super) fn close(&self, reading: &Reading) {
+        lock(&self.streams).remove(reading.stream);
+    }
+
+    /// The stream for what belongs to no request; `None` if it is being read.
+    pub(super) fn listen(self: &Arc<Self>) -> Option<Reading> {
+        let mut streams = lock(&self.streams);
+        if streams.is_read(STANDALONE) {
+            return None;
+        }
+        let reader = streams.attach(STANDALONE, None)?;
+        drop(streams);
+        lock(&self.desk).used = Instant::now();
+        Some(self.reading((STANDALONE, reader)))
+    }
+
+    /// Takes a stream up behind the last event that the client has.
+    pub(super) fn resume(self: &Arc<Self>, last: &str) -> Option<Reading> {
+        let (stream, number) = last.split_once('-')?;
+        let stream = StreamId(stream.parse().ok()?);
+        let reader = lock(&self.streams).attach(stream, Some(number.parse().ok()?))?;
+        lock(&self.desk).used = Instant::now();
+        Some(self.reading((stream, reader)))
+    }
+
+    /// Takes note of the revision that the answer to `initialize` names.
+    pub(super) fn agreed(&self, answer: &[u8]) {
+        let version = std::str::from_utf8(answer)
+            .ok()
+            .and_then(|answer| scan::member(answer, "result"))
+            .and_then(|result| scan::member(result, "protocolVersion"))
+            .and_then(scan::unquote);
+        lock(&self.desk).version = version.map(std::borrow::Cow::into_owned);
+    }
+
+    /// Whether the client knows events without data.
+    pub(super) fn can_prime(&self) -> bool {
+        let desk = lock(&self.desk);
+        desk.version
+            .as_deref()
+            .is_some_and(|version| version >= "2025-11-25")
+    }
+
+    /// It has been used.
+    pub(super) fn touch(&self) {
+        lock(&self.desk).used = Instant::now();
+    }
+
+    /// The host has closed its end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// How long nobody has used it.
+    pub(super) fn idle(&self) -> Duration {
+        let desk = lock(&self.desk);
+        if desk.requests.is_empty() && !lock(&self.streams).any_read() {
+            desk.used.elapsed()
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+impl Desk {
+    fn place(&mut self, said: &Relayed<'_>) -> Place {
+        let latest = || self.requests.values().max().copied();
+        match said {
+            Relayed::Answer { id, .. } => match self.requests.remove(id.as_raw()) {
+                Some(stream) => {
+                    self.tokens.retain(|_, of| *of != stream);
+                    self.used = Instant::now();
+                    Place::Last(stream)
+                }
+                None => Place::Nowhere,
+            },
+            Relayed::Notice { method, params } => match method.as_ref() {
+                "notifications/progress" => {
+                    let token = params.and_then(|params| scan::member(params, "progressToken"));
+                    let stream = token.and_then(|token| self.tokens.get(token));
+                    Place::Stream(stream.copied().unwrap_or(STANDALONE))
+                }
+                "notifications/message" | "notifications/cancelled" => {
+                    Place::Stream(latest().unwrap_or(STANDALONE))
+                }
+                _ => Place::Stream(STANDALONE),
+            },
+            Relayed::Request(_) => Place::Stream(latest().unwrap_or(STANDALONE)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desk() -> Desk {
+        Desk {
+            requests: BTreeMap::from([
+                ("1".to_owned(), StreamId(1)),
+                ("\"b\"".to_owned(), StreamId(2)),
+            ]),
+            tokens: BTreeMap::from([("7".to_owned(), StreamId(1))]),
+            version: None,
+            used: Instant::now(),
+        }
+    }
+
+    fn place(desk: &mut Desk, line: &str) -> Place {
+        desk.place(&relay(line.as_bytes(), 32).unwrap())
+    }
+
+    #[test]
+    fn an_answer_goes_to_its_request_and_ends_it() {
+        let mut desk = desk();
+        let line = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert_eq!(place(&mut desk, line), Place::Last(StreamId(1)));
+        assert_eq!(place(&mut desk, line), Place::Nowhere);
+        assert!(desk.tokens.is_empty());
+        let other = r#"{"jsonrpc":"2.0","id":"1","result":{}}"#;
+        assert_eq!(place(&mut desk, other), Place::Nowhere);
+    }
+
+    #[test]
+    fn progress_goes_by_its_token_and_questions_to_the_latest_request() {
+        let mut desk = desk();
+        let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
+        assert_eq!(place(&mut desk, progress), Place::Stream(StreamId(1)));
+        let question = r#"{"jsonrpc":"2.0","id":5,"method":"sampling/createMessage"}"#;
+        assert_eq!(place(&mut desk, question), Place::Stream(StreamId(2)));
+        let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
+        assert_eq!(place(&mut desk, log), Place::Stream(StreamId(2)));
+        let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+        assert_eq!(place(&mut desk, changed), Place::Stream(STANDALONE));
+        desk.requests.clear();
+        assert_eq!(place(&mut desk, question), Place::Stream(STANDALONE));
+    }
+}

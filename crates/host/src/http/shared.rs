@@ -1,0 +1,314 @@
+//! Modern requests over HTTP: many requests of one credential on one link.
+//!
+//! A modern request stands alone: its id means something only to the client that sent it. So each
+//! gets an id and a progress token of ours on the link, and what comes back gets its own again.
+//! Whoever goes away before its answer cancels it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
+use mainstay_contract::scan;
+use tokio::sync::Notify;
+
+use super::body::{Reading, lock};
+use super::headers::Mirrored;
+use super::link::{Input, Output, lines};
+use super::streams::{Keep, StreamId, Streams};
+use crate::wrap::edit;
+
+/// `_meta` key of the request that opened a subscription.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// `_meta` key with which a request asks for log lines.
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+/// One link for all modern requests of a credential.
+#[derive(Debug)]
+pub(super) struct Shared {
+    input: Input,
+    streams: Arc<Mutex<Streams>>,
+    desk: Mutex<Desk>,
+    is_over: AtomicBool,
+    ends: Notify,
+}
+
+#[derive(Debug)]
+struct Desk {
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    mirrored: Option<Arc<Mirrored>>,
+    used: Instant,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Pending {
+    stream: StreamId,
+    /// Its id and its progress token, as the client wrote them.
+    id: String,
+    token: Option<String>,
+    wants_log: bool,
+}
+
+impl Shared {
+    pub(super) fn new(input: Input, budget: usize) -> Self {
+        Self {
+            input,
+            streams: Arc::new(Mutex::new(Streams::new(Keep::Nothing, budget))),
+            desk: Mutex::new(Desk {
+                next: 0,
+                pending: BTreeMap::new(),
+                mirrored: None,
+                used: Instant::now(),
+            }),
+            is_over: AtomicBool::new(false),
+            ends: Notify::new(),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.ends.notify_one();
+    }
+
+    /// Sorts what the host says, until it says no more.
+    pub(super) async fn sort(&self, mut output: Output, depth: usize) {
+        let sorting = async {
+            while let Some(chunk) = output.recv().await {
+                for line in lines(&chunk) {
+                    self.deliver(line, depth);
+                }
+            }
+        };
+        tokio::select! {
+            () = sorting => {}
+            () = self.ends.notified() => {}
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        lock(&self.streams).end_all();
+    }
+
+    /// Sends a request; what belongs to it can be read.
+    pub(super) async fn ask(self: &Arc<Self>, text: &str, request: &RelayedRequest<'_>) -> Reading {
+        let (reading, line) = {
+            let mut desk = lock(&self.desk);
+            desk.next += 1;
+            desk.used = Instant::now();
+            let number = desk.next;
+            let opened = lock(&self.streams).open();
+            let token = request.meta("progressToken").map(str::to_owned);
+            let line = renamed(text, number, token.is_some());
+            let pending = Pending {
+                stream: opened.0,
+                id: request.id.as_raw().to_owned(),
+                token,
+                wants_log: request.meta(LOG_LEVEL).is_some(),
+            };
+            desk.pending.insert(number, pending);
+            let shared = Arc::clone(self);
+            let reading = Reading::new(&self.streams, opened, move |ended| {
+                if !ended {
+                    shared.cancel(number);
+                }
+            });
+            (reading, line)
+        };
+        if !self.input.say(line.as_bytes()).await {
+            lock(&self.streams).end_all();
+        }
+        reading
+    }
+
+    fn cancel(&self, number: u64) {
+        if lock(&self.desk).pending.remove(&number).is_some() {
+            self.input.say_later(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":"the client closed the stream"}}}}"#
+            ));
+        }
+    }
+
+    fn deliver(&self, line: &[u8], depth: usize) {
+        let Ok(said) = relay(line, depth) else { return };
+        // What was scanned is text.
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let mut desk = lock(&self.desk);
+        let (stream, line, is_last) = match &said {
+            Relayed::Answer { id, result, .. } => {
+                let Some(pending) = number(id.as_raw()).and_then(|id| desk.pending.remove(&id))
+                else {
+                    return;
+                };
+                desk.used = Instant::now();
+                let mut line = edit::with_member(text, "id", &pending.id);
+                if let Some(result) = result.filter(|result| subscription(result).is_some()) {
+                    let result = edit::with_inner(result, "_meta", SUBSCRIPTION, &pending.id);
+                    line = edit::with_member(&line, "result", &result);
+                }
+                (pending.stream, line, true)
+            }
+            Relayed::Notice { method, params } => {
+                if method == "notifications/tools/list_changed" {
+                    desk.mirrored = None;
+                }
+                let Some((stream, line)) = desk.notice(text, method, params.unwrap_or("{}")) else {
+                    return;
+                };
+                (stream, line, false)
+            }
+            Relayed::Request(request) => {
+                // The modern era has no such requests; whoever sends one must not wait for ever.
+                let refusal = format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"modern clients are asked with input_required"}}}}"#,
+                    request.id.as_raw()
+                );
+                drop(desk);
+                self.input.say_later(&refusal);
+                return;
+            }
+        };
+        drop(desk);
+        let kept_up = lock(&self.streams).push(stream, Bytes::from(line), is_last);
+        if !kept_up {
+            let desk = lock(&self.desk);
+            let mut pending = desk.pending.iter();
+            let number = pending.find(|(_, pending)| pending.stream == stream);
+            let number = number.map(|(number, _)| *number);
+            drop(desk);
+            if let Some(number) = number {
+                self.cancel(number);
+            }
+        }
+    }
+
+    /// What is known about arguments that are mirrored into headers.
+    pub(super) fn mirrored(&self) -> Option<Arc<Mirrored>> {
+        lock(&self.desk).mirrored.clone()
+    }
+
+    pub(super) fn set_mirrored(&self, mirrored: Arc<Mirrored>) {
+        lock(&self.desk).mirrored = Some(mirrored);
+    }
+
+    /// The host has closed its end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// How long nobody has used it.
+    pub(super) fn idle(&self) -> Duration {
+        let desk = lock(&self.desk);
+        if desk.pending.is_empty() {
+            desk.used.elapsed()
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+impl Desk {
+    fn notice(&self, text: &str, method: &str, params: &str) -> Option<(StreamId, String)> {
+        let with = |params: &str| edit::with_member(text, "params", params);
+        if method == "notifications/progress" {
+            let token = scan::member(params, "progressToken").and_then(number)?;
+            let pending = self.pending.get(&token)?;
+            let params = edit::with_member(params, "progressToken", pending.token.as_ref()?);
+            return Some((pending.stream, with(&params)));
+        }
+        if let Some(number) = subscription(params).and_then(number) {
+            let pending = self.pending.get(&number)?;
+            let params = edit::with_inner(params, "_meta", SUBSCRIPTION, &pending.id);
+            return Some((pending.stream, with(&params)));
+        }
+        if method == "notifications/message" {
+            let mut pending = self.pending.values().rev();
+            let latest = pending.find(|pending| pending.wants_log)?;
+            return Some((latest.stream, text.to_owned()));
+        }
+        None
+    }
+}
+
+/// The line with an id of ours, and with a progress token of ours where it has one.
+fn renamed(text: &str, number: u64, has_token: bool) -> String {
+    let name = number.to_string();
+    let line = edit::with_member(text, "id", &name);
+    if !has_token {
+        return line;
+    }
+    let params = scan::member(&line, "params").unwrap_or("{}");
+    let params = edit::with_inner(params, "_meta", "progressToken", &name);
+    edit::with_member(&line, "params", &params)
+}
+
+fn number(raw: &str) -> Option<u64> {
+    raw.parse().ok()
+}
+
+/// The subscription that an object's `_meta` names.
+fn subscription(object: &str) -> Option<&str> {
+    scan::member(scan::member(object, "_meta")?, SUBSCRIPTION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desk() -> Desk {
+        let pending = |stream, id: &str, token: Option<&str>, wants_log| Pending {
+            stream: StreamId(stream),
+            id: id.to_owned(),
+            token: token.map(str::to_owned),
+            wants_log,
+        };
+        Desk {
+            next: 2,
+            pending: BTreeMap::from([
+                (1, pending(10, "\"a\"", Some("\"t\""), true)),
+                (2, pending(20, "\"a\"", None, false)),
+            ]),
+            mirrored: None,
+            used: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn a_request_gets_an_id_and_a_token_of_ours_and_keeps_the_rest() {
+        let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#;
+        assert_eq!(
+            renamed(text, 7, true),
+            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"_meta":{"progressToken":7,"k":1.0}}}"#
+        );
+        assert_eq!(
+            renamed(text, 7, false),
+            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#
+        );
+    }
+
+    #[test]
+    fn notices_find_their_request_and_get_its_words_back() {
+        let desk = desk();
+        let progress = r#"{"method":"notifications/progress","params":{"progressToken":1}}"#;
+        assert_eq!(
+            desk.notice(progress, "notifications/progress", r#"{"progressToken":1}"#),
+            Some((
+                StreamId(10),
+                r#"{"method":"notifications/progress","params":{"progressToken":"t"}}"#.to_owned()
+            ))
+        );
+        let params = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#;
+        let changed = format!(r#"{{"method":"n","params":{params}}}"#);
+        let (stream, line) = desk.notice(&changed, "n", params).unwrap();
+        assert_eq!(stream, StreamId(20));
+        assert!(line.contains(r#"subscriptionId":"a""#));
+        let log = desk.notice("{}", "notifications/message", "{}").unwrap();
+        assert_eq!(log.0, StreamId(10), "the one that asked for it");
+        assert_eq!(
+            desk.notice("{}", "notifications/tools/list_changed", "{}"),
+            None
+        );
+    }
+}

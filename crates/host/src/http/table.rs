@@ -1,0 +1,168 @@
+//! The sessions and shared links that there are: found by who asks, bounded, ended when idle.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mainstay_contract::limits::Limits;
+use sha2::{Digest, Sha256};
+
+use super::body::lock;
+use super::guard::Credential;
+use super::link::{self, Back};
+use super::session::Session;
+use super::shared::Shared;
+
+/// A session that nobody has used for so long makes way for a new one.
+const YIELDS_AFTER: Duration = Duration::from_secs(60);
+/// Random bytes of a session's id.
+const ID_BYTES: usize = 24;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// By the hash of the id, so that the time a search takes says nothing about other ids.
+    sessions: Mutex<BTreeMap<[u8; 32], Arc<Session>>>,
+    shared: Mutex<BTreeMap<Credential, Arc<Shared>>>,
+}
+
+/// There are too many sessions, all in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Table {
+    /// A session that nobody but its opener can find, not yet in the table.
+    pub(super) async fn open(
+        &self,
+        back: &dyn Back,
+        limits: &Limits,
+        credential: Credential,
+    ) -> Result<Arc<Session>, Full> {
+        if !self.has_room(limits.http_sessions) {
+            return Err(Full);
+        }
+        let Some(id) = fresh_id() else {
+            return Err(Full);
+        };
+        let (input, output) = link::open(back).await;
+        let session = Arc::new(Session::new(id, credential, input, limits.resume_bytes));
+        let (sorting, depth) = (Arc::clone(&session), limits.json_depth);
+        tokio::spawn(async move { sorting.sort(output, depth).await });
+        Ok(session)
+    }
+
+    /// From here on the session can be found.
+    pub(super) fn add(&self, session: &Arc<Session>) {
+        lock(&self.sessions).insert(key(&session.id), Arc::clone(session));
+    }
+
+    /// The session of this id, if it belongs to the one who asks.
+    pub(super) fn find(&self, id: &str, credential: &Credential) -> Option<Arc<Session>> {
+        let sessions = lock(&self.sessions);
+        let session = sessions.get(&key(id))?;
+        (session.credential == *credential && !session.is_over()).then(|| Arc::clone(session))
+    }
+
+    /// Ends a session and everything in it.
+    pub(super) fn remove(&self, session: &Session) {
+        lock(&self.sessions).remove(&key(&session.id));
+        session.end();
+    }
+
+    /// The link for the modern requests of a credential.
+    pub(super) async fn shared(
+        &self,
+        back: &dyn Back,
+        limits: &Limits,
+        credential: &Credential,
+    ) -> Arc<Shared> {
+        let known = lock(&self.shared).get(credential).cloned();
+        if let Some(shared) = known.filter(|shared| !shared.is_over()) {
+            return shared;
+        }
+        let (input, output) = link::open(back).await;
+        let fresh = Arc::new(Shared::new(input, limits.resume_bytes));
+        let mut all = lock(&self.shared);
+        // Another request may have been faster.
+        if let Some(shared) = all.get(credential).filter(|shared| !shared.is_over()) {
+            return Arc::clone(shared);
+        }
+        all.insert(credential.clone(), Arc::clone(&fresh));
+        drop(all);
+        let (sorting, depth) = (Arc::clone(&fresh), limits.json_depth);
+        tokio::spawn(async move { sorting.sort(output, depth).await });
+        fresh
+    }
+
+    fn has_room(&self, most: usize) -> bool {
+        let mut sessions = lock(&self.sessions);
+        sessions.retain(|_, session| !session.is_over());
+        if sessions.len() < most {
+            return true;
+        }
+        let idlest = sessions
+            .iter()
+            .map(|(key, session)| (session.idle(), *key))
+            .max();
+        match idlest {
+            Some((idle, key)) if idle >= YIELDS_AFTER => {
+                if let Some(session) = sessions.remove(&key) {
+                    session.end();
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends what nobody has used for too long.
+    pub(super) fn sweep(&self, idle: Duration) {
+        lock(&self.sessions).retain(|_, session| {
+            let stays = !session.is_over() && session.idle() < idle;
+            if !stays {
+                session.end();
+            }
+            stays
+        });
+        lock(&self.shared).retain(|_, shared| {
+            let stays = !shared.is_over() && shared.idle() < idle;
+            if !stays {
+                shared.end();
+            }
+            stays
+        });
+    }
+}
+
+fn key(id: &str) -> [u8; 32] {
+    Sha256::digest(id.as_bytes()).into()
+}
+
+/// An id that cannot be guessed; none if the system has no randomness to give.
+fn fresh_id() -> Option<String> {
+    let mut bytes = [0_u8; ID_BYTES];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    let count = rustix::rand::getrandom(&mut bytes, flags).ok()?;
+    (count == ID_BYTES).then(|| {
+        bytes
+            .iter()
+            .fold(String::with_capacity(2 * ID_BYTES), |mut id, byte| {
+                let _ = write!(id, "{byte:02x}");
+                id
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_long_and_never_the_same() {
+        let (one, two) = (fresh_id().unwrap(), fresh_id().unwrap());
+        assert_eq!(one.len(), 48);
+        assert_ne!(one, two);
+        assert!(one.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    }
+}
