@@ -252,10 +252,10 @@ impl Engine {
             "resources/list" | "resources/templates/list" => self.lends_resources,
             "server/discover" => {
                 let known = self.common.remembered.as_ref();
-                matches!(
-                    known.and_then(Remembered::answer),
-                    Some(Discovered::Modern(_))
-                )
+                match known.and_then(Remembered::answer) {
+                    Some(Discovered::Modern(result)) => is_served(result, passed),
+                    _ => false,
+                }
             }
             _ => false,
         };
@@ -434,6 +434,15 @@ fn twofold(object: &str, keys: &[&str]) -> bool {
         let same = scan::members(object).filter(|(name, _)| name.eq_ignore_ascii_case(key));
         same.count() > 1
     })
+}
+
+/// Whether a remembered discovery names the version that a request is written in; only the server
+/// itself can say what it thinks of another.
+fn is_served(result: &Json, passed: &Passed) -> bool {
+    let versions = scan::member(result.as_str(), "supportedVersions").unwrap_or("[]");
+    let meta = passed.param("_meta").unwrap_or("{}");
+    let version = scan::member(meta, "io.modelcontextprotocol/protocolVersion");
+    version.is_some_and(|version| edit::items(versions).contains(&version))
 }
 
 /// What a lost server means for a request that is no tool call.
