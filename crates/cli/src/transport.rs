@@ -2,15 +2,18 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use mainstay_host::HttpConfig;
 use mainstay_host::config::Transport;
+use mainstay_host::{HttpConfig, Issuer, Keys};
 
 use crate::args::Transports;
 use crate::environment::{Endpoint, Environment, is_token};
 use crate::exit::Failure;
 
+/// Longest file with keys.
+const KEYS_BYTES: u64 = 256 * 1024;
 /// Longest file with a token.
 const TOKEN_BYTES: u64 = 4096;
 
@@ -37,6 +40,7 @@ pub(crate) fn chosen(
             address: transports.http.unwrap_or(environment.http_address),
             allow_hosts: transports.allow_host.clone(),
             token: token(environment)?,
+            issuer: issuer(environment)?,
         }),
     })
 }
@@ -50,6 +54,30 @@ fn token(environment: &Environment) -> Result<Option<String>, Failure> {
     read.map(Some).map_err(|error| {
         Failure::input(error).hint("set MAINSTAY_TOKEN_FILE to a file of mode 0600 with one token")
     })
+}
+
+/// The issuer whose access tokens are taken, if there is one.
+fn issuer(environment: &Environment) -> Result<Option<Issuer>, Failure> {
+    let (Some(url), Some(file)) = (&environment.issuer, &environment.keys_file) else {
+        return Ok(None);
+    };
+    let keys = read_keys(file).with_context(|| format!("the key set {}", file.display()));
+    let keys = keys.map_err(|error| {
+        Failure::input(error).hint("set MAINSTAY_ISSUER_KEYS to the issuer's JSON Web Key Set")
+    })?;
+    Ok(Some(Issuer {
+        url: url.clone(),
+        keys: Arc::new(keys),
+        resource: environment.resource.clone(),
+    }))
+}
+
+fn read_keys(file: &Path) -> anyhow::Result<Keys> {
+    let facts = std::fs::metadata(file)?;
+    if !facts.is_file() || facts.len() > KEYS_BYTES {
+        return Err(anyhow!("it is not a file of at most {KEYS_BYTES} bytes"));
+    }
+    Ok(Keys::parse(&std::fs::read_to_string(file)?)?)
 }
 
 fn read_token(file: &Path) -> anyhow::Result<String> {

@@ -34,11 +34,14 @@ impl Clock {
     }
 }
 
+/// Now, as the world counts.
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Now in ISO-8601 UTC with milliseconds.
 pub fn iso_now() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
     iso(since.as_secs(), since.subsec_millis())
 }
 

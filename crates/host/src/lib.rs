@@ -38,6 +38,7 @@ pub mod wrap;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::http::HttpConfig;
+pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;

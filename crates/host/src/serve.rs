@@ -193,7 +193,7 @@ pub(crate) struct Opened {
 pub(crate) enum Clients {
     One(Client),
     Many(Bound),
-    Http(TcpListener, HttpConfig),
+    Http(TcpListener, SocketAddr, HttpConfig),
 }
 
 /// Opens a transport.
@@ -214,7 +214,7 @@ pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
         }),
         Transport::Http(config) => {
             let address = config.address;
-            if !address.ip().is_loopback() && config.token.is_none() {
+            if !address.ip().is_loopback() && !config.asks() {
                 return Err(ServeError::NoToken { address });
             }
             let failed = |source| ServeError::Http { address, source };
@@ -222,7 +222,7 @@ pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
             let bound = listener.local_addr().map_err(failed)?;
             Ok(Opened {
                 place: format!(" address={bound}"),
-                source: Clients::Http(listener, config),
+                source: Clients::Http(listener, bound, config),
             })
         }
     }
@@ -253,8 +253,8 @@ impl Clients {
                 tokio::spawn(Self::deliver(bound, events, log.clone()));
                 None
             }
-            Self::Http(listener, config) => {
-                let front = Front::new(&config, limits, Box::new(events), serves);
+            Self::Http(listener, bound, config) => {
+                let front = Front::new(&config, bound, limits, Box::new(events), serves);
                 Some(http::start(listener, front))
             }
         }

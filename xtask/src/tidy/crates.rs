@@ -98,6 +98,7 @@ const ROWS: &[Row] = &[
             "hyper", // HTTP/1.1
             "hyper-util",
             "memchr",
+            "ring", // signatures of access tokens
             "rustix",
             "serde",
             "serde_json",

@@ -39,6 +39,10 @@ pub(crate) struct Environment {
     /// What clients over HTTP must present, and the file in which it stands.
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
+    /// Whose access tokens are taken, the keys they are checked with, and whom they must be for.
+    pub(crate) issuer: Option<String>,
+    pub(crate) keys_file: Option<PathBuf>,
+    pub(crate) resource: Option<String>,
     /// Where hosts have their control sockets.
     pub(crate) runtime_dir: PathBuf,
     /// Where what can be made again is kept between runs, if there is a place for it.
@@ -181,15 +185,17 @@ impl Environment {
             text.parse()
                 .is_ok_and(|number: u32| (1..=10_000).contains(&number))
         });
+        let is_url = |url: &str| {
+            let mut schemes = ["http://", "https://"].iter();
+            schemes.any(|scheme| url.starts_with(scheme))
+        };
         let backend_url = text(
             "SYN_BACKEND_URL",
             "a URL such as http://127.0.0.1:8000",
-            |url| {
-                ["http://", "https://"]
-                    .iter()
-                    .any(|scheme| url.starts_with(scheme))
-            },
+            is_url,
         );
+        let issuer = text("MAINSTAY_ISSUER", "the URL of an issuer", is_url);
+        let resource = text("MAINSTAY_RESOURCE", "the URL of this server's /mcp", is_url);
         let backend_assets_path = text(
             "SYN_BACKEND_ASSETS_PATH",
             "a path such as /synesthetic-assets/",
@@ -199,6 +205,10 @@ impl Environment {
         let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
             matches!(text, "0" | "1")
         });
+        if value("MAINSTAY_ISSUER").is_some() != value("MAINSTAY_ISSUER_KEYS").is_some() {
+            let said = "MAINSTAY_ISSUER and MAINSTAY_ISSUER_KEYS go together; set both";
+            mistakes.push(said.to_owned());
+        }
         if !mistakes.is_empty() {
             return Err(Failure::input(anyhow!(
                 "the environment: {}",
@@ -230,6 +240,9 @@ impl Environment {
             http_address,
             token: token.map(Secret),
             token_file: value("MAINSTAY_TOKEN_FILE").map(PathBuf::from),
+            issuer,
+            keys_file: value("MAINSTAY_ISSUER_KEYS").map(PathBuf::from),
+            resource,
             runtime_dir: first,
             other_runtime_dirs: runtime_dirs,
             cache_dir: cache_dir(

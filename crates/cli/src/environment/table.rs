@@ -60,6 +60,21 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "the same token itself, where there is no file",
     ),
     row(
+        "MAINSTAY_ISSUER",
+        "none",
+        "URL of an authorization server whose access tokens clients over HTTP may present",
+    ),
+    row(
+        "MAINSTAY_ISSUER_KEYS",
+        "none",
+        "file with that issuer's public keys, a JSON Web Key Set; nothing is fetched",
+    ),
+    row(
+        "MAINSTAY_RESOURCE",
+        "`http://ADDRESS/mcp`",
+        "the audience that access tokens must name: the URL under which clients know this server",
+    ),
+    row(
         "MCP_MAX_BATCH",
         "`100`",
         "assets that one `validate_many` may have, 1 to 10000",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainstay_contract::dialect::encode::{self, ProgressOf};
-use mainstay_contract::dialect::{Dialect, EchoId, Form, Inbound, Op};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Inbound, Op, Request};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
@@ -12,19 +12,40 @@ use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::call::{NewRequest, Work};
 use mainstay_kernel::session::Pace;
+use tokio::sync::oneshot;
 
 use super::{Engine, Event, Lifetime, Phase};
 use crate::clock::iso_now;
 use crate::log::Level;
 use crate::outbox::Outbox;
 use crate::system_tools;
-use crate::transport::{Client, Gate, read_requests, write_answers};
+use crate::transport::{Client, ClientEvent, Gate, read_requests, write_answers};
 
-/// A session's way out, and the gate of its way in.
+/// How a session is answered.
 #[derive(Debug)]
-pub(super) struct Conversation {
-    outbox: Outbox,
-    gate: Gate,
+pub(super) enum Conversation {
+    /// In lines, with the gate of its way in.
+    Lines { outbox: Outbox, gate: Gate },
+    /// With the end of its only request, for whoever has a form of its own for it.
+    Once(Option<oneshot::Sender<Box<End>>>),
+}
+
+impl Conversation {
+    fn close(&self) {
+        if let Self::Lines { outbox, .. } = self {
+            outbox.close();
+        }
+    }
+}
+
+/// One request that stands alone.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    pub(crate) bytes: usize,
+    pub(crate) reply: oneshot::Sender<Box<End>>,
+    /// Dropped by the one who asks when the answer is no longer wanted.
+    pub(crate) wanted: oneshot::Receiver<()>,
 }
 
 impl Engine {
@@ -48,9 +69,25 @@ impl Engine {
         let writes = outbox.clone();
         tokio::spawn(write_answers(session, client.sink, writes, self.events()));
         self.conversations
-            .insert(session, Conversation { outbox, gate });
+            .insert(session, Conversation::Lines { outbox, gate });
         self.log
             .say(Level::Debug, format!("session opened id={session}"));
+    }
+
+    /// Runs a request in a session of its own, which ends with it.
+    pub(super) fn asked(&mut self, asked: Asked) {
+        let session = self.kernel.open_session();
+        self.conversations
+            .insert(session, Conversation::Once(Some(asked.reply)));
+        let (events, wanted) = (self.events(), asked.wanted);
+        tokio::spawn(async move {
+            let _ = wanted.await;
+            let delivered = false;
+            let gone = ClientEvent::OutputEnded { session, delivered };
+            let _ = events.send(gone.into()).await;
+        });
+        self.receive(session, Inbound::Request(asked.request), asked.bytes);
+        self.kernel.handle_input_end(session);
     }
 
     pub(super) fn receive(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
@@ -132,8 +169,10 @@ impl Engine {
 
     /// Everything is answered: what is in the outbox is written, then the connection closes.
     pub(super) fn session_over(&mut self, session: SessionId) {
-        if let Some(conversation) = self.conversations.get(&session) {
-            conversation.outbox.close();
+        match self.conversations.get(&session) {
+            Some(Conversation::Once(_)) => self.output_ended(session, true),
+            Some(conversation) => conversation.close(),
+            None => {}
         }
     }
 
@@ -142,7 +181,7 @@ impl Engine {
     pub(super) fn close_conversations(&mut self) {
         self.phase = Phase::Closing;
         for conversation in self.conversations.values() {
-            conversation.outbox.close();
+            conversation.close();
         }
         let (events, grace) = (self.events(), self.kernel.limits().grace_ms);
         tokio::spawn(async move {
@@ -154,37 +193,49 @@ impl Engine {
     /// A client that does not take its answers gets no new ones made, and is not read; one whose
     /// line is too long is not read.
     pub(super) fn pace(&mut self, session: SessionId) {
-        let Some(conversation) = self.conversations.get(&session) else {
+        let Some(Conversation::Lines { outbox, gate }) = self.conversations.get(&session) else {
             return;
         };
-        let behind = conversation.outbox.is_behind();
+        let behind = outbox.is_behind();
         let pace = if behind { Pace::Behind } else { Pace::Even };
         self.kernel.handle_pace(self.clock.now(), session, pace);
         let open = !behind && self.kernel.wants_input(session);
-        if conversation.gate.is_closed() == open {
-            conversation.gate.set_open(open);
+        if gate.is_closed() == open {
+            gate.set_open(open);
         }
     }
 
-    pub(super) fn answer(&mut self, end: &End) {
+    pub(super) fn answer(&mut self, end: Box<End>) {
         // Cancelled before anybody knew who would have answered it.
         self.unrouted.remove(&end.call);
         let mut output_bytes = 0;
-        if end.delivery == Delivery::Send
-            && let Some(conversation) = self.conversations.get(&end.session)
-        {
-            let line = encode::answer(&end.id, end.form, &end.outcome);
-            output_bytes = line.len();
-            conversation.outbox.push(&line);
+        let mut reply = None;
+        if end.delivery == Delivery::Send {
+            match self.conversations.get_mut(&end.session) {
+                Some(Conversation::Lines { outbox, .. }) => {
+                    let line = encode::answer(&end.id, end.form, &end.outcome);
+                    output_bytes = line.len();
+                    outbox.push(&line);
+                }
+                Some(Conversation::Once(waiting)) => {
+                    output_bytes = said(&end.outcome);
+                    reply = waiting.take();
+                }
+                None => {}
+            }
         }
-        if self.recorder.ended(end, output_bytes) {
+        if self.recorder.ended(&end, output_bytes) {
             self.record_hot_tools();
         }
         self.pace(end.session);
+        if let Some(reply) = reply {
+            let _ = reply.send(end);
+        }
     }
 
     pub(super) fn notify(&self, notice: &Notice) {
-        let Some(conversation) = self.conversations.get(&notice.session) else {
+        let Some(Conversation::Lines { outbox, .. }) = self.conversations.get(&notice.session)
+        else {
             return;
         };
         let of = ProgressOf {
@@ -196,7 +247,7 @@ impl Engine {
             ts: &iso_now(),
         };
         if let Some(line) = encode::progress(&of, &notice.step.progress) {
-            conversation.outbox.push(&line);
+            outbox.push(&line);
         }
     }
 
@@ -250,5 +301,15 @@ impl Engine {
             }
             _ => Err(Problem::of(ErrorKind::UnknownTool)),
         }
+    }
+}
+
+/// How much an outcome says, before anybody gives it a form.
+fn said(outcome: &Outcome) -> usize {
+    match outcome {
+        Ok(Success::Tool(reply)) => reply.json.len(),
+        Ok(Success::Members(members)) => members.len(),
+        Ok(Success::Forwarded(response)) => response.line.len(),
+        Err(problem) => problem.message.len(),
     }
 }

@@ -18,6 +18,7 @@ use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
 use tokio::sync::mpsc;
 
+pub(crate) use self::clients::Asked;
 use self::clients::Conversation;
 use self::control::Waiter;
 use self::workers::Incarnation;
@@ -47,6 +48,8 @@ pub(crate) enum Event {
         bytes: usize,
     },
     Client(ClientEvent),
+    /// One request that stands alone.
+    Asked(Box<Asked>),
     Worker(WorkerEvent),
     /// An operator asks for something.
     Control(Control),
@@ -266,6 +269,7 @@ impl Engine {
             Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
                 self.output_ended(session, delivered);
             }
+            Event::Asked(asked) => self.asked(*asked),
             Event::Worker(event) => self.worker(event),
             Event::Control(control) => self.control(control),
             Event::Stop => self.kernel.handle_stop(self.clock.now()),
@@ -280,7 +284,7 @@ impl Engine {
             match action {
                 Action::Route { call, dialect, op } => self.route(call, dialect, op),
                 Action::Serve { call, op } => self.serve(call, &op),
-                Action::End(end) => self.answer(&end),
+                Action::End(end) => self.answer(end),
                 Action::Progress(notice) => self.notify(&notice),
                 Action::Spawn { slot, generation } => self.spawn(slot, generation),
                 Action::Send { generation, call } => self.send(generation, call),

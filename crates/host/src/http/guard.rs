@@ -4,15 +4,14 @@
 //! that its own server controls. So the name in `Host` must be one of ours, and `Origin`, where a
 //! browser sends one, too; on every route, before anything else is looked at.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::header::{HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+
+use super::access::{Access, Credential};
 
 /// Names in a query that look like credentials.
 const QUERY_SECRETS: [&str; 5] = [
@@ -23,37 +22,19 @@ const QUERY_SECRETS: [&str; 5] = [
     "authorization",
 ];
 
-/// On whose behalf a request comes. Sessions belong to the one that opened them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Credential {
-    /// Nobody had to say who they are.
-    Anonymous,
-    /// The hash of a token.
-    Token([u8; 32]),
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Anonymous => "Anonymous",
-            Self::Token(_) => "Token(..)",
-        })
-    }
-}
-
 /// What is checked before a request is looked at.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// Names under which we may be asked, beside those of the loopback.
     names: Vec<String>,
-    token: Option<Credential>,
+    pub(super) access: Access,
 }
 
 impl Guard {
-    pub(crate) fn new(names: &[String], token: Option<&str>) -> Self {
+    pub(crate) fn new(names: &[String], access: Access) -> Self {
         Self {
             names: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-            token: token.map(|token| Credential::Token(hash(token))),
+            access,
         }
     }
 
@@ -125,40 +106,8 @@ impl Guard {
             )
             .with_hint("send the token in the Authorization header"));
         }
-        let Some(expected) = &self.token else {
-            return Ok(Credential::Anonymous);
-        };
-        match presented(headers) {
-            Some(token) if matches(expected, token) => Ok(expected.clone()),
-            _ => Err(Problem::of(ErrorKind::Unauthorized)
-                .with_hint("send the server's token as Authorization: Bearer TOKEN")),
-        }
+        self.access.check(headers)
     }
-}
-
-/// The bearer token of a request: exactly one.
-fn presented(headers: &HeaderMap) -> Option<&str> {
-    let mut all = headers.get_all(AUTHORIZATION).iter();
-    let value = all.next()?.to_str().ok()?;
-    if all.next().is_some() {
-        return None;
-    }
-    let (scheme, token) = value.split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| token.trim_matches(' '))
-}
-
-/// Equal hashes, in a time that says nothing about where they differ.
-fn matches(expected: &Credential, token: &str) -> bool {
-    match expected {
-        Credential::Token(expected) => bool::from(expected.ct_eq(&hash(token))),
-        Credential::Anonymous => false,
-    }
-}
-
-fn hash(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
 }
 
 fn has_secret(query: &str) -> bool {
@@ -201,6 +150,7 @@ fn host_of(place: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use hyper::Request;
+    use hyper::header::AUTHORIZATION;
 
     use super::*;
 
@@ -214,7 +164,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let guard = Guard::new(&["Tools.Example".to_owned()], None);
+        let guard = Guard::new(&["Tools.Example".to_owned()], Access::default());
         guard.check_place(&parts, local.parse().unwrap()).is_ok()
     }
 
@@ -285,7 +235,7 @@ mod tests {
 
     #[test]
     fn only_the_token_opens() {
-        let guard = Guard::new(&[], Some("s3cret"));
+        let guard = Guard::new(&[], Access::new(Some("s3cret"), None, ""));
         let check = |value: Option<&str>, query: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(value) = value {

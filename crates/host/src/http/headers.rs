@@ -242,7 +242,7 @@ fn decoded(sent: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Strict Base64: the standard alphabet, full padding, no bits left over.
-fn base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }

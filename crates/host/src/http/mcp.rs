@@ -22,8 +22,8 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::scan;
 use serde_json::json;
 
+use super::access::Credential;
 use super::body::{self, EventBody, Numbered};
-use super::guard::Credential;
 use super::headers::{self, LAST_EVENT, Mirrored, SESSION, VERSION};
 use super::respond::{self, Answer, Tongue, not_allowed};
 use super::session::Session;

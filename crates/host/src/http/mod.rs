@@ -5,7 +5,7 @@
 //!
 //! * [`listen`]: connections, bounded in number, size and time; [`stall`]: clients that take
 //!   nothing;
-//! * [`guard`]: who may ask at all, before anything else;
+//! * [`guard`]: who may ask at all, before anything else; [`access`]: who is who;
 //! * [`mcp`]: Streamable HTTP in both eras; [`headers`]: what its headers must say;
 //! * [`session`]: a legacy session, which outlives its connections; [`shared`]: modern requests,
 //!   which stand alone; [`table`]: all of them;
@@ -14,6 +14,7 @@
 //!
 //! Deliberately absent: TLS, which is a reverse proxy's work, and HTTP/2.
 
+pub(crate) mod access;
 mod body;
 mod guard;
 mod headers;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Incoming;
+use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, StatusCode};
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::error::ErrorKind;
@@ -40,7 +42,8 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use serde_json::json;
 
-pub(crate) use self::guard::Guard;
+use self::access::{Access, Issuer, METADATA};
+use self::guard::Guard;
 pub(crate) use self::link::Back;
 pub(crate) use self::listen::{Listening, bind, start};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
@@ -52,8 +55,17 @@ pub struct HttpConfig {
     pub address: SocketAddr,
     /// Host names under which it may be asked, beside those of the loopback.
     pub allow_hosts: Vec<String>,
-    /// What clients must present; required unless the address is a loopback one.
+    /// What clients must present; this or an issuer is required unless the address is a loopback
+    /// one.
     pub token: Option<String>,
+    pub issuer: Option<Issuer>,
+}
+
+impl HttpConfig {
+    /// Whether clients must say who they are.
+    pub(crate) const fn asks(&self) -> bool {
+        self.token.is_some() || self.issuer.is_some()
+    }
 }
 
 impl std::fmt::Debug for HttpConfig {
@@ -95,12 +107,20 @@ impl std::fmt::Debug for Front {
 impl Front {
     pub(crate) fn new(
         config: &HttpConfig,
+        bound: SocketAddr,
         limits: Limits,
         back: Box<dyn Back>,
         serves: Serves,
     ) -> Arc<Self> {
         Arc::new(Self {
-            guard: Guard::new(&config.allow_hosts, config.token.as_deref()),
+            guard: Guard::new(
+                &config.allow_hosts,
+                Access::new(
+                    config.token.as_deref(),
+                    config.issuer.as_ref(),
+                    &format!("http://{bound}"),
+                ),
+            ),
             limits,
             back,
             serves,
@@ -111,6 +131,16 @@ impl Front {
 
     /// Answers a request that came to the address `local`.
     async fn answer(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
+        let mut answer = self.routed(request, local).await;
+        if answer.status() == StatusCode::UNAUTHORIZED
+            && let Ok(challenge) = HeaderValue::try_from(self.guard.access.challenge())
+        {
+            answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        answer
+    }
+
+    async fn routed(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         let tongue = if path == "/mcp" {
@@ -120,6 +150,9 @@ impl Front {
         };
         if let Err(problem) = self.guard.check_place(&parts, local) {
             return refuse(&problem, tongue);
+        }
+        if let Some(of) = path.strip_prefix(METADATA) {
+            return self.metadata(&parts.method, of);
         }
         let who = self.guard.check_token(&parts.headers, parts.uri.query());
         if matches!(path, "/healthz" | "/readyz") {
@@ -138,6 +171,17 @@ impl Front {
         match path {
             "/mcp" => mcp::answer(self, parts, body, who).await,
             _ => refuse(&Problem::of(ErrorKind::UnknownRoute), tongue),
+        }
+    }
+
+    /// Where tokens for this server come from.
+    fn metadata(&self, method: &Method, of: &str) -> Answer {
+        match self.guard.access.metadata(of) {
+            Some(_) if method != Method::GET && method != Method::HEAD => {
+                not_allowed("GET, HEAD", Tongue::Plain)
+            }
+            Some(metadata) => respond::json(StatusCode::OK, metadata),
+            None => refuse(&Problem::of(ErrorKind::UnknownRoute), Tongue::Plain),
         }
     }
 

@@ -1,8 +1,6 @@
 //! Answers: what every one of them carries, and how a refusal looks.
 
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
 use mainstay_contract::error::ErrorKind;
@@ -79,9 +77,6 @@ pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
     let headers = answer.headers_mut();
     if row.retryable && matches!(row.http, 429 | 503) {
         headers.insert(RETRY_AFTER, RETRY_SECONDS);
-    }
-    if problem.kind == ErrorKind::Unauthorized {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     answer
 }

@@ -15,8 +15,8 @@ use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
 use mainstay_contract::scan;
 use tokio::sync::Notify;
 
+use super::access::Credential;
 use super::body::{Reading, lock};
-use super::guard::Credential;
 use super::link::{Input, Output, lines};
 use super::streams::{Keep, ReaderId, StreamId, Streams};
 

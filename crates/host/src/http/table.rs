@@ -8,8 +8,8 @@ use std::time::Duration;
 use mainstay_contract::limits::Limits;
 use sha2::{Digest, Sha256};
 
+use super::access::Credential;
 use super::body::lock;
-use super::guard::Credential;
 use super::link::{self, Back};
 use super::session::Session;
 use super::shared::Shared;

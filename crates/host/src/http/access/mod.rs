@@ -1,0 +1,189 @@
+//! Who is who: a token of the operator's own, or access tokens of an issuer.
+
+mod jwt;
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::Problem;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use self::jwt::Expected;
+pub use self::jwt::{Keys, KeysError};
+use crate::clock::wall;
+
+/// Where the metadata of the protected resource is served.
+pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
+
+/// An issuer of access tokens, its keys, and the name under which they must mean this server.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    pub url: String,
+    pub keys: Arc<Keys>,
+    /// The audience of tokens; the address of `/mcp` where nothing else is said.
+    pub resource: Option<String>,
+}
+
+/// On whose behalf a request comes. Sessions belong to the one that opened them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Credential {
+    /// Nobody had to say who they are.
+    Anonymous,
+    /// The hash of a token.
+    Token([u8; 32]),
+    /// The hash of whom an issuer vouches for.
+    Subject([u8; 32]),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Token(_) => "Token(..)",
+            Self::Subject(_) => "Subject(..)",
+        })
+    }
+}
+
+/// What clients must show.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    token: Option<[u8; 32]>,
+    issuer: Option<Trusted>,
+}
+
+#[derive(Debug)]
+struct Trusted {
+    url: String,
+    keys: Arc<Keys>,
+    resource: String,
+}
+
+impl Trusted {
+    /// Where the metadata is: the path of the resource follows the well-known one.
+    fn metadata_url(&self) -> String {
+        let (origin, path) = split(&self.resource);
+        format!("{origin}{METADATA}{path}")
+    }
+}
+
+impl Access {
+    /// `place` is where the server is reached when the issuer's configuration does not say.
+    pub(super) fn new(token: Option<&str>, issuer: Option<&Issuer>, place: &str) -> Self {
+        Self {
+            token: token.map(|token| hash(&[token])),
+            issuer: issuer.map(|issuer| {
+                let resource = issuer.resource.clone();
+                let resource = resource.unwrap_or_else(|| format!("{place}/mcp"));
+                Trusted {
+                    url: issuer.url.clone(),
+                    keys: Arc::clone(&issuer.keys),
+                    resource,
+                }
+            }),
+        }
+    }
+
+    /// On whose behalf a request comes.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Credential, Problem> {
+        if self.token.is_none() && self.issuer.is_none() {
+            return Ok(Credential::Anonymous);
+        }
+        let shown = presented(headers).ok_or_else(|| {
+            Problem::of(ErrorKind::Unauthorized)
+                .with_hint("send a token as Authorization: Bearer TOKEN")
+        })?;
+        self.judge(shown)
+    }
+
+    /// On whose behalf a token speaks.
+    pub(super) fn judge(&self, shown: &str) -> Result<Credential, Problem> {
+        let known = hash(&[shown]);
+        if let Some(token) = &self.token
+            && bool::from(token.ct_eq(&known))
+        {
+            return Ok(Credential::Token(known));
+        }
+        if let Some(trusted) = &self.issuer {
+            let expected = Expected {
+                keys: &trusted.keys,
+                issuer: &trusted.url,
+                audience: &trusted.resource,
+                now: wall(),
+            };
+            let subject = jwt::check(shown, &expected);
+            return match subject {
+                Ok(subject) => Ok(Credential::Subject(hash(&[&trusted.url, &subject]))),
+                Err(reason) => Err(Problem::new(
+                    ErrorKind::Unauthorized,
+                    format!("the access token was refused: {reason}"),
+                )
+                .with_hint("get a new one from the authorization server that the metadata names")),
+            };
+        }
+        Err(Problem::of(ErrorKind::Unauthorized)
+            .with_hint("send the server's token as Authorization: Bearer TOKEN"))
+    }
+
+    /// What a refused client is told it needs.
+    pub(super) fn challenge(&self) -> String {
+        match &self.issuer {
+            None => "Bearer".to_owned(),
+            Some(trusted) => format!("Bearer resource_metadata=\"{}\"", trusted.metadata_url()),
+        }
+    }
+
+    /// The metadata of the protected resource (RFC 9728) with this path, or with any; none without
+    /// an issuer.
+    pub(super) fn metadata(&self, of: &str) -> Option<String> {
+        let trusted = self.issuer.as_ref()?;
+        if !of.is_empty() && of != "/mcp" && of != split(&trusted.resource).1 {
+            return None;
+        }
+        let metadata = json!({
+            "resource": trusted.resource,
+            "authorization_servers": [trusted.url],
+            "bearer_methods_supported": ["header"],
+        });
+        Some(metadata.to_string())
+    }
+}
+
+/// The bearer token of a request: exactly one.
+fn presented(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let value = all.next()?.to_str().ok()?;
+    if all.next().is_some() {
+        return None;
+    }
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim_matches(' '))
+}
+
+fn hash(parts: &[&str]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+/// A URL up to its path, and its path.
+fn split(url: &str) -> (&str, &str) {
+    let after = url.find("://").map_or(0, |at| at + 3);
+    let path = url.get(after..).and_then(|rest| rest.find('/'));
+    match path {
+        Some(path) => url.split_at(after + path),
+        None => (url, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests;
