@@ -229,6 +229,7 @@ fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<
 fn modern(method: &str, params: &str) -> Result<Op, Bad> {
     match method {
         "server/discover" => Ok(Op::Discover {}),
+        "subscriptions/listen" => params::object(params, "notifications").map(|_| Op::Listen {}),
         "initialize" | "ping" => Err(Bad::method(method)),
         _ => shared(method, params),
     }

@@ -135,6 +135,8 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
+    /// Notifications until the client wants no more.
+    Listen {},
 }
 
 impl Op {
@@ -152,6 +154,7 @@ impl Op {
             Self::ListPrompts {} => "prompts/list",
             Self::GetPrompt { .. } => "prompts/get",
             Self::Complete(_) => "completion/complete",
+            Self::Listen {} => "subscriptions/listen",
         }
     }
 
@@ -168,7 +171,8 @@ impl Op {
             Self::Initialize { .. }
             | Self::Ping {}
             | Self::GetPrompt { .. }
-            | Self::Complete(_) => Shape::Plain,
+            | Self::Complete(_)
+            | Self::Listen {} => Shape::Plain,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Directory {
     pub(crate) fn can_route(&self, op: &Op) -> bool {
         self.is_complete()
             || match op {
-                Op::Ping {} => true,
+                Op::Ping {} | Op::Listen {} => true,
                 Op::CallTool { name, .. } => {
                     self.tools.contains_key(name) || self.aliases.contains_key(name)
                 }
@@ -99,6 +99,7 @@ impl Directory {
             Op::Initialize { .. }
             | Op::Discover {}
             | Op::Ping {}
+            | Op::Listen {}
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {} => Routed::to(Work::Host(op.clone())),

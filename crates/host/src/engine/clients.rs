@@ -50,7 +50,9 @@ pub(crate) struct Asked {
 
 impl Engine {
     pub(super) fn connect(&mut self, client: Client) {
-        if self.conversations.len() >= self.kernel.limits().connections {
+        let limits = self.kernel.limits();
+        // Sessions over HTTP are counted there.
+        if self.conversations.len() >= limits.connections.max(2 * limits.http_sessions) {
             self.log.line("mcp:warning reason=too_many_connections");
             return;
         }
@@ -150,6 +152,7 @@ impl Engine {
     }
 
     pub(super) fn input_ended(&mut self, session: SessionId) {
+        self.end_listeners(Some(session));
         self.kernel.handle_input_end(session);
     }
 
@@ -208,6 +211,7 @@ impl Engine {
     pub(super) fn answer(&mut self, end: Box<End>) {
         // Cancelled before anybody knew who would have answered it.
         self.unrouted.remove(&end.call);
+        self.listeners.remove(&end.call);
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
@@ -253,6 +257,9 @@ impl Engine {
 
     /// Answers a request from the host's own knowledge.
     pub(super) fn serve(&mut self, call: CallId, op: &Op) {
+        if matches!(op, Op::Listen {}) {
+            return self.listen(call);
+        }
         let outcome = self.own_answer(op);
         self.kernel.handle_served(self.clock.now(), call, outcome);
     }

@@ -26,7 +26,7 @@ impl Engine {
             }
             ControlRequest::Stop {} => {
                 let _ = reply.send(ControlReply::Stopping {});
-                self.kernel.handle_stop(self.clock.now());
+                self.stop();
             }
             ControlRequest::Rollout { pack } => self.rollout(pack.as_deref(), reply),
         }

@@ -145,7 +145,8 @@ async fn modern(
     let shared = front
         .table
         .shared(front.back.as_ref(), &front.limits, who)
-        .await;
+        .await
+        .map_err(|_| refuse(&Problem::of(ErrorKind::Overloaded)))?;
     if request.method == "tools/call" {
         let mirrored = mirrored(front, &shared, request).await;
         mirrored

@@ -76,23 +76,44 @@ impl Table {
         back: &dyn Back,
         limits: &Limits,
         credential: &Credential,
-    ) -> Arc<Shared> {
+    ) -> Result<Arc<Shared>, Full> {
         let known = lock(&self.shared).get(credential).cloned();
         if let Some(shared) = known.filter(|shared| !shared.is_over()) {
-            return shared;
+            return Ok(shared);
+        }
+        if !self.has_room_for_link(limits.http_sessions) {
+            return Err(Full);
         }
         let (input, output) = link::open(back).await;
         let fresh = Arc::new(Shared::new(input, limits.resume_bytes));
         let mut all = lock(&self.shared);
         // Another request may have been faster.
         if let Some(shared) = all.get(credential).filter(|shared| !shared.is_over()) {
-            return Arc::clone(shared);
+            return Ok(Arc::clone(shared));
         }
         all.insert(credential.clone(), Arc::clone(&fresh));
         drop(all);
         let (sorting, depth) = (Arc::clone(&fresh), limits.json_depth);
         tokio::spawn(async move { sorting.sort(output, depth).await });
-        fresh
+        Ok(fresh)
+    }
+
+    fn has_room_for_link(&self, most: usize) -> bool {
+        let mut shared = lock(&self.shared);
+        shared.retain(|_, shared| !shared.is_over());
+        if shared.len() < most {
+            return true;
+        }
+        let idle = |shared: &Arc<Shared>| shared.idle();
+        let idlest = shared.iter().max_by_key(|(_, shared)| idle(shared));
+        let idlest = idlest.filter(|(_, shared)| !idle(shared).is_zero());
+        let Some(key) = idlest.map(|(key, _)| key.clone()) else {
+            return false;
+        };
+        if let Some(link) = shared.remove(&key) {
+            link.end();
+        }
+        true
     }
 
     fn has_room(&self, most: usize) -> bool {

@@ -8,6 +8,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstay_contract::control::{ControlReply, HostStatus, RolledOut};
@@ -61,6 +62,10 @@ pub(super) enum Event {
     Worker(WorkerEvent),
     Status(oneshot::Sender<HostStatus>),
     Rollout(oneshot::Sender<ControlReply>),
+    /// For how long has nothing been done? Nothing is said while something is.
+    Idle(oneshot::Sender<Duration>),
+    /// Stop the server until it is needed again, if nothing is going on.
+    Rest,
     /// The host is to stop.
     Stop,
     /// It has waited long enough for the client to take its last answers.
@@ -95,6 +100,8 @@ pub(super) struct Common {
     pub(super) version: String,
     pub(super) mode: &'static str,
     pub(super) started: String,
+    /// Servers that run now, of all connections.
+    pub(super) running: Arc<AtomicUsize>,
 }
 
 /// The client's side of the connection.
@@ -151,6 +158,8 @@ pub(super) struct Engine {
     rollouts: Vec<oneshot::Sender<ControlReply>>,
     last_work: Time,
     next_look: Instant,
+    /// How many of the running servers are ours.
+    counted: usize,
     pub(super) events: mpsc::Sender<Event>,
     incoming: mpsc::Receiver<Event>,
 }
@@ -192,6 +201,7 @@ impl Engine {
             rollouts: Vec::new(),
             last_work: clock.now(),
             next_look: Instant::now() + LOOK,
+            counted: 0,
             clock,
             common,
             events,
@@ -277,6 +287,17 @@ impl Engine {
                 self.rollouts.push(reply);
                 self.kernel.handle_rollout(self.clock.now(), SLOT);
             }
+            Event::Idle(reply) => {
+                if self.is_idle() && !self.servers.is_empty() {
+                    let ms = self.clock.now().ms_since(self.last_work);
+                    let _ = reply.send(Duration::from_millis(ms));
+                }
+            }
+            Event::Rest => {
+                if self.is_idle() {
+                    self.rest("others need the place");
+                }
+            }
             Event::Stop => {
                 self.cancel_endless();
                 self.kernel.handle_stop(self.clock.now());
@@ -333,6 +354,7 @@ impl Engine {
             let recorder = &self.common.recorder;
             recorder.worker_lost(name, loss.generation, fault);
         }
+        self.count();
         let serving = self.serving();
         if serving.is_some() && serving != self.served_by {
             let before = std::mem::replace(&mut self.served_by, serving);
@@ -381,21 +403,41 @@ impl Engine {
         let rules = Arc::clone(&self.common.rules);
         if let Some(seconds) = rules.idle_stop
             && now.ms_since(self.last_work) >= seconds.saturating_mul(1000)
-            && !self.told.has_subscriptions()
-            && !self.asks.any()
-            && self.kernel.in_flight() == 0
-            && self.kernel.rest(SLOT)
+            && self.is_idle()
         {
-            let name = &self.common.name;
-            self.common.log.say(
-                crate::log::Level::Info,
-                format!("mcp:idle pack={name} the server was stopped until it is needed"),
-            );
-            self.act();
+            self.rest("it had nothing to do");
         }
         if let Some(most) = rules.max_memory {
             self.look_at_memory(most);
         }
+    }
+
+    /// Nothing is going on that needs a server.
+    fn is_idle(&self) -> bool {
+        !self.told.has_subscriptions() && !self.asks.any() && self.kernel.in_flight() == 0
+    }
+
+    /// Stops the server until it is needed again.
+    fn rest(&mut self, why: &str) {
+        if self.kernel.rest(SLOT) {
+            let name = &self.common.name;
+            let said =
+                format!("mcp:idle pack={name} the server was stopped until it is needed: {why}");
+            self.common.log.say(crate::log::Level::Info, said);
+            self.act();
+        }
+    }
+
+    /// Keeps the count of all running servers.
+    fn count(&mut self) {
+        let now = self.servers.len();
+        let running = &self.common.running;
+        if now > self.counted {
+            running.fetch_add(now - self.counted, Ordering::Relaxed);
+        } else if now < self.counted {
+            running.fetch_sub(self.counted - now, Ordering::Relaxed);
+        }
+        self.counted = now;
     }
 
     fn look_at_memory(&mut self, most: u64) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
@@ -23,6 +24,11 @@ use crate::serve::{
     Opened, ServeError, in_runtime, open_transport, recorder_for, watch_signals, write_ready_file,
 };
 use crate::transport::{Client, ClientEvent, Gate, write_answers};
+
+/// A host with one client has one server.
+const NEVER: Duration = Duration::from_secs(86_400);
+/// How often the number of running servers is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Everything that happens to the host as a whole.
 #[derive(Debug)]
@@ -82,6 +88,7 @@ async fn run(
         version: config.version,
         mode,
         started: iso_now(),
+        running: Arc::default(),
     };
     let (events, incoming) = mpsc::channel(64);
     watch_signals(&events, || HubEvent::Stop)?;
@@ -132,9 +139,18 @@ struct Hub {
 
 impl Hub {
     async fn run(mut self, mut incoming: mpsc::Receiver<HubEvent>) {
-        while let Some(event) = incoming.recv().await {
+        loop {
+            let look = if self.lasting { LOOK } else { NEVER };
+            let Ok(event) = tokio::time::timeout(look, incoming.recv()).await else {
+                // A server that had been stopped was needed again.
+                if self.running() > self.common.limits.wrapped_workers {
+                    self.make_way().await;
+                }
+                continue;
+            };
+            let Some(event) = event else { return };
             match event {
-                HubEvent::Connected(client) => self.connect(client),
+                HubEvent::Connected(client) => self.connect(client).await,
                 HubEvent::Control(control) => self.control(control).await,
                 HubEvent::Stop => self.stop().await,
                 HubEvent::Over(number) => {
@@ -148,9 +164,40 @@ impl Hub {
         }
     }
 
-    fn connect(&mut self, client: Client) {
-        let most = self.common.limits.wrapped_workers;
-        if self.stopping || self.engines.len() >= most {
+    fn running(&self) -> usize {
+        self.common.running.load(Ordering::Relaxed)
+    }
+
+    /// The server that has had nothing to do for longest is stopped. False if all are busy.
+    async fn make_way(&self) -> bool {
+        let mut idlest: Option<(Duration, &mpsc::Sender<Event>)> = None;
+        for engine in self.engines.values() {
+            let (reply, wait) = oneshot::channel();
+            if engine.send(Event::Idle(reply)).await.is_err() {
+                continue;
+            }
+            if let Ok(idle) = wait.await
+                && idlest.as_ref().is_none_or(|(most, _)| idle > *most)
+            {
+                idlest = Some((idle, engine));
+            }
+        }
+        match idlest {
+            Some((_, engine)) => engine.send(Event::Rest).await.is_ok(),
+            None => false,
+        }
+    }
+
+    async fn connect(&mut self, client: Client) {
+        let limits = &self.common.limits;
+        let (servers, sessions) = (
+            limits.wrapped_workers,
+            limits.connections.max(2 * limits.http_sessions),
+        );
+        let has_room = !self.stopping
+            && self.engines.len() < sessions
+            && (self.running() < servers || self.make_way().await);
+        if !has_room {
             self.common
                 .log
                 .line("mcp:warning reason=too_many_connections");

@@ -26,6 +26,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use mainstay_contract::dialect::EchoId;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::rpc;
@@ -195,6 +196,15 @@ impl Kernel {
     /// The call that a client means by this id.
     pub fn find(&self, session: SessionId, id: &RequestId) -> Option<CallId> {
         self.sessions.get(&session)?.find(id)
+    }
+
+    /// The session and the id of a request in flight.
+    pub fn request_of(&self, call: CallId) -> Option<(SessionId, &RequestId)> {
+        let call = self.calls.get(&call)?;
+        match &call.request.id {
+            EchoId::Known(id) => Some((call.session, id)),
+            EchoId::Null | EchoId::Absent => None,
+        }
     }
 
     /// Whether what a worker was sent for a call only asks about it.
