@@ -116,7 +116,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
     let dialect = match dialect_of(&method, has_version) {
         Dialect::Modern => Dialect::Modern,
         // A method of neither form is somebody's extension.
-        Dialect::Legacy | Dialect::Direct => Dialect::Legacy,
+        Dialect::Legacy | Dialect::Direct | Dialect::Envelope | Dialect::Rest => Dialect::Legacy,
     };
     Ok(Relayed::Request(RelayedRequest {
         id,
@@ -134,6 +134,7 @@ fn refused(id: Option<RequestId>, said: String) -> Refused {
             shape: Shape::Plain,
         },
         problem: Problem::new(ErrorKind::InvalidMessage, said),
+        payload: None,
     }
 }
 
