@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use mainstay_host::config::EnvelopeMode;
 
 use crate::exit::Failure;
 
@@ -42,6 +43,7 @@ pub(crate) struct Environment {
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
+    pub(crate) envelopes: Option<EnvelopeMode>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
     /// The submodule's directories, where they exist: for want of anything else.
@@ -85,7 +87,9 @@ impl Environment {
         let on_socket = get("MCP_ENDPOINT").is_some_and(|endpoint| endpoint == "socket");
         let ours = |name: &str| match name {
             "MCP_ENDPOINT" | "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
-            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" | "MAINSTAY_ENVELOPE_VALIDATION" => {
+                false
+            }
             _ => !name.starts_with("SYN_"),
         };
         Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
@@ -167,6 +171,11 @@ impl Environment {
         let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
             matches!(text, "0" | "1")
         });
+        let envelopes = text(
+            "MAINSTAY_ENVELOPE_VALIDATION",
+            "off, shadow or enforce",
+            |text| envelope_mode(text).is_some(),
+        );
         if !mistakes.is_empty() {
             return Err(Failure::input(anyhow!(
                 "the environment: {}",
@@ -204,6 +213,7 @@ impl Environment {
             ),
             home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
+            envelopes: envelopes.as_deref().and_then(envelope_mode),
             schemas_dir,
             examples_dir,
             submodule: Submodule {
@@ -216,6 +226,12 @@ impl Environment {
             allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
         })
     }
+}
+
+fn envelope_mode(text: &str) -> Option<EnvelopeMode> {
+    EnvelopeMode::ALL
+        .into_iter()
+        .find(|mode| mode.as_str() == text)
 }
 
 /// A variable that somebody else's configuration refers to.

@@ -2,7 +2,8 @@
 //!
 //! The dialect is decided by the message alone: `mcp.discover` and `mcp.tool.invoke` are the envelope
 //! dialect; `server/discover` or a protocol version in `_meta` means modern; any other method of
-//! MCP's form means legacy; everything else is a tool name in the direct dialect. What cannot be decided is answered in the direct form.
+//! MCP's form means legacy; everything else is a tool name in the direct dialect. What cannot be
+//! decided is answered in the direct form.
 
 use std::borrow::Cow;
 

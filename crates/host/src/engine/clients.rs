@@ -13,6 +13,7 @@ use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::call::{NewRequest, Work};
 use mainstay_kernel::session::Pace;
 
+use super::envelopes::asked_of;
 use super::{Engine, Event, Lifetime, Phase};
 use crate::clock::iso_now;
 use crate::log::Level;
@@ -55,6 +56,7 @@ impl Engine {
 
     pub(super) fn receive(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
         let now = self.clock.now();
+        let asked = asked_of(&inbound);
         let request = match inbound {
             Inbound::Ignored => return,
             Inbound::Cancel(cancel) => {
@@ -82,7 +84,8 @@ impl Engine {
                 work: Work::Unrouted(request.op),
             },
         };
-        self.kernel.handle_request(now, session, request);
+        let call = self.kernel.handle_request(now, session, request);
+        self.remember(call, asked);
         self.pace(session);
     }
 
@@ -169,11 +172,12 @@ impl Engine {
     pub(super) fn answer(&mut self, end: &End) {
         // Cancelled before anybody knew who would have answered it.
         self.unrouted.remove(&end.call);
+        let asked = self.asked.remove(&end.call);
         let mut output_bytes = 0;
         if end.delivery == Delivery::Send
             && let Some(conversation) = self.conversations.get(&end.session)
         {
-            let line = encode::answer(&end.id, end.form, &end.outcome);
+            let line = self.line_of(end, asked.as_ref());
             output_bytes = line.len();
             conversation.outbox.push(&line);
         }
@@ -216,6 +220,10 @@ impl Engine {
         let members = match op {
             Op::Initialize { version } => facts().initialized(version),
             Op::Discover {} => facts().discovered(),
+            Op::Catalog {} => {
+                let identity = &self.identity;
+                self.directory.catalog(&identity.name, &identity.version)
+            }
             Op::Ping {} => Json::empty_object(),
             Op::CallTool { name, arguments } => return self.own_tool(name, arguments),
             listing => self
@@ -243,7 +251,7 @@ impl Engine {
                 Ok(Success::Tool(system_tools::health(&health, render, bounds)))
             }
             system_tools::TELEMETRY => {
-                let telemetry = self.kernel.telemetry();
+                let telemetry = self.telemetry();
                 Ok(Success::Tool(system_tools::telemetry(
                     &telemetry, render, bounds,
                 )))

@@ -6,12 +6,14 @@
 
 mod clients;
 mod control;
+mod envelopes;
 mod workers;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use mainstay_contract::dialect::{Dialect, Inbound, Op};
+use mainstay_contract::envelope::Asked;
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_kernel::Kernel;
 use mainstay_kernel::action::Action;
@@ -26,6 +28,7 @@ use crate::config::{Config, Pack, Shim};
 use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
+use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::serve::Served;
 use crate::system_tools;
@@ -121,6 +124,9 @@ pub(crate) struct Engine {
     waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
     unrouted: BTreeMap<CallId, (Dialect, Op)>,
+    envelopes: Envelopes,
+    /// What the envelopes will be about that are not sent yet.
+    asked: BTreeMap<CallId, Asked>,
     events: mpsc::Sender<Event>,
     incoming: mpsc::Receiver<Event>,
 }
@@ -174,6 +180,8 @@ impl Engine {
             setup: None,
             waiters: Vec::new(),
             unrouted: BTreeMap::new(),
+            envelopes: Envelopes::new(config.envelopes, config.envelope_ids),
+            asked: BTreeMap::new(),
             events,
             incoming,
         })
