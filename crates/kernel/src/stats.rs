@@ -246,6 +246,20 @@ mod tests {
     }
 
     #[test]
+    fn mismatches_are_kept_without_secrets() {
+        let mut stats = Stats::default();
+        stats.mismatch(SchemaMismatch {
+            tool: "get".to_owned(),
+            side: mainstay_contract::telemetry::Side::Input,
+            path: "/Bearer abc".to_owned(),
+            message: "unknown member \"token=abc\"".to_owned(),
+        });
+        let kept = stats.telemetry().schema_mismatches.remove(0);
+        assert_eq!(kept.path, "/Bearer [redacted]");
+        assert_eq!(kept.message, "unknown member \"token=[redacted]\"");
+    }
+
+    #[test]
     fn every_latency_lies_below_the_bound_of_its_bucket() {
         for us in [1, 2, 3, 4, 5, 7, 8, 100, 1023, 1024, 999_999, 3_600_000_000] {
             assert!(us <= upper_bound(bucket(us)), "{us}");

@@ -165,6 +165,11 @@ mod tests {
         assert!(
             matches!(read(odd), Relayed::Request(request) if request.dialect == Dialect::Legacy)
         );
+        let envelope = r#"{"jsonrpc":"2.0","id":1,"method":"mcp.tool.invoke","params":{}}"#;
+        assert!(
+            matches!(read(envelope), Relayed::Request(request) if request.dialect == Dialect::Legacy),
+            "a wrapped server's own business"
+        );
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","method":"n/x"}"#),
             Relayed::Notice { params: None, .. }
