@@ -98,6 +98,10 @@ pub(crate) struct Serve {
     /// Text form of answers for clients that do not choose
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) render: Option<Render>,
+    /// What becomes of an envelope of ours that breaks its schema: off does not look, shadow tells
+    /// of it, enforce sends an error instead [default: shadow]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) envelopes: Option<Envelopes>,
     /// How much is said on standard error
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log: Option<LogLevel>,
@@ -414,6 +418,23 @@ impl From<Render> for mainstay_contract::render::RenderMode {
         match render {
             Render::Porcelain => Self::Porcelain,
             Render::Json => Self::Json,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Envelopes {
+    Off,
+    Shadow,
+    Enforce,
+}
+
+impl From<Envelopes> for mainstay_host::config::EnvelopeMode {
+    fn from(mode: Envelopes) -> Self {
+        match mode {
+            Envelopes::Off => Self::Off,
+            Envelopes::Shadow => Self::Shadow,
+            Envelopes::Enforce => Self::Enforce,
         }
     }
 }

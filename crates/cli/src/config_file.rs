@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
-use mainstay_host::config::TreeKill;
+use mainstay_host::config::{EnvelopeMode, TreeKill};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -24,6 +24,8 @@ pub(crate) struct ConfigFile {
     pub(crate) telemetry: Option<PathBuf>,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
+    /// What becomes of an envelope of ours that breaks its schema.
+    pub(crate) envelopes: EnvelopeMode,
 }
 
 /// One pack.

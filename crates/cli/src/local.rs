@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{Command, Config, Pack, Transport};
+use mainstay_host::config::{Command, Config, IdSource, Pack, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
@@ -48,6 +48,8 @@ pub(crate) fn config(
         telemetry: environment.telemetry.clone().or(file.telemetry),
         ready_details: asset.describe(),
         tooling_version: VERSION.to_owned(),
+        envelopes: environment.envelopes.unwrap_or(file.envelopes),
+        envelope_ids: IdSource::Random,
     })
 }
 

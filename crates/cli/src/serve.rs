@@ -23,6 +23,9 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     if let Some(telemetry) = &serve.telemetry {
         config.telemetry = Some(telemetry.clone());
     }
+    if let Some(mode) = serve.envelopes {
+        config.envelopes = mode.into();
+    }
     if let Some(render) = serve.render {
         config.render = render.into();
     }

@@ -53,6 +53,11 @@ impl Json {
         Self("{}".into())
     }
 
+    /// `null`.
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,12 +1,15 @@
 //! What Mainstay promises.
 //!
 //! Only types of this crate cross a process boundary or a socket. It holds the request
-//! identities, the framing, the strict scan of a message, the codecs of the dialects, the error
-//! table, replay contracts, faults, payloads, tool specs, render and normalisation primitives,
-//! and every limit. It must never know a clock, a file, the environment or a runtime.
+//! identities, the framing, the strict scan of a message, the codecs of the dialects, the
+//! envelopes, the error table, replay contracts, faults, payloads, tool specs, render and
+//! normalisation primitives, and every limit. It must never know a clock, a file, the environment
+//! or a runtime.
 
+pub mod canonical;
 pub mod control;
 pub mod dialect;
+pub mod envelope;
 pub mod error;
 pub mod failure;
 pub mod fault;

@@ -159,6 +159,37 @@ impl Problem {
         object.finish()
     }
 
+    /// What an envelope says about an error beside its sentence: every projection of the row that
+    /// has no member of its own there, and what is particular to this call.
+    pub fn envelope_details(&self) -> String {
+        let row = self.kind.row();
+        let mut object = ObjectWriter::with_capacity(192)
+            .string("kind", row.name)
+            .string("canonical", row.canonical.as_str())
+            .string("code", row.code.as_str())
+            .value("httpStatus", &row.http)
+            .value("retryable", &row.retryable);
+        if let Some(hint) = &self.hint {
+            object = object.string("hint", hint);
+        }
+        if let Some(class) = self.fault_class() {
+            object = object.string("fault", class.as_str());
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            object = object.value("timeoutMs", &timeout_ms);
+        }
+        if let Some(details) = &self.details {
+            object = object.raw("details", details.as_str());
+        }
+        if let Some(stderr) = &self.stderr {
+            object = object.string("stderr", stderr);
+        }
+        if let Some(stdout) = &self.stdout {
+            object = object.string("stdout", stdout);
+        }
+        object.finish()
+    }
+
     /// The `data` member of a JSON-RPC error (`shapes.md`).
     pub fn jsonrpc_data(&self) -> String {
         let row = self.kind.row();

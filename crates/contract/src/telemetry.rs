@@ -69,25 +69,46 @@ pub struct Telemetry {
     pub last_fault: Option<Fault>,
     /// The last fault for which a worker was replaced.
     pub last_restart_fault: Option<Fault>,
-    /// The last ones, oldest first.
+    /// The last ones, oldest first; those of envelopes last.
     pub schema_mismatches: Vec<SchemaMismatch>,
+    /// What the checks of sent envelopes found; null where none are ever sent.
+    pub envelopes: Option<EnvelopeChecks>,
 }
 
-/// A tool input or output that did not fit its schema, in brief.
+/// The checks of the envelopes that the host sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnvelopeChecks {
+    /// `off`, `shadow` or `enforce`.
+    pub mode: String,
+    /// Envelopes that kept their schema.
+    pub success_count: u64,
+    /// Envelopes that did not.
+    pub failure_count: u64,
+    /// How long a check took.
+    pub avg_latency_ms: f64,
+    pub max_latency_ms: f64,
+    pub p50: f64,
+    pub p99: f64,
+}
+
+/// A tool input or output, or an envelope, that did not fit its schema, in brief.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaMismatch {
+    /// The tool's name; for an envelope the tool's identifier, or the method.
     pub tool: String,
     pub side: Side,
     pub path: String,
     pub message: String,
 }
 
-/// Which side of a tool a mismatch was found on.
+/// Where a mismatch was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     Input,
     Output,
+    /// The envelope around an answer.
+    Envelope,
 }
 
 /// One line of the event log. `event` names the kind; every other field is fixed by it.

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::envelope::{TOOL_ID_PREFIX, is_tool_name};
 use crate::error::Code;
 use crate::replay::Replay;
 
@@ -126,6 +127,26 @@ impl ToolSpec {
         });
         definition.insert("_meta".into(), json!({ CONTRACT_META: contract }));
         Value::Object(definition)
+    }
+
+    /// The entry in the catalog of envelopes: the same, with the contract's members beside the
+    /// others, and the identifier by which envelopes name the tool.
+    pub fn catalog_entry(&self, default_timeout_ms: u64) -> Value {
+        let mut entry = Map::new();
+        if is_tool_name(&self.name) {
+            let id = format!("{TOOL_ID_PREFIX}{}", self.name);
+            entry.insert("toolId".into(), json!(id));
+        }
+        let mut definition = self.definition(default_timeout_ms);
+        if let Some(members) = definition.as_object_mut() {
+            members.remove("_meta");
+            entry.extend(std::mem::take(members));
+        }
+        entry.insert("replay".into(), json!(self.replay));
+        let timeout_ms = self.timeout_ms.unwrap_or(default_timeout_ms);
+        entry.insert("timeoutMs".into(), json!(timeout_ms));
+        entry.insert("errors".into(), json!(self.all_errors()));
+        Value::Object(entry)
     }
 }
 

@@ -122,6 +122,53 @@ fn every_mcp_method_is_understood_in_both_eras() {
 }
 
 #[test]
+fn the_envelope_dialect_has_two_methods_whatever_else_a_message_carries() {
+    let discover =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"mcp.discover","params":{{{MODERN_META}}}}}"#);
+    let discover = request(&discover);
+    assert_eq!(
+        (discover.dialect, discover.op),
+        (Dialect::Envelope, Op::Catalog {})
+    );
+    let invoke = request(
+        r#"{"jsonrpc":"2.0","id":1,"method":"mcp.tool.invoke","params":{"toolId":"mcp.tool:a/b","arguments":{"n":1.0}}}"#,
+    );
+    assert_eq!(invoke.dialect, Dialect::Envelope);
+    assert_eq!(
+        invoke.op,
+        Op::CallTool {
+            name: "a/b".into(),
+            arguments: Json::parse(r#"{"n":1.0}"#).unwrap(),
+        }
+    );
+    let other = request(r#"{"jsonrpc":"2.0","id":1,"method":"mcp.tool.list"}"#);
+    assert_eq!(other.dialect, Dialect::Direct);
+}
+
+#[test]
+fn envelope_params_that_cannot_be_used_are_refused_with_what_was_sent() {
+    for params in [
+        r"{}",
+        r#"{"toolId":1}"#,
+        r#"{"toolId":"a"}"#,
+        r#"{"toolId":"mcp.tool:a","arguments":7}"#,
+        r#"{"toolId":"mcp.tool:a","extra":7}"#,
+    ] {
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"mcp.tool.invoke","params":{params}}}"#);
+        let refused = refused(&line);
+        assert_eq!(refused.form, form(Dialect::Envelope, Shape::Tool));
+        assert_eq!(refused.problem.kind, ErrorKind::InvalidParams, "{params}");
+        assert_eq!(refused.payload.unwrap().as_str(), params);
+    }
+    let line = r#"{"jsonrpc":"2.0","id":1,"method":"mcp.discover","params":{"x":1}}"#;
+    assert_eq!(
+        refused(line).form,
+        form(Dialect::Envelope, Shape::Cacheable)
+    );
+}
+
+#[test]
 fn a_completion_names_its_target_and_context() {
     let line = r#"{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"x:///{k}"},"argument":{"name":"k","value":"v"},"context":{"arguments":{"a":"b"}}}}"#;
     let Op::Complete(completion) = request(line).op else {

@@ -39,6 +39,45 @@ pub struct Config {
     pub ready_details: String,
     /// Version in the definitions of the host's own tools.
     pub tooling_version: String,
+    /// What becomes of an envelope that breaks its own schema.
+    pub envelopes: EnvelopeMode,
+    /// Where the ids of envelopes come from.
+    pub envelope_ids: IdSource,
+}
+
+/// Whether the envelopes that the host sends are checked against their schemas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EnvelopeMode {
+    Off,
+    /// What is wrong is counted, kept for diagnostics, and sent.
+    #[default]
+    Shadow,
+    /// An error envelope is sent in its place.
+    Enforce,
+}
+
+impl EnvelopeMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Enforce];
+
+    /// The word in configurations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Shadow => "shadow",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// Where the ids of envelopes come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdSource {
+    #[default]
+    Random,
+    /// They follow from the request, so that two runs can be compared.
+    Deterministic,
 }
 
 /// A pack and how its worker is started.

@@ -11,6 +11,7 @@
 //! * `directory`: which tools, resources and prompts exist, who serves them, and the checks
 //!   before dispatch and after an answer;
 //! * `telemetry`: event lines in a file that several hosts may share;
+//! * `envelopes`: ids and checks of the envelopes that are sent;
 //! * `engine`: the one loop that puts all events in order around the kernel;
 //! * [`wrap`]: somebody else's server, with a loop of its own for each connection.
 //!
@@ -22,6 +23,7 @@ mod control;
 mod directory;
 mod drivers;
 mod engine;
+mod envelopes;
 mod http;
 mod io;
 mod log;

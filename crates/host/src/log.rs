@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use mainstay_contract::envelope::redact::redact_text;
+
 use crate::clock::iso_now;
 
 /// Lines that may wait for a slow reader.
@@ -73,7 +75,7 @@ impl Log {
 
     /// Says something that is part of the contract, whatever the level.
     pub fn line(&self, text: &str) {
-        let clean = one_line(text);
+        let clean = one_line(&redact_text(text));
         let entry = Entry::Line(format!("{} {clean}\n", iso_now()));
         if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
             self.dropped.fetch_add(1, Ordering::Relaxed);

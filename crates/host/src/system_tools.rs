@@ -18,13 +18,13 @@ pub(crate) const TELEMETRY: &str = "system_telemetry";
 
 /// Their contracts.
 pub(crate) fn specs(tooling_version: &str) -> Vec<ToolSpec> {
-    let spec = |name: &str, description: &str, output: Value| ToolSpec {
+    let spec = |name: &str, schema_version, description: &str, output: Value| ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
         input_schema: json!({ "type": "object", "properties": {}, "additionalProperties": false }),
         output_schema: Some(output),
         annotations: Annotations::READ_ONLY,
-        schema_version: 1,
+        schema_version,
         tooling_version: tooling_version.to_owned(),
         replay: Replay::Convergent,
         timeout_ms: None,
@@ -35,11 +35,13 @@ pub(crate) fn specs(tooling_version: &str) -> Vec<ToolSpec> {
     vec![
         spec(
             HEALTH,
+            1,
             "Health of the host and of each worker: state, generation, restarts, last fault.",
             schemas::health(),
         ),
         spec(
             TELEMETRY,
+            2,
             "Counts, latencies and last errors of every method and tool since the host started.",
             schemas::telemetry(),
         ),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
@@ -104,7 +105,11 @@ impl Stats {
     }
 
     /// A tool's input or output did not fit its schema.
-    pub fn mismatch(&mut self, mismatch: SchemaMismatch) {
+    pub fn mismatch(&mut self, mut mismatch: SchemaMismatch) {
+        // Both may repeat names of the client's own members.
+        for text in [&mut mismatch.path, &mut mismatch.message] {
+            *text = redact_text(text).into_owned();
+        }
         if self.mismatches.len() >= MISMATCHES {
             self.mismatches.pop_front();
         }
@@ -128,6 +133,7 @@ impl Stats {
             last_fault: self.last_fault.clone(),
             last_restart_fault: self.last_restart_fault.clone(),
             schema_mismatches: self.mismatches.iter().cloned().collect(),
+            envelopes: None,
         }
     }
 
@@ -237,6 +243,20 @@ mod tests {
         assert!((500..=640).contains(&median), "{median}");
         let high = method.quantile(99);
         assert!((990..=1280).contains(&high), "{high}");
+    }
+
+    #[test]
+    fn mismatches_are_kept_without_secrets() {
+        let mut stats = Stats::default();
+        stats.mismatch(SchemaMismatch {
+            tool: "get".to_owned(),
+            side: mainstay_contract::telemetry::Side::Input,
+            path: "/Bearer abc".to_owned(),
+            message: "unknown member \"token=abc\"".to_owned(),
+        });
+        let kept = stats.telemetry().schema_mismatches.remove(0);
+        assert_eq!(kept.path, "/Bearer [redacted]");
+        assert_eq!(kept.message, "unknown member \"token=[redacted]\"");
     }
 
     #[test]

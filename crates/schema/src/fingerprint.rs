@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use mainstay_contract::canonical::canonical_json;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -54,45 +55,6 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// `value` as JSON without spaces, the members of each object sorted by the bytes of
-/// their names. Numbers keep the form `serde_json` gives them: `1` and `1.0` differ.
-pub fn canonical_json(value: &Value) -> String {
-    let mut text = String::new();
-    write_canonical(value, &mut text);
-    text
-}
-
-fn write_canonical(value: &Value, text: &mut String) {
-    match value {
-        Value::Object(members) => {
-            // Sorted here: the order of `serde_json::Map` depends on a crate feature.
-            let mut members: Vec<_> = members.iter().collect();
-            members.sort_unstable_by_key(|(name, _)| *name);
-            text.push('{');
-            for (position, (name, member)) in members.into_iter().enumerate() {
-                if position > 0 {
-                    text.push(',');
-                }
-                text.push_str(&Value::from(name.as_str()).to_string());
-                text.push(':');
-                write_canonical(member, text);
-            }
-            text.push('}');
-        }
-        Value::Array(items) => {
-            text.push('[');
-            for (position, item) in items.iter().enumerate() {
-                if position > 0 {
-                    text.push(',');
-                }
-                write_canonical(item, text);
-            }
-            text.push(']');
-        }
-        scalar => text.push_str(&scalar.to_string()),
-    }
-}
-
 fn digit(byte: u8) -> Result<u8, ParseFingerprintError> {
     match byte {
         b'0'..=b'9' => Ok(byte - b'0'),
@@ -107,17 +69,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn canonical_json_sorts_members_and_has_no_spaces() {
-        let value: Value =
-            serde_json::from_str(r#"{ "b": [1, 2.5, "é\n"], "a": { "z": null, "y": true } }"#)
-                .unwrap();
-        assert_eq!(
-            canonical_json(&value),
-            r#"{"a":{"y":true,"z":null},"b":[1,2.5,"é\n"]}"#
-        );
-    }
 
     #[test]
     fn fingerprint_is_the_sha256_of_canonical_json() {

@@ -41,9 +41,10 @@ mod world;
 
 pub use compile::{SchemaRegistry, Validator};
 pub use error::CompileError;
-pub use fingerprint::{Fingerprint, ParseFingerprintError, canonical_json};
+pub use fingerprint::{Fingerprint, ParseFingerprintError};
 pub use library::{DocumentsError, SchemaDocument};
 pub use limits::Limits;
+pub use mainstay_contract::canonical::canonical_json;
 pub use published::PUBLISHED_SCHEMAS;
 pub use tool::{ToolPart, ToolSchemaError, ToolValidators};
 pub use tool_id::{ParseToolIdError, ToolId};

@@ -5,10 +5,18 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 /// A published schema: the name of its file, and the file.
-pub const PUBLISHED_SCHEMAS: [(&str, &str); 2] = [
+pub const PUBLISHED_SCHEMAS: [(&str, &str); 4] = [
     (
         "envelope.schema.json",
         include_str!("../../../schemas/envelope.schema.json"),
+    ),
+    (
+        "request.schema.json",
+        include_str!("../../../schemas/request.schema.json"),
+    ),
+    (
+        "response.schema.json",
+        include_str!("../../../schemas/response.schema.json"),
     ),
     (
         "tool_io.schema.json",
@@ -18,6 +26,10 @@ pub const PUBLISHED_SCHEMAS: [(&str, &str); 2] = [
 
 /// The result envelope.
 pub(crate) static ENVELOPE: LazyLock<Value> = LazyLock::new(|| parsed("envelope.schema.json"));
+
+/// The invocation envelopes.
+pub(crate) static REQUEST: LazyLock<Value> = LazyLock::new(|| parsed("request.schema.json"));
+pub(crate) static RESPONSE: LazyLock<Value> = LazyLock::new(|| parsed("response.schema.json"));
 
 /// What goes into a tool.
 pub(crate) static TOOL_INPUT: LazyLock<Value> = LazyLock::new(|| parsed("tool_io.schema.json"));
@@ -48,21 +60,35 @@ mod tests {
                 schema["$id"],
                 format!("https://mainstay.dev/schemas/v1/{file}")
             );
-            assert_eq!(
-                schema["$schema"],
-                "https://json-schema.org/draft/2020-12/schema"
-            );
-            let definitions = schema["$defs"].as_object().unwrap();
-            for holder in std::iter::once(&schema).chain(definitions.values()) {
-                let members = holder.get("properties").and_then(Value::as_object);
-                for (name, member) in members.into_iter().flatten() {
-                    let explained = member.get("description").or_else(|| {
-                        let target = member["$ref"].as_str()?.strip_prefix('#')?;
-                        schema.pointer(target)?.get("description")
-                    });
-                    assert!(explained.is_some_and(Value::is_string), "{file}: {name}");
+            // The invocation envelopes are for OpenAPI documents and older validators, too.
+            let draft = match file {
+                "request.schema.json" | "response.schema.json" => {
+                    "http://json-schema.org/draft-07/schema#"
                 }
+                _ => "https://json-schema.org/draft/2020-12/schema",
+            };
+            assert_eq!(schema["$schema"], draft, "{file}");
+            explained(file, &schema, &schema);
+        }
+    }
+
+    /// Every member of every object in `part` is described.
+    fn explained(file: &str, schema: &Value, part: &Value) {
+        let members = part.get("properties").and_then(Value::as_object);
+        // A condition repeats members that are explained elsewhere.
+        if part.get("type") == Some(&json!("object")) {
+            for (name, member) in members.into_iter().flatten() {
+                let explained = member.get("description").or_else(|| {
+                    let target = member["$ref"].as_str()?.strip_prefix('#')?;
+                    schema.pointer(target)?.get("description")
+                });
+                assert!(explained.is_some_and(Value::is_string), "{file}: {name}");
             }
         }
+        let inner = part.as_object().into_iter().flat_map(|part| part.values());
+        let items = part.as_array().into_iter().flatten();
+        inner
+            .chain(items)
+            .for_each(|inner| explained(file, schema, inner));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::shorten;
+use mainstay_contract::envelope::{TOOL_ID_PREFIX as PREFIX, tool_name};
 
-const PREFIX: &str = "mcp.tool:";
+use crate::shorten;
 
 /// `mcp.tool:` and the name of a tool: letters, digits, `_`, `.`, `/` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,12 +43,7 @@ impl FromStr for ToolId {
     type Err = ParseToolIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = |name: &str| {
-            let mut bytes = name.bytes();
-            !name.is_empty()
-                && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte))
-        };
-        if text.strip_prefix(PREFIX).is_some_and(named) {
+        if tool_name(text).is_some() {
             Ok(Self(text.to_owned()))
         } else {
             Err(ParseToolIdError {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     CompileError, Limits, ParseToolIdError, SchemaRegistry, ToolId, ToolPart, ToolSchemaError,
     ToolValidators, Validator, Violation,
-    published::{ENVELOPE, TOOL_INPUT, TOOL_OUTPUT},
+    published::{ENVELOPE, REQUEST, RESPONSE, TOOL_INPUT, TOOL_OUTPUT},
     shorten, violation,
 };
 
@@ -69,6 +69,16 @@ impl SchemaRegistry {
     /// The validator of the result envelope.
     pub fn load_envelope(&self) -> Result<Validator, CompileError> {
         self.compile(&ENVELOPE)
+    }
+
+    /// The validator of the request envelope.
+    pub fn load_request(&self) -> Result<Validator, CompileError> {
+        self.compile(&REQUEST)
+    }
+
+    /// The validator of the response envelope.
+    pub fn load_response(&self) -> Result<Validator, CompileError> {
+        self.compile(&RESPONSE)
     }
 
     /// Registers a tool, or registers it anew, with its `inputSchema` and

@@ -202,18 +202,19 @@ pub fn fuzz_decode_oversize(data: &[u8]) {
         Some(Dialect::Legacy),
         Some(Dialect::Modern),
         Some(Dialect::Direct),
+        Some(Dialect::Envelope),
     ] {
         let Inbound::Refused(refused) = decode_oversize(data, last, 1 << 20) else {
             unreachable!("an oversize line was not refused");
         };
-        let is_direct = refused.form.dialect == Dialect::Direct;
+        let is_mcp = refused.form.dialect.is_mcp();
         assert!(
-            is_direct || refused.id != EchoId::Null,
+            !is_mcp || refused.id != EchoId::Null,
             "MCP leaves an unknown id out"
         );
         assert!(
-            !is_direct || refused.id != EchoId::Absent,
-            "direct says null"
+            is_mcp || refused.id != EchoId::Absent,
+            "the others say null"
         );
     }
 }

@@ -40,8 +40,9 @@ fn every_transcript_holds_over_the_socket() -> anyhow::Result<()> {
 fn every_behaviour_is_shown_in_every_dialect_that_has_it() -> anyhow::Result<()> {
     let folder = workspace()?.join("transcripts");
     let mut missing = BTreeMap::new();
-    for dialect in ["legacy", "modern", "direct"] {
-        let only: &[&str] = if dialect == "direct" { &[] } else { &MCP_ONLY };
+    for dialect in ["legacy", "modern", "direct", "envelope"] {
+        let is_mcp = matches!(dialect, "legacy" | "modern");
+        let only: &[&str] = if is_mcp { &MCP_ONLY } else { &[] };
         for behaviour in SHARED.iter().chain(only) {
             let name = format!("{dialect}-{behaviour}.jsonl");
             if !fs::exists(folder.join(&name))? {

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use mainstay_host::config::EnvelopeMode;
 
 use crate::exit::Failure;
 
@@ -53,6 +54,7 @@ pub(crate) struct Environment {
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
+    pub(crate) envelopes: Option<EnvelopeMode>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
     /// The submodule's directories, where they exist: for want of anything else.
@@ -111,7 +113,9 @@ impl Environment {
             "MCP_ENDPOINT" => on_socket || on_http,
             "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
             "MCP_HTTP_ADDR" => on_http,
-            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" | "MAINSTAY_ENVELOPE_VALIDATION" => {
+                false
+            }
             _ => !name.starts_with("SYN_"),
         };
         Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
@@ -205,6 +209,11 @@ impl Environment {
         let allow_unvalidated = text("MAINSTAY_ALLOW_UNVALIDATED", "1 or 0", |text| {
             matches!(text, "0" | "1")
         });
+        let envelopes = text(
+            "MAINSTAY_ENVELOPE_VALIDATION",
+            "off, shadow or enforce",
+            |text| envelope_mode(text).is_some(),
+        );
         if value("MAINSTAY_ISSUER").is_some() != value("MAINSTAY_ISSUER_KEYS").is_some() {
             let said = "MAINSTAY_ISSUER and MAINSTAY_ISSUER_KEYS go together; set both";
             mistakes.push(said.to_owned());
@@ -252,6 +261,7 @@ impl Environment {
             ),
             home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
+            envelopes: envelopes.as_deref().and_then(envelope_mode),
             schemas_dir,
             examples_dir,
             submodule: Submodule {
@@ -264,6 +274,12 @@ impl Environment {
             allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
         })
     }
+}
+
+fn envelope_mode(text: &str) -> Option<EnvelopeMode> {
+    EnvelopeMode::ALL
+        .into_iter()
+        .find(|mode| mode.as_str() == text)
 }
 
 /// A variable that somebody else's configuration refers to.

@@ -116,6 +116,11 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "file for [events](telemetry.md), like `--telemetry`",
     ),
     row(
+        "MAINSTAY_ENVELOPE_VALIDATION",
+        "`shadow`",
+        "`off`, `shadow` or `enforce`, like `--envelopes`; see [envelopes](envelopes.md)",
+    ),
+    row(
         "MAINSTAY_CACHE_DIR",
         "`$XDG_CACHE_HOME/mainstay`, else `.cache/mainstay` in the home directory",
         "where indexes, and what wrapped servers said about themselves, are kept between runs",

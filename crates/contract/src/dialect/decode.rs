@@ -1,11 +1,13 @@
 //! From one line to an [`Inbound`]: shape of the message, its dialect, its method.
 //!
-//! The dialect is decided by the message alone: `server/discover` or a protocol version in
-//! `_meta` means modern; any other method of MCP's form means legacy; everything else is a tool
-//! name in the direct dialect. What cannot be decided is answered in the direct form.
+//! The dialect is decided by the message alone: `mcp.discover` and `mcp.tool.invoke` are the envelope
+//! dialect; `server/discover` or a protocol version in `_meta` means modern; any other method of
+//! MCP's form means legacy; everything else is a tool name in the direct dialect. What cannot be
+//! decided is answered in the direct form.
 
 use std::borrow::Cow;
 
+use super::envelope;
 use super::params::{self, Bad};
 use super::{Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Op, Refused, Request, Shape};
 use crate::error::ErrorKind;
@@ -62,21 +64,25 @@ pub fn decode_oversize(head: &[u8], last: Option<Dialect>, limit: usize) -> Inbo
         .method
         .as_deref()
         .map(|method| dialect_of(method, facts.has_modern_meta));
+    // An envelope says which method it answers, so it takes one.
+    let last = last.filter(|last| last.is_mcp());
     let dialect = decided.or(last).unwrap_or(Dialect::Direct);
     let id = match (facts.id.map(RequestId::parse), dialect) {
         (Some(Ok(id)), _) => EchoId::Known(id),
-        (_, Dialect::Direct) => EchoId::Null,
+        (_, Dialect::Direct | Dialect::Envelope | Dialect::Rest) => EchoId::Null,
         (_, Dialect::Legacy | Dialect::Modern) => EchoId::Absent,
+    };
+    let shape = match dialect {
+        Dialect::Envelope => envelope::shape(facts.method.as_deref().unwrap_or_default()),
+        _ => Shape::Plain,
     };
     let problem = Problem::of(ErrorKind::FrameTooLarge)
         .with_hint(format!("send a request of at most {limit} bytes"));
     Inbound::Refused(Refused {
         id,
-        form: Form {
-            dialect,
-            shape: Shape::Plain,
-        },
+        form: Form { dialect, shape },
         problem,
+        payload: None,
     })
 }
 
@@ -154,6 +160,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
         }),
         Dialect::Modern => check_modern(meta, version).and_then(|()| modern(method, params)),
         Dialect::Legacy => legacy(method, params),
+        Dialect::Envelope | Dialect::Rest => envelope::op(method, params),
     };
     match op {
         Ok(op) => {
@@ -169,21 +176,24 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
             })
         }
         Err(bad) => {
-            let form = Form {
-                dialect,
-                shape: Shape::Plain,
+            let (shape, payload) = match dialect {
+                Dialect::Envelope => (envelope::shape(method), Some(Json::from_scanned(params))),
+                _ => (Shape::Plain, None),
             };
             Inbound::Refused(Refused {
                 id: EchoId::Known(id),
-                form,
+                form: Form { dialect, shape },
                 problem: bad.into_problem(),
+                payload,
             })
         }
     }
 }
 
 pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
-    if method == "server/discover" || has_version {
+    if envelope::METHODS.contains(&method) {
+        Dialect::Envelope
+    } else if method == "server/discover" || has_version {
         Dialect::Modern
     } else if matches!(method, "initialize" | "ping") || method.contains('/') {
         Dialect::Legacy
@@ -289,6 +299,7 @@ fn refusal(id: EchoId, kind: ErrorKind, message: String) -> Refused {
         id,
         form,
         problem: Problem::new(kind, message),
+        payload: None,
     }
 }
 

@@ -17,7 +17,7 @@ const CACHE_MEMBERS: &str = r#"{"ttlMs":0,"cacheScope":"private"}"#;
 /// `_meta` key of the fields of a progress notification that MCP does not have.
 const PROGRESS_META: &str = "io.mainstay/progress";
 
-/// The answer to a request, without its line end.
+/// The answer to a request, without its line end. Envelopes come from [`enveloped`].
 pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
     match outcome {
         Ok(Success::Forwarded(response)) => response.line.as_str().to_owned(),
@@ -26,10 +26,28 @@ pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
     }
 }
 
+/// The answer whose result is an envelope that was made elsewhere, without its line end.
+pub fn enveloped(id: &EchoId, envelope: &str) -> String {
+    result(id, envelope)
+}
+
+/// Whether a problem is a JSON-RPC error in the direct and the envelope dialect, too: what is no
+/// request has no result, and a second request of an id must not be taken for the first.
+pub const fn is_of_the_message(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ParseError | ErrorKind::InvalidMessage | ErrorKind::DuplicateId
+    )
+}
+
 fn success_members(form: Form, success: &Success) -> String {
     match (form.dialect, success) {
-        (Dialect::Direct, Success::Tool(reply)) => reply.json.as_str().to_owned(),
-        (Dialect::Direct, Success::Members(members)) => members.as_str().to_owned(),
+        (Dialect::Direct | Dialect::Envelope | Dialect::Rest, Success::Tool(reply)) => {
+            reply.json.as_str().to_owned()
+        }
+        (Dialect::Direct | Dialect::Envelope | Dialect::Rest, Success::Members(members)) => {
+            members.as_str().to_owned()
+        }
         (_, Success::Forwarded(response)) => response.line.as_str().to_owned(),
         (_, Success::Tool(reply)) => {
             let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
@@ -53,12 +71,9 @@ fn success_members(form: Form, success: &Success) -> String {
 fn refusal(id: &EchoId, form: Form, problem: &Problem) -> String {
     let row = problem.kind.row();
     match (form.dialect, form.shape, row.surface) {
-        (Dialect::Direct, _, _) => match problem.kind {
-            ErrorKind::ParseError | ErrorKind::InvalidMessage | ErrorKind::DuplicateId => {
-                error(id, form, problem)
-            }
-            _ => result(id, &direct_failure(problem)),
-        },
+        (Dialect::Direct, _, _) if is_of_the_message(problem.kind) => error(id, form, problem),
+        (Dialect::Direct, _, _) => result(id, &direct_failure(problem)),
+        (Dialect::Envelope | Dialect::Rest, _, _) => error(id, form, problem),
         (_, Shape::Tool, Surface::Tool) => {
             let object = ObjectWriter::with_capacity(problem.message.len() + 256);
             let members = modern_type(form, object)
@@ -101,7 +116,7 @@ fn direct_failure(problem: &Problem) -> String {
 fn modern_type(form: Form, object: ObjectWriter) -> ObjectWriter {
     match form.dialect {
         Dialect::Modern => object.raw("resultType", "\"complete\""),
-        Dialect::Legacy | Dialect::Direct => object,
+        Dialect::Legacy | Dialect::Direct | Dialect::Envelope | Dialect::Rest => object,
     }
 }
 
@@ -172,7 +187,8 @@ pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
         .string("phase", &progress.phase)
         .string("ts", of.ts);
     let params = match (of.dialect, of.token) {
-        (Dialect::Direct, _) => {
+        (Dialect::Rest, _) => return None,
+        (Dialect::Direct | Dialect::Envelope, _) => {
             let mut params = extra;
             if let Some(done) = progress.done {
                 params = params.value("done", &done);

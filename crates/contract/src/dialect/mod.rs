@@ -9,6 +9,7 @@
 
 mod decode;
 pub mod encode;
+mod envelope;
 mod handshake;
 mod params;
 mod relay;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::decode::{decode, decode_oversize, modern_version};
 pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
 pub use self::relay::{Relayed, RelayedRequest, relay};
+use crate::envelope::Asked;
 use crate::id::RequestId;
 use crate::json::Json;
 use crate::outcome::Problem;
@@ -33,6 +35,10 @@ pub enum Dialect {
     Modern,
     /// The method is a tool's name, the result is the tool's own JSON.
     Direct,
+    /// `mcp.discover` and `mcp.tool.invoke`: the result is a result envelope.
+    Envelope,
+    /// One request over HTTP. Whoever asked gets the outcome itself and gives it its form.
+    Rest,
 }
 
 /// Whether requests of a session wait for each other.
@@ -49,8 +55,8 @@ impl Dialect {
     /// Whether requests of this dialect wait for each other.
     pub const fn order(self) -> Order {
         match self {
-            Self::Legacy | Self::Modern => Order::Free,
-            Self::Direct => Order::InTurn,
+            Self::Legacy | Self::Modern | Self::Rest => Order::Free,
+            Self::Direct | Self::Envelope => Order::InTurn,
         }
     }
 
@@ -60,7 +66,14 @@ impl Dialect {
             Self::Legacy => "legacy",
             Self::Modern => "modern",
             Self::Direct => "direct",
+            Self::Envelope => "envelope",
+            Self::Rest => "rest",
         }
+    }
+
+    /// Whether it is one of MCP's eras.
+    pub const fn is_mcp(self) -> bool {
+        matches!(self, Self::Legacy | Self::Modern)
     }
 }
 
@@ -115,6 +128,8 @@ pub enum Op {
         version: String,
     },
     Discover {},
+    /// Everything on offer, as envelopes describe it.
+    Catalog {},
     Ping {},
     ListTools {},
     CallTool {
@@ -145,6 +160,7 @@ impl Op {
         match self {
             Self::Initialize { .. } => "initialize",
             Self::Discover {} => "server/discover",
+            Self::Catalog {} => Asked::DISCOVER,
             Self::Ping {} => "ping",
             Self::ListTools {} => "tools/list",
             Self::CallTool { .. } => "tools/call",
@@ -163,6 +179,7 @@ impl Op {
         match self {
             Self::CallTool { .. } => Shape::Tool,
             Self::Discover {}
+            | Self::Catalog {}
             | Self::ListTools {}
             | Self::ListResources { .. }
             | Self::ListResourceTemplates {}
@@ -211,4 +228,6 @@ pub struct Refused {
     pub id: EchoId,
     pub form: Form,
     pub problem: Problem,
+    /// In the envelope dialect: the params, where they could be read.
+    pub payload: Option<Json>,
 }

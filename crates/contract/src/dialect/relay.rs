@@ -116,7 +116,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
     let dialect = match dialect_of(&method, has_version) {
         Dialect::Modern => Dialect::Modern,
         // A method of neither form is somebody's extension.
-        Dialect::Legacy | Dialect::Direct => Dialect::Legacy,
+        Dialect::Legacy | Dialect::Direct | Dialect::Envelope | Dialect::Rest => Dialect::Legacy,
     };
     Ok(Relayed::Request(RelayedRequest {
         id,
@@ -134,6 +134,7 @@ fn refused(id: Option<RequestId>, said: String) -> Refused {
             shape: Shape::Plain,
         },
         problem: Problem::new(ErrorKind::InvalidMessage, said),
+        payload: None,
     }
 }
 
@@ -163,6 +164,11 @@ mod tests {
         let odd = r#"{"jsonrpc":"2.0","id":1,"method":"frobnicate"}"#;
         assert!(
             matches!(read(odd), Relayed::Request(request) if request.dialect == Dialect::Legacy)
+        );
+        let envelope = r#"{"jsonrpc":"2.0","id":1,"method":"mcp.tool.invoke","params":{}}"#;
+        assert!(
+            matches!(read(envelope), Relayed::Request(request) if request.dialect == Dialect::Legacy),
+            "a wrapped server's own business"
         );
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","method":"n/x"}"#),

@@ -68,9 +68,11 @@ impl Directory {
             });
         }
         let render = match (value.get(RENDER_ARGUMENT).and_then(Value::as_str), dialect) {
-            (None | Some("json"), Dialect::Direct) | (Some("json"), _) => RenderMode::Json,
-            (Some(_), Dialect::Direct) => {
-                let said = "must be \"json\" in the direct dialect";
+            (Some("json"), _) | (None, Dialect::Direct | Dialect::Envelope | Dialect::Rest) => {
+                RenderMode::Json
+            }
+            (Some(_), Dialect::Direct | Dialect::Envelope | Dialect::Rest) => {
+                let said = "must be \"json\" outside MCP";
                 return Err(reject(tool, &[violation("/render", said)]));
             }
             (Some(_), _) => RenderMode::Porcelain,

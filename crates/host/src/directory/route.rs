@@ -1,6 +1,7 @@
 //! From a decoded request to work, and the listings that the host answers itself.
 
 use mainstay_contract::dialect::{Dialect, Op, ServerFacts};
+use mainstay_contract::envelope::ENVELOPE_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
@@ -58,6 +59,7 @@ impl Directory {
                 Op::Complete(completion) => self.completion_owner(completion).is_ok(),
                 Op::Initialize { .. }
                 | Op::Discover {}
+                | Op::Catalog {}
                 | Op::ListTools {}
                 | Op::ListResources { .. }
                 | Op::ListResourceTemplates {}
@@ -98,6 +100,7 @@ impl Directory {
             },
             Op::Initialize { .. }
             | Op::Discover {}
+            | Op::Catalog {}
             | Op::Ping {}
             | Op::Listen {}
             | Op::ListTools {}
@@ -313,6 +316,17 @@ impl Directory {
             prompts: !self.prompts.is_empty(),
             completions: self.catalogs().any(|(_, catalog)| catalog.completions),
         }
+    }
+
+    /// Everything on offer, as envelopes describe it.
+    pub(crate) fn catalog(&self, name: &str, version: &str) -> Json {
+        let timeout_ms = self.limits.call_timeout_ms;
+        let tools = self.tools.values();
+        let tools: Vec<_> = tools
+            .map(|tool| tool.spec.catalog_entry(timeout_ms))
+            .collect();
+        let server = json!({ "name": name, "version": version });
+        json!({ "server": server, "version": ENVELOPE_VERSION, "tools": tools }).into()
     }
 
     /// Members of a listing that the host answers itself.

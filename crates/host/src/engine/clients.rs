@@ -14,6 +14,7 @@ use mainstay_kernel::call::{NewRequest, Work};
 use mainstay_kernel::session::Pace;
 use tokio::sync::oneshot;
 
+use super::envelopes::asked_of;
 use super::{Engine, Event, Lifetime, Phase};
 use crate::clock::iso_now;
 use crate::log::Level;
@@ -40,7 +41,7 @@ impl Conversation {
 
 /// One request that stands alone.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Single {
     pub(crate) request: Request,
     pub(crate) bytes: usize,
     pub(crate) reply: oneshot::Sender<Box<End>>,
@@ -77,23 +78,24 @@ impl Engine {
     }
 
     /// Runs a request in a session of its own, which ends with it.
-    pub(super) fn asked(&mut self, asked: Asked) {
+    pub(super) fn single(&mut self, single: Single) {
         let session = self.kernel.open_session();
         self.conversations
-            .insert(session, Conversation::Once(Some(asked.reply)));
-        let (events, wanted) = (self.events(), asked.wanted);
+            .insert(session, Conversation::Once(Some(single.reply)));
+        let (events, wanted) = (self.events(), single.wanted);
         tokio::spawn(async move {
             let _ = wanted.await;
             let delivered = false;
             let gone = ClientEvent::OutputEnded { session, delivered };
             let _ = events.send(gone.into()).await;
         });
-        self.receive(session, Inbound::Request(asked.request), asked.bytes);
+        self.receive(session, Inbound::Request(single.request), single.bytes);
         self.kernel.handle_input_end(session);
     }
 
     pub(super) fn receive(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
         let now = self.clock.now();
+        let asked = asked_of(&inbound);
         let request = match inbound {
             Inbound::Ignored => return,
             Inbound::Cancel(cancel) => {
@@ -121,7 +123,8 @@ impl Engine {
                 work: Work::Unrouted(request.op),
             },
         };
-        self.kernel.handle_request(now, session, request);
+        let call = self.kernel.handle_request(now, session, request);
+        self.remember(call, asked);
         self.pace(session);
     }
 
@@ -212,12 +215,14 @@ impl Engine {
         // Cancelled before anybody knew who would have answered it.
         self.unrouted.remove(&end.call);
         self.listeners.remove(&end.call);
+        let asked = self.asked.remove(&end.call);
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
             match self.conversations.get_mut(&end.session) {
                 Some(Conversation::Lines { outbox, .. }) => {
-                    let line = encode::answer(&end.id, end.form, &end.outcome);
+                    let outbox = outbox.clone();
+                    let line = self.line_of(&end, asked.as_ref());
                     output_bytes = line.len();
                     outbox.push(&line);
                 }
@@ -274,6 +279,10 @@ impl Engine {
         let members = match op {
             Op::Initialize { version } => facts().initialized(version),
             Op::Discover {} => facts().discovered(),
+            Op::Catalog {} => {
+                let identity = &self.identity;
+                self.directory.catalog(&identity.name, &identity.version)
+            }
             Op::Ping {} => Json::empty_object(),
             Op::CallTool { name, arguments } => return self.own_tool(name, arguments),
             listing => self
@@ -301,7 +310,7 @@ impl Engine {
                 Ok(Success::Tool(system_tools::health(&health, render, bounds)))
             }
             system_tools::TELEMETRY => {
-                let telemetry = self.kernel.telemetry();
+                let telemetry = self.telemetry();
                 Ok(Success::Tool(system_tools::telemetry(
                     &telemetry, render, bounds,
                 )))

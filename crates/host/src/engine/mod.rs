@@ -6,6 +6,7 @@
 
 mod clients;
 mod control;
+mod envelopes;
 mod listeners;
 mod workers;
 
@@ -13,14 +14,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use mainstay_contract::dialect::{Dialect, Inbound, Op};
+use mainstay_contract::envelope::Asked;
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_kernel::Kernel;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
 use tokio::sync::mpsc;
 
-pub(crate) use self::clients::Asked;
 use self::clients::Conversation;
+pub(crate) use self::clients::Single;
 use self::control::Waiter;
 use self::listeners::Listener;
 use self::workers::Incarnation;
@@ -29,6 +31,7 @@ use crate::config::{Config, Pack, Shim};
 use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
+use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::serve::Served;
 use crate::system_tools;
@@ -52,7 +55,7 @@ pub(crate) enum Event {
     Client(ClientEvent),
     /// One request that stands alone.
     #[expect(dead_code, reason = "REST follows")]
-    Asked(Box<Asked>),
+    Single(Box<Single>),
     Worker(WorkerEvent),
     /// An operator asks for something.
     Control(Control),
@@ -133,6 +136,9 @@ pub(crate) struct Engine {
     waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
     unrouted: BTreeMap<CallId, (Dialect, Op)>,
+    envelopes: Envelopes,
+    /// What the envelopes will be about that are not sent yet.
+    asked: BTreeMap<CallId, Asked>,
     /// Subscriptions, which end when their clients want no more.
     listeners: BTreeMap<CallId, Listener>,
     events: mpsc::Sender<Event>,
@@ -188,6 +194,8 @@ impl Engine {
             setup: None,
             waiters: Vec::new(),
             unrouted: BTreeMap::new(),
+            envelopes: Envelopes::new(config.envelopes, config.envelope_ids),
+            asked: BTreeMap::new(),
             listeners: BTreeMap::new(),
             events,
             incoming,
@@ -275,7 +283,7 @@ impl Engine {
             Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
                 self.output_ended(session, delivered);
             }
-            Event::Asked(asked) => self.asked(*asked),
+            Event::Single(single) => self.single(*single),
             Event::Worker(event) => self.worker(event),
             Event::Control(control) => self.control(control),
             Event::Stop => self.stop(),

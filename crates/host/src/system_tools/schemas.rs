@@ -38,13 +38,19 @@ pub(super) fn telemetry() -> Value {
         method.extend(counts.clone());
     }
     let mismatch = object(&json!({
-        "tool": text(), "side": { "enum": ["input", "output"] }, "path": text(), "message": text(),
+        "tool": text(), "side": { "enum": ["input", "output", "envelope"] }, "path": text(), "message": text(),
+    }));
+    let envelopes = object(&json!({
+        "mode": { "enum": ["off", "shadow", "enforce"] },
+        "success_count": count(), "failure_count": count(), "avg_latency_ms": millis(),
+        "max_latency_ms": millis(), "p50": millis(), "p99": millis(),
     }));
     object(&json!({
         "totals": object(&counts),
         "methods": { "type": "array", "items": object(&method) },
         "last_fault": fault_or_null(), "last_restart_fault": fault_or_null(),
         "schema_mismatches": { "type": "array", "items": mismatch },
+        "envelopes": { "anyOf": [envelopes, { "type": "null" }] },
     }))
 }
 

@@ -1,5 +1,6 @@
 //! The engine's side of the event log.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstay_contract::dialect::EchoId;
+use mainstay_contract::envelope::redact::{MARK, redact_text};
 use mainstay_contract::error::{Code, ErrorKind};
 use mainstay_contract::fault::Fault;
-use mainstay_contract::id::Generation;
+use mainstay_contract::id::{Generation, RequestId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::telemetry::{
     Event, EventOutcome, HotTools, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
@@ -147,7 +149,7 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
         ts: iso_now(),
         session: format!("{host}.{}", end.session),
         request_id: match &end.id {
-            EchoId::Known(id) => Some(id.clone()),
+            EchoId::Known(id) => without_secrets(id),
             EchoId::Null | EchoId::Absent => None,
         },
         method: end.method.clone(),
@@ -172,6 +174,17 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
     }
 }
 
+/// The client's own words, but for secrets.
+fn without_secrets(id: &RequestId) -> Option<RequestId> {
+    match redact_text(id.as_raw()) {
+        Cow::Borrowed(_) => Some(id.clone()),
+        // What lost its closing quote is no id any more.
+        Cow::Owned(text) => RequestId::parse(&text)
+            .or_else(|_| RequestId::parse(&format!("\"{MARK}\"")))
+            .ok(),
+    }
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "latencies are far below 2^52 us"
@@ -185,4 +198,22 @@ fn host_id() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since.unwrap_or_default().as_secs();
     format!("{}-{seconds:x}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_recorded_as_it_is_but_for_secrets() {
+        let recorded = |raw: &str| {
+            let id = without_secrets(&RequestId::parse(raw).unwrap()).unwrap();
+            id.as_raw().to_owned()
+        };
+        assert_eq!(recorded("1.0"), "1.0");
+        assert_eq!(recorded(r#""a-7""#), r#""a-7""#);
+        assert_eq!(recorded(r#""Bearer abc 7""#), r#""Bearer [redacted] 7""#);
+        assert_eq!(recorded(r#""token=abc""#), r#""token=[redacted]""#);
+        assert_eq!(recorded(r#""Authorization: abc""#), r#""[redacted]""#);
+    }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rules::{Demand, Kind};
-use crate::fingerprint::canonical_json;
+use mainstay_contract::canonical::canonical_json;
 
 /// Where the schema of the arguments stands in a definition.
 pub(crate) const INPUT: &str = "/inputSchema";

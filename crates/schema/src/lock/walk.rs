@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 
 use super::reach::{is_anchored, is_doubtful, is_schema, is_shelf, shape};
 use super::rules::Kind;
-use crate::fingerprint::canonical_json;
 use crate::keywords::{Shape, join};
+use mainstay_contract::canonical::canonical_json;
 
 /// What a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

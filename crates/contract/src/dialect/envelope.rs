@@ -1,0 +1,51 @@
+//! The two methods of the envelope dialect, and what their answers are about.
+
+use super::params::{self, Bad};
+use super::{Op, Shape};
+use crate::envelope::{Asked, TOOL_ID_PREFIX, tool_name};
+use crate::scan;
+
+/// The methods.
+pub(super) const METHODS: [&str; 2] = [Asked::DISCOVER, Asked::INVOKE];
+
+/// What a request of the dialect asks for.
+pub(super) fn op(method: &str, params: &str) -> Result<Op, Bad> {
+    if method == Asked::DISCOVER {
+        only(params, &[])?;
+        return Ok(Op::Catalog {});
+    }
+    only(params, &["toolId", "arguments"])?;
+    let tool_id = params::string(params, "toolId")?;
+    let Some(name) = tool_name(&tool_id) else {
+        return Err(Bad::params(format!(
+            "toolId must be {TOOL_ID_PREFIX} and the name of a tool, with letters, digits and _ . / -"
+        )));
+    };
+    Ok(Op::CallTool {
+        name: name.to_owned(),
+        arguments: params::object(params, "arguments")?,
+    })
+}
+
+/// The kind of result that a method has.
+pub(super) fn shape(method: &str) -> Shape {
+    if method == Asked::INVOKE {
+        Shape::Tool
+    } else {
+        Shape::Cacheable
+    }
+}
+
+/// Refuses members that mean nothing here; `_meta` is JSON-RPC's neighbour and may stand anywhere.
+fn only(params: &str, known: &[&str]) -> Result<(), Bad> {
+    let unknown = scan::members(params)
+        .map(|(name, _)| name)
+        .find(|name| name != "_meta" && !known.contains(&name.as_ref()));
+    match unknown {
+        None => Ok(()),
+        Some(name) => {
+            let shown = crate::render::shorten(&name, 64);
+            Err(Bad::params(format!("the params have no member {shown:?}")))
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What an envelope knows about its request.
+
+use serde_json::json;
+
+use super::fields::{Field, Fields, Read};
+use super::{ENVELOPE_VERSION, Ids, tool_name};
+use crate::canonical::{canonical_json, canonical_text};
+use crate::json::{Json, ObjectWriter};
+
+/// How a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Stdio,
+    Socket,
+    Http,
+    Cli,
+}
+
+impl Transport {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Stdio, Self::Socket, Self::Http, Self::Cli];
+
+    /// The word in envelopes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Socket => "socket",
+            Self::Http => "http",
+            Self::Cli => "cli",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|transport| transport.as_str() == text)
+    }
+}
+
+/// What kind of request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The catalog.
+    Discover,
+    /// One tool, answered with a result envelope.
+    Tool,
+    /// One tool, asked for with a request envelope.
+    Invoke,
+    /// The health of the host.
+    Health,
+    /// Recent schema mismatches.
+    Diagnostics,
+}
+
+impl Route {
+    /// The word in envelopes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Discover => "discover",
+            Self::Tool => "tool",
+            Self::Invoke => "invoke",
+            Self::Health => "health",
+            Self::Diagnostics => "diagnostics",
+        }
+    }
+}
+
+/// What was asked, whichever way it came: ids and sizes follow from this alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub route: Route,
+    /// The method of the envelope dialect, over HTTP, too.
+    pub method: &'static str,
+    pub payload: Json,
+}
+
+impl Asked {
+    /// The method that gives the catalog.
+    pub const DISCOVER: &'static str = "mcp.discover";
+    /// The method that runs a tool.
+    pub const INVOKE: &'static str = "mcp.tool.invoke";
+
+    /// Asks for the catalog.
+    pub fn catalog() -> Self {
+        Self {
+            route: Route::Discover,
+            method: Self::DISCOVER,
+            payload: Json::empty_object(),
+        }
+    }
+
+    /// Asks for one run of a tool.
+    pub fn tool(tool_id: &str, arguments: &Json) -> Self {
+        let payload = ObjectWriter::with_capacity(tool_id.len() + arguments.len() + 32)
+            .string("toolId", tool_id)
+            .raw("arguments", arguments.as_str())
+            .finish();
+        Self {
+            route: Route::Tool,
+            method: Self::INVOKE,
+            payload: Json::from_scanned(&payload),
+        }
+    }
+
+    /// Canonical JSON of `{method, payload, route}`.
+    pub(super) fn canonical(&self) -> String {
+        match self.payload.to_value() {
+            Ok(payload) => canonical_json(&json!({
+                "method": self.method, "payload": payload, "route": self.route.as_str(),
+            })),
+            // A number out of range: its text stands for it.
+            Err(_) => ObjectWriter::with_capacity(self.payload.len() + 64)
+                .string("method", self.method)
+                .raw("payload", self.payload.as_str())
+                .string("route", self.route.as_str())
+                .finish(),
+        }
+    }
+}
+
+/// `meta` of the result envelope, but for its status, which the envelope itself knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Meta {
+    pub ids: Ids,
+    pub schema_version: String,
+    /// Whether the ids follow from the request.
+    pub deterministic: bool,
+    pub transport: Transport,
+    pub route: String,
+    pub method: String,
+    pub duration_ms: f64,
+    /// How often the call was sent again.
+    pub attempt: u64,
+    pub input_bytes: u64,
+    /// Set by the envelope, from its data.
+    pub output_bytes: u64,
+    /// Canonical identifier of the tool that was called.
+    pub tool_id: Option<String>,
+}
+
+impl Meta {
+    /// What follows from the request alone.
+    pub fn new(asked: &Asked, transport: Transport, ids: Ids, deterministic: bool) -> Self {
+        Self {
+            ids,
+            schema_version: ENVELOPE_VERSION.to_owned(),
+            deterministic,
+            transport,
+            route: asked.route.as_str().to_owned(),
+            method: asked.method.to_owned(),
+            duration_ms: 0.0,
+            attempt: 0,
+            input_bytes: canonical_text(&asked.payload).len() as u64,
+            output_bytes: 0,
+            tool_id: None,
+        }
+    }
+
+    pub(super) fn encode(&self, status: &str) -> String {
+        let mut meta = ObjectWriter::with_capacity(448)
+            .string("requestId", &self.ids.request)
+            .string("traceId", &self.ids.trace)
+            .string("spanId", &self.ids.span)
+            .string("schemaVersion", &self.schema_version)
+            .value("deterministic", &self.deterministic)
+            .string("transport", self.transport.as_str())
+            .string("route", &self.route)
+            .string("method", &self.method)
+            .value("durationMs", &self.duration_ms)
+            .string("status", status)
+            .value("attempt", &self.attempt)
+            .value("inputBytes", &self.input_bytes)
+            .value("outputBytes", &self.output_bytes);
+        if let Some(tool_id) = &self.tool_id {
+            meta = meta.string("toolId", tool_id);
+        }
+        meta.finish()
+    }
+
+    /// Reads `meta`, and gives its status beside it.
+    pub(super) fn parse(field: &Field<'_>) -> Read<(Self, String)> {
+        let fields = Fields::of(
+            field,
+            &[
+                "requestId",
+                "traceId",
+                "spanId",
+                "schemaVersion",
+                "deterministic",
+                "transport",
+                "route",
+                "method",
+                "durationMs",
+                "status",
+                "attempt",
+                "inputBytes",
+                "outputBytes",
+                "toolId",
+            ],
+        )?;
+        let text = |name| fields.required(name)?.text();
+        let tool_id = fields
+            .optional("toolId")
+            .map(|field| field.string_that("a tool identifier", |text| tool_name(text).is_some()));
+        let meta = Self {
+            ids: Ids {
+                request: text("requestId")?,
+                trace: text("traceId")?,
+                span: text("spanId")?,
+            },
+            schema_version: text("schemaVersion")?,
+            deterministic: fields.required("deterministic")?.boolean()?,
+            transport: fields
+                .required("transport")?
+                .word("stdio, socket, http or cli", Transport::parse)?,
+            route: text("route")?,
+            method: text("method")?,
+            duration_ms: fields.required("durationMs")?.amount()?,
+            attempt: fields.required("attempt")?.count()?,
+            input_bytes: fields.required("inputBytes")?.count()?,
+            output_bytes: fields.required("outputBytes")?.count()?,
+            tool_id: tool_id.transpose()?,
+        };
+        let status = fields.required("status")?.string()?;
+        Ok((meta, status))
+    }
+}
