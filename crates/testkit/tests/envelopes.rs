@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, ensure};
-use mainstay_testkit::process::{Running, Serve};
+use mainstay_testkit::process::{Running, Serve, TempDir};
 use serde_json::{Value, json};
 
 /// What `system_telemetry` says, in an envelope.
@@ -62,9 +62,9 @@ fn in_enforce_mode_every_valid_envelope_is_sent_and_counted() -> anyhow::Result<
 #[test]
 fn a_clients_secrets_are_in_no_event_no_diagnostic_and_no_log_line() -> anyhow::Result<()> {
     const SECRET: &str = "s3cr3t";
-    let serve = Serve::stdio()?;
-    let file = serve.folder().join("events.jsonl");
-    let serve = serve
+    let folder = TempDir::new()?;
+    let file = folder.join("events.jsonl");
+    let serve = Serve::stdio()?
         .argument("--telemetry")
         .argument(&file)
         .argument("--log")
