@@ -46,6 +46,7 @@ pub(crate) fn config(
         transport,
         ready_file: None,
         telemetry: environment.telemetry.clone().or(file.telemetry),
+        collector: None,
         ready_details: asset.describe(),
         tooling_version: VERSION.to_owned(),
         envelopes: environment.envelopes.unwrap_or(file.envelopes),

@@ -19,6 +19,9 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let mut config = local::config(&serve.packs, &environment, transport)?;
     config.ready_file = Some(environment.ready_file);
     config.control_dir = Some(environment.runtime_dir);
+    config.collector = environment
+        .collector
+        .map(|collector| collector.config("mainstay"));
     config.host_name.clone_from(&serve.name);
     if let Some(telemetry) = &serve.telemetry {
         config.telemetry = Some(telemetry.clone());

@@ -30,6 +30,9 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
     config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
+    config.collector = environment
+        .collector
+        .map(|collector| collector.config(&config.name));
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
     }
@@ -115,6 +118,7 @@ pub(crate) fn config(
         transport,
         ready_file: None,
         telemetry: None,
+        collector: None,
         control_dir: None,
         cache_dir: None,
         version: VERSION.to_owned(),

@@ -26,3 +26,4 @@ pub mod rpc;
 pub mod scan;
 pub mod telemetry;
 pub mod tool;
+pub mod trace;

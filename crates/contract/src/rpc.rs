@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: anything about clients. A worker knows calls, never sessions.
 
+use crate::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, Generation};
@@ -57,6 +58,9 @@ pub struct Call {
     pub attempt: u32,
     /// Time left until the deadline, for the tool's information; the host enforces it.
     pub timeout_ms: u64,
+    /// The span that the work belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
     pub op: Op,
 }
 
@@ -207,6 +211,7 @@ mod tests {
             call: CallId::new(7),
             attempt: 1,
             timeout_ms: 5,
+            trace: None,
             op: Op::Tool {
                 name: "t".into(),
                 arguments,

@@ -13,6 +13,7 @@ use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
 use crate::http::HttpConfig;
+use crate::telemetry::OtlpConfig;
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Config {
     pub ready_file: Option<PathBuf>,
     /// Where events are written, if they are.
     pub telemetry: Option<PathBuf>,
+    /// Where spans are sent, if they are.
+    pub collector: Option<OtlpConfig>,
     /// What the ready line says beside the transport, e.g. `schemas_dir=...`.
     pub ready_details: String,
     /// Version in the definitions of the host's own tools.

@@ -44,3 +44,4 @@ pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, serve};
 pub use self::shim::run_shim;
+pub use self::telemetry::OtlpConfig;

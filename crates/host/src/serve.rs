@@ -21,7 +21,7 @@ use crate::http::{self, Front, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
-use crate::telemetry::Recorder;
+use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
 
@@ -67,23 +67,43 @@ pub struct Served {
 
 /// Serves until the client leaves (stdio) or a signal comes.
 pub fn serve(mut config: Config, log: &Log) -> Result<Served, ServeError> {
-    let recorder = recorder_for(config.telemetry.take(), &config.limits, log)?;
+    let sinks = Sinks {
+        file: config.telemetry.take(),
+        collector: config.collector.take(),
+        mode: config.transport.mode(),
+    };
+    let recorder = sinks.open(&config.limits, log)?;
     in_runtime(run(config, log.clone(), recorder.clone()), &recorder, log)
 }
 
-/// The sink of events that a configuration names.
-pub(crate) fn recorder_for(
-    path: Option<PathBuf>,
-    limits: &Limits,
-    log: &Log,
-) -> Result<Recorder, ServeError> {
-    let Some(path) = path else {
-        return Ok(Recorder::off());
-    };
-    Recorder::start(&path, limits, log).map_err(|source| {
-        let path = path.display().to_string();
-        ServeError::Telemetry { path, source }
-    })
+/// Where events go, as a configuration names it.
+pub(crate) struct Sinks {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) collector: Option<OtlpConfig>,
+    pub(crate) mode: &'static str,
+}
+
+impl Sinks {
+    pub(crate) fn open(self, limits: &Limits, log: &Log) -> Result<Recorder, ServeError> {
+        let recorder = match self.file {
+            None => Recorder::off(),
+            Some(path) => Recorder::start(&path, limits, log).map_err(|source| {
+                let path = path.display().to_string();
+                ServeError::Telemetry { path, source }
+            })?,
+        };
+        match self.collector {
+            None => Ok(recorder),
+            Some(collector) => {
+                recorder
+                    .with_collector(collector, self.mode, log)
+                    .map_err(|source| ServeError::Io {
+                        what: "start the thread that sends spans",
+                        source,
+                    })
+            }
+        }
+    }
 }
 
 /// Runs a host on a runtime of its own.

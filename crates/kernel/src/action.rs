@@ -6,6 +6,7 @@ use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Forwarded, Outcome, Success};
 use mainstay_contract::rpc;
+use mainstay_contract::trace::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::call::SlotId;
@@ -80,6 +81,8 @@ pub struct End {
     pub attempt: u32,
     pub latency_us: u64,
     pub input_bytes: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Span>,
 }
 
 impl End {

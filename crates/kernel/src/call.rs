@@ -6,6 +6,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::{Attempts, Replay};
 use mainstay_contract::rpc;
+use mainstay_contract::trace::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::progress::Throttle;
@@ -26,6 +27,9 @@ pub struct NewRequest {
     pub tool: Option<String>,
     pub progress_token: Option<Json>,
     pub input_bytes: usize,
+    /// Its span, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Span>,
     pub work: Work,
 }
 

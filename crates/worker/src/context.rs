@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mainstay_contract::id::CallId;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::Progress;
+use mainstay_contract::trace::TraceContext;
 
 use crate::cancel::CancelToken;
 use crate::progress::Reporter;
@@ -21,6 +22,7 @@ pub struct Context {
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancelToken,
     pub(crate) reporter: Arc<Reporter>,
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) surroundings: Surroundings,
 }
 
@@ -52,6 +54,12 @@ impl Context {
     /// 1 for the first time the call is sent, more when it is repeated after a loss.
     pub const fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// The span that this work belongs to, for what the tool asks of others: `to_string` gives the
+    /// header `traceparent`.
+    pub const fn trace(&self) -> Option<TraceContext> {
+        self.trace
     }
 
     /// The time the call was given in all.

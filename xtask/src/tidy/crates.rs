@@ -106,6 +106,7 @@ const ROWS: &[Row] = &[
             "subtle", // comparison of tokens
             "thiserror",
             "tokio",
+            "ureq", // posts to a collector, from a thread of their own
         ]),
     },
     Row {

@@ -1,5 +1,6 @@
 //! The environment, read once and checked whole. [`table`] lists every variable.
 
+mod collector;
 mod table;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use mainstay_host::config::EnvelopeMode;
 
 use crate::exit::Failure;
 
+pub(crate) use self::collector::Collector;
 pub(crate) use self::table::{VARIABLES, markdown};
 
 /// Default of `MCP_READY_FILE`.
@@ -54,6 +56,7 @@ pub(crate) struct Environment {
     /// environment, in which the variables that decide it are missing.
     pub(crate) other_runtime_dirs: Vec<PathBuf>,
     pub(crate) telemetry: Option<PathBuf>,
+    pub(crate) collector: Option<Collector>,
     pub(crate) envelopes: Option<EnvelopeMode>,
     pub(crate) schemas_dir: Option<PathBuf>,
     pub(crate) examples_dir: Option<PathBuf>,
@@ -113,6 +116,8 @@ impl Environment {
             "MCP_ENDPOINT" => on_socket || on_http,
             "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
             "MCP_HTTP_ADDR" => on_http,
+            // A protocol that only the server speaks.
+            "OTEL_EXPORTER_OTLP_PROTOCOL" => false,
             "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" | "MAINSTAY_ENVELOPE_VALIDATION" => {
                 false
             }
@@ -218,6 +223,11 @@ impl Environment {
             let said = "MAINSTAY_ISSUER and MAINSTAY_ISSUER_KEYS go together; set both";
             mistakes.push(said.to_owned());
         }
+        let collector =
+            Collector::from(|name| value(name)?.into_string().ok()).unwrap_or_else(|said| {
+                mistakes.push(said);
+                None
+            });
         if !mistakes.is_empty() {
             return Err(Failure::input(anyhow!(
                 "the environment: {}",
@@ -261,6 +271,7 @@ impl Environment {
             ),
             home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
+            collector,
             envelopes: envelopes.as_deref().and_then(envelope_mode),
             schemas_dir,
             examples_dir,

@@ -121,6 +121,47 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "`off`, `shadow` or `enforce`, like `--envelopes`; see [envelopes](envelopes.md)",
     ),
     row(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "none: nothing is sent",
+        "URL of an OpenTelemetry collector, spoken to with OTLP over HTTP in JSON; `/v1/traces` and \
+         `/v1/metrics` are added ([telemetry](telemetry.md))",
+    ),
+    row(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "none",
+        "the whole URL for spans, where it differs",
+    ),
+    row(
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        "none",
+        "the whole URL for durations, where it differs",
+    ),
+    row(
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "none",
+        "headers for the collector, `name=value,name=value`; never shown",
+    ),
+    row(
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "`http/json`",
+        "`grpc` is a mistake: it is not spoken; not looked at when wrapping",
+    ),
+    row(
+        "OTEL_SERVICE_NAME",
+        "`mainstay`, or the name of the wrapped server",
+        "what the collector calls this host",
+    ),
+    row(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "none",
+        "more about this host, `key=value,key=value`",
+    ),
+    row(
+        "OTEL_SDK_DISABLED",
+        "`false`",
+        "`true` sends nothing, whatever the others say",
+    ),
+    row(
         "MAINSTAY_CACHE_DIR",
         "`$XDG_CACHE_HOME/mainstay`, else `.cache/mainstay` in the home directory",
         "where indexes, and what wrapped servers said about themselves, are kept between runs",

@@ -15,6 +15,7 @@ use crate::id::RequestId;
 use crate::json::Json;
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
+use crate::trace::TraceContext;
 
 /// `_meta` key in which a modern request carries its protocol version.
 pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -168,11 +169,16 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 .and_then(|meta| scan::member(meta, "progressToken"))
                 .filter(|token| RequestId::parse(token).is_ok())
                 .map(Json::from_scanned);
+            let trace = meta
+                .and_then(|meta| scan::member(meta, "traceparent"))
+                .and_then(scan::unquote)
+                .and_then(|text| TraceContext::parse(&text));
             Inbound::Request(Request {
                 id,
                 dialect,
                 op,
                 progress_token,
+                trace,
             })
         }
         Err(bad) => {

@@ -24,6 +24,7 @@ use crate::id::RequestId;
 use crate::json::Json;
 use crate::outcome::Problem;
 use crate::rpc::Completion;
+use crate::trace::TraceContext;
 
 /// The language of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -117,6 +118,9 @@ pub struct Request {
     /// MCP's `progressToken`, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_token: Option<Json>,
+    /// The span of the client that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// What a client can ask for.

@@ -108,6 +108,7 @@ impl Engine {
                 tool: None,
                 progress_token: None,
                 input_bytes: bytes,
+                trace: None,
                 work: Work::Refused(refused.problem),
             },
             Inbound::Request(request) => NewRequest {
@@ -120,6 +121,7 @@ impl Engine {
                 tool: None,
                 progress_token: request.progress_token,
                 input_bytes: bytes,
+                trace: self.recorder.span(request.trace),
                 work: Work::Unrouted(request.op),
             },
         };

@@ -6,14 +6,20 @@
 //! and not for every call, makes lines of it and appends them in one write ([`file`]). The end
 //! waits for the thread, not for long.
 //!
+//! A collector, where one is configured, gets a span of each request besides ([`otlp`]).
+//!
 //! Principal types: [`Recorder`], the engine's handle; [`queue::Queue`], what they share;
 //! [`file::EventFile`], the file with its rotation.
 //!
 //! Deliberately absent: arguments, results and anybody's own words. See `docs/telemetry.md`.
 
 mod file;
+mod otlp;
 mod queue;
 mod recorder;
+mod span_ids;
 mod writer;
+
+pub use self::otlp::OtlpConfig;
 
 pub(crate) use self::recorder::Recorder;

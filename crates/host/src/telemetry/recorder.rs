@@ -7,21 +7,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mainstay_contract::dialect::EchoId;
+use mainstay_contract::dialect::{EchoId, Shape};
 use mainstay_contract::envelope::redact::{MARK, redact_text};
-use mainstay_contract::error::{Code, ErrorKind};
+use mainstay_contract::error::{Code, ErrorKind, Surface};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::telemetry::{
     Event, EventOutcome, HotTools, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
 };
+use mainstay_contract::trace::{Span, TraceContext};
 use mainstay_kernel::action::End;
 
 use super::file::EventFile;
+use super::otlp::{self, Exporter, Finished, OtlpConfig};
 use super::queue::Queue;
+use super::span_ids::SpanIds;
 use super::writer;
-use crate::clock::iso_now;
+use crate::clock::{iso_now, wall};
 use crate::log::Log;
 
 /// Ended requests between two snapshots of the hot tools.
@@ -29,9 +32,22 @@ const SNAPSHOT_EVERY: u64 = 1000;
 /// How long the end waits for the last events to be written.
 const FLUSH: Duration = Duration::from_millis(1000);
 
-/// A handle to the event log, which may be off.
+/// A handle to the event log and to a collector; either may be off.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(Option<Arc<Open>>);
+pub(crate) struct Recorder {
+    file: Option<Arc<Open>>,
+    spans: Option<Arc<Spans>>,
+}
+
+#[derive(Debug)]
+struct Spans {
+    exporter: Exporter,
+    ids: SpanIds,
+    host: String,
+    /// `network.transport` and `network.protocol.name`.
+    transport: &'static str,
+    protocol: &'static str,
+}
 
 #[derive(Debug)]
 struct Open {
@@ -45,7 +61,51 @@ struct Open {
 impl Recorder {
     /// Nothing is recorded.
     pub(crate) const fn off() -> Self {
-        Self(None)
+        Self {
+            file: None,
+            spans: None,
+        }
+    }
+
+    /// Sends spans to a collector, too; `mode` is how clients come.
+    pub(crate) fn with_collector(
+        mut self,
+        config: OtlpConfig,
+        mode: &str,
+        log: &Log,
+    ) -> io::Result<Self> {
+        let (transport, protocol) = match mode {
+            "socket" => ("unix", ""),
+            "http" => ("tcp", "http"),
+            _ => ("pipe", ""),
+        };
+        self.spans = Some(Arc::new(Spans {
+            exporter: Exporter::start(config, log)?,
+            ids: SpanIds::seeded(),
+            host: host_id(),
+            transport,
+            protocol,
+        }));
+        Ok(self)
+    }
+
+    /// The span of a request; `asks` is that of its client. Without a collector the client's own
+    /// is what those who work on the request are told.
+    pub(crate) fn span(&self, asks: Option<TraceContext>) -> Option<Span> {
+        match (&self.spans, asks) {
+            (None, asks) => asks.map(|context| Span {
+                context,
+                parent: None,
+            }),
+            (Some(spans), Some(parent)) => Some(Span {
+                context: parent.with_span(spans.ids.span()),
+                parent: Some(parent),
+            }),
+            (Some(spans), None) => Some(Span {
+                context: TraceContext::root(spans.ids.trace(), spans.ids.span()),
+                parent: None,
+            }),
+        }
     }
 
     /// Opens the file, and starts the thread that writes to it.
@@ -59,17 +119,21 @@ impl Recorder {
         std::thread::Builder::new()
             .name("telemetry".into())
             .spawn(move || writer::run(&events, file, &shown, &named, &warnings))?;
-        Ok(Self(Some(Arc::new(Open {
+        let file = Some(Arc::new(Open {
             queue,
             host,
             log: log.clone(),
             since_snapshot: AtomicU64::new(0),
-        }))))
+        }));
+        Ok(Self { file, spans: None })
     }
 
     /// A request ended. Whether it is time for a snapshot of the hot tools.
     pub(crate) fn ended(&self, end: &End, output_bytes: usize) -> bool {
-        let Some(open) = &self.0 else { return false };
+        if let (Some(spans), Some(span)) = (&self.spans, end.trace) {
+            spans.ended(end, span);
+        }
+        let Some(open) = &self.file else { return false };
         open.queue.push(Event::Request(RequestEvent {
             output_bytes,
             ..request_event(end, &open.host)
@@ -86,7 +150,7 @@ impl Recorder {
         generation: Generation,
         pid: u32,
     ) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.file {
             open.queue.push(kind(WorkerRun {
                 ts: iso_now(),
                 host: open.host.clone(),
@@ -99,7 +163,7 @@ impl Recorder {
 
     /// A worker was lost, or is to be replaced.
     pub(crate) fn worker_lost(&self, pack: &str, generation: Generation, fault: &Fault) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.file {
             open.queue.push(Event::WorkerLost(WorkerLoss {
                 ts: iso_now(),
                 host: open.host.clone(),
@@ -114,13 +178,13 @@ impl Recorder {
 
     /// Whether any request has ended since the last snapshot.
     pub(crate) fn wants_hot_tools(&self) -> bool {
-        let open = self.0.as_ref();
+        let open = self.file.as_ref();
         open.is_some_and(|open| open.since_snapshot.load(Ordering::Relaxed) > 0)
     }
 
     /// Records a snapshot of the hot tools.
     pub(crate) fn hot_tools(&self, telemetry: &Telemetry, is_tool: impl Fn(&str) -> bool) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.file {
             open.since_snapshot.store(0, Ordering::Relaxed);
             let tools = telemetry.methods.iter();
             open.queue.push(Event::HotTools(HotTools::of(
@@ -134,12 +198,62 @@ impl Recorder {
 
     /// Writes what is left, and waits for that, not for long.
     pub(crate) fn finish(&self) {
-        if let Some(open) = &self.0
+        if let Some(open) = &self.file
             && !open.queue.close(FLUSH)
         {
             open.log.line("mcp:warning reason=telemetry_unfinished");
         }
+        if let Some(spans) = &self.spans {
+            spans.exporter.finish(FLUSH);
+        }
     }
+}
+
+impl Spans {
+    fn ended(&self, end: &End, span: Span) {
+        if !span.context.is_sampled() {
+            return;
+        }
+        let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.exporter.push(Finished {
+            span,
+            method: end.method.clone(),
+            tool: end.tool.clone(),
+            request_id: match &end.id {
+                EchoId::Known(id) => without_secrets(id).map(|id| id.lookup_form().into_owned()),
+                EchoId::Null | EchoId::Absent => None,
+            },
+            session: format!("{}.{}", self.host, end.session),
+            transport: self.transport,
+            protocol: self.protocol,
+            error: error_of(end),
+            attempt: end.attempt,
+            end_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+            latency_us: end.latency_us,
+        });
+    }
+}
+
+/// What went wrong, by the conventions: `tool_error` where the client sees a result that says no.
+fn error_of(end: &End) -> Option<otlp::Error> {
+    let problem = match &end.outcome {
+        Err(problem) => problem,
+        Ok(_) if end.said_no() => {
+            return Some(otlp::Error {
+                kind: "tool_error",
+                code: None,
+                message: String::new(),
+            });
+        }
+        Ok(_) => return None,
+    };
+    let row = problem.kind.row();
+    let is_tool = row.surface == Surface::Tool && end.form.shape == Shape::Tool;
+    Some(otlp::Error {
+        kind: if is_tool { "tool_error" } else { row.name },
+        code: (!is_tool).then_some(row.jsonrpc),
+        message: redact_text(&problem.message).into_owned(),
+    })
 }
 
 fn request_event(end: &End, host: &str) -> RequestEvent {

@@ -13,6 +13,7 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_contract::scan;
+use mainstay_contract::trace::TraceContext;
 use mainstay_kernel::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
 use mainstay_kernel::session::Pace;
 
@@ -99,6 +100,7 @@ impl Engine {
             tool: None,
             progress_token: None,
             input_bytes: bytes,
+            trace: None,
             work: Work::Refused(problem),
         };
         let now = self.clock.now();
@@ -153,6 +155,7 @@ impl Engine {
                 .filter(|tool| self.tools.get(tool).is_some()),
             progress_token: None,
             input_bytes: text.len(),
+            trace: self.common.recorder.span(trace_of(request)),
             work,
         };
         let now = self.clock.now();
@@ -443,6 +446,12 @@ fn is_served(result: &Json, passed: &Passed) -> bool {
     let meta = passed.param("_meta").unwrap_or("{}");
     let version = scan::member(meta, "io.modelcontextprotocol/protocolVersion");
     version.is_some_and(|version| edit::items(versions).contains(&version))
+}
+
+/// The span of the client that asks.
+fn trace_of(request: &RelayedRequest<'_>) -> Option<TraceContext> {
+    let raw = request.meta("traceparent").and_then(scan::unquote)?;
+    TraceContext::parse(&raw)
 }
 
 /// What a lost server means for a request that is no tool call.

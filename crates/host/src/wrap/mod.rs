@@ -42,6 +42,7 @@ pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
 pub use self::tools::Locked;
 use crate::config::{Command, Shim, Transport};
+use crate::telemetry::OtlpConfig;
 
 /// A host that wraps one server.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct WrapConfig {
     pub ready_file: Option<PathBuf>,
     /// Where events are written, if they are.
     pub telemetry: Option<PathBuf>,
+    /// Where spans are sent, if they are.
+    pub collector: Option<OtlpConfig>,
     /// Folder of the control socket; none for a host that serves one command.
     pub control_dir: Option<PathBuf>,
     /// Where answers to `server/discover` are remembered from one run to the next.

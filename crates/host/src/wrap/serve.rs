@@ -21,7 +21,7 @@ use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::serve::{
-    Opened, ServeError, in_runtime, open_transport, recorder_for, watch_signals, write_ready_file,
+    Opened, ServeError, Sinks, in_runtime, open_transport, watch_signals, write_ready_file,
 };
 use crate::transport::{Client, ClientEvent, Gate, write_answers};
 
@@ -54,7 +54,12 @@ impl From<Control> for HubEvent {
 
 /// Wraps a server until the client leaves (stdio) or a signal comes.
 pub fn serve_wrapped(mut config: WrapConfig, log: &Log) -> Result<(), ServeError> {
-    let recorder = recorder_for(config.telemetry.take(), &config.limits, log)?;
+    let sinks = Sinks {
+        file: config.telemetry.take(),
+        collector: config.collector.take(),
+        mode: config.transport.mode(),
+    };
+    let recorder = sinks.open(&config.limits, log)?;
     let run = run(config, log.clone(), recorder.clone());
     in_runtime(run, &recorder, log)
 }

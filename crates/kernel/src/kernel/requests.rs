@@ -327,6 +327,7 @@ impl Kernel {
             attempt: call.attempt,
             latency_us: now.micros_since(call.accepted),
             input_bytes: call.request.input_bytes,
+            trace: call.request.trace,
         };
         self.stats.ended(&end);
         self.act(Action::End(Box::new(end)));

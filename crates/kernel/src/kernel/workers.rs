@@ -278,6 +278,7 @@ impl Kernel {
             call: id,
             attempt: call.attempt.max(1),
             timeout_ms,
+            trace: call.request.trace.map(|span| span.context),
             op,
         };
         self.act(Action::Send {

@@ -110,6 +110,7 @@ impl Desk {
             tool: Some("t".to_owned()),
             progress_token: None,
             input_bytes: self.bytes,
+            trace: None,
             work,
         };
         self.kernel.handle_request(self.now, from, request);

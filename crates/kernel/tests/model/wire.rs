@@ -41,6 +41,7 @@ pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> New
         tool: known.then(|| "t".to_owned()),
         progress_token: None,
         input_bytes: bytes,
+        trace: None,
         work,
     }
 }

@@ -141,6 +141,7 @@ impl FakeHost {
             call,
             attempt: 1,
             timeout_ms,
+            trace: None,
             op,
         }))?;
         Ok(call)

@@ -194,6 +194,7 @@ impl Shared {
             deadline: received.checked_add(timeout).unwrap_or(received),
             cancel,
             reporter,
+            trace: call.trace,
             surroundings: self.surroundings.clone(),
         };
         let answer = dispatch(&self.pack, &call.op, &context);

@@ -144,6 +144,7 @@ mod tests {
             call: CallId::new(number),
             attempt: 1,
             timeout_ms: 1000,
+            trace: None,
             op: Op::ListResources {},
         };
         desk.admit(call, Instant::now())

@@ -46,6 +46,7 @@ pub fn context_with_grace(cancel: CancelToken, grace: Duration) -> Context {
         deadline: Instant::now() + TIMEOUT,
         reporter: Reporter::new(call, cancel.clone(), None),
         cancel,
+        trace: None,
         surroundings: Surroundings::new(grace),
     }
 }

@@ -124,6 +124,7 @@ impl Peer {
             call,
             attempt: 1,
             timeout_ms: 60_000,
+            trace: None,
             op,
         }))?;
         Ok(call)
