@@ -1,6 +1,9 @@
 //! Tools that ask the client in the middle of a call, as servers of the legacy era do.
 
-#![expect(deprecated, reason = "the suite still asks for what the SDK deprecates")]
+#![expect(
+    deprecated,
+    reason = "the suite still asks for what the SDK deprecates"
+)]
 
 use rmcp::model::{
     CallToolResponse, ClientCapabilities, CreateMessageRequestParams, ElicitRequestParams,
@@ -31,10 +34,7 @@ pub(crate) fn missing(capability: &str) -> ErrorData {
     }
 }
 
-pub(crate) async fn sample(
-    prompt: &str,
-    context: &Context,
-) -> Result<CallToolResponse, ErrorData> {
+pub(crate) async fn sample(prompt: &str, context: &Context) -> Result<CallToolResponse, ErrorData> {
     if lacks(context, |client| client.sampling.is_some()).is_err() {
         return Err(missing("sampling"));
     }

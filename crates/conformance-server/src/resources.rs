@@ -24,7 +24,8 @@ pub(crate) fn read(uri: &str) -> Result<ReadResourceResponse, ErrorData> {
                 .ok_or_else(|| {
                     ErrorData::resource_not_found("Resource not found", Some(json!({"uri": uri})))
                 })?;
-            let data = json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});
+            let data =
+                json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});
             text("application/json", &data.to_string())
         }
     };

@@ -4,11 +4,11 @@
 
 use std::sync::LazyLock;
 
+use rmcp::ErrorData;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, GetPromptRequestParams,
     GetPromptResponse, GetPromptResult, InputRequiredResult, InputResponses, RequestStateCodec,
 };
-use rmcp::ErrorData;
 use serde_json::{Map, Value, json};
 
 use crate::tools::{complete, text, typed};
@@ -30,20 +30,19 @@ pub(crate) fn tool(
                 _ => asked(&[("user_name", ask_name())], None),
             }
         }
-        "test_input_required_result_sampling" => {
-            match response(responses, "capital_question") {
-                Some(answer) => Ok(text(&format!("The model said {}", said(answer)))),
-                None => asked(
-                    &[("capital_question", sample("What is the capital of France?"))],
-                    None,
-                ),
-            }
-        }
+        "test_input_required_result_sampling" => match response(responses, "capital_question") {
+            Some(answer) => Ok(text(&format!("The model said {}", said(answer)))),
+            None => asked(
+                &[("capital_question", sample("What is the capital of France?"))],
+                None,
+            ),
+        },
         "test_input_required_result_list_roots" => match response(responses, "client_roots") {
             Some(answer) => Ok(text(&format!("Roots: {}", json!(answer.get("roots"))))),
             None => asked(&[("client_roots", roots())], None),
         },
-        "test_input_required_result_request_state" | "test_input_required_result_tampered_state" => {
+        "test_input_required_result_request_state"
+        | "test_input_required_result_tampered_state" => {
             if let Some(state) = state {
                 opened(state, "confirm")?;
                 if response(responses, "confirm").is_some() {
@@ -186,7 +185,9 @@ fn content<'a>(
 }
 
 fn said(answer: &Map<String, Value>) -> String {
-    let text = answer.get("content").and_then(|content| content.get("text"));
+    let text = answer
+        .get("content")
+        .and_then(|content| content.get("text"));
     text.and_then(Value::as_str).unwrap_or("nothing").to_owned()
 }
 

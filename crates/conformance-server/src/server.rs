@@ -1,6 +1,9 @@
 //! The fixture as the SDK wants to see it: one handler for both eras.
 
-#![expect(deprecated, reason = "the suite still asks for what the SDK deprecates")]
+#![expect(
+    deprecated,
+    reason = "the suite still asks for what the SDK deprecates"
+)]
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +74,10 @@ impl Fixture {
     fn tools(&self) -> Vec<Tool> {
         let mut tools = self.catalog.tools.clone();
         if self.changes.tool.load(Ordering::Relaxed) {
-            let schema = Arc::new(serde_json::Map::from_iter([("type".into(), json!("object"))]));
+            let schema = Arc::new(serde_json::Map::from_iter([(
+                "type".into(),
+                json!("object"),
+            )]));
             tools.push(Tool::new(CHANGING_TOOL, "Comes and goes", schema));
         }
         tools
@@ -180,9 +186,7 @@ impl ServerHandler for Fixture {
             .filter(|value| value.starts_with(&typed))
             .collect();
         let total = values.len();
-        tools::complete(
-            json!({"completion": {"values": values, "total": total, "hasMore": false}}),
-        )
+        tools::complete(json!({"completion": {"values": values, "total": total, "hasMore": false}}))
     }
 
     async fn set_level(

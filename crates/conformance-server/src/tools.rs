@@ -1,6 +1,9 @@
 //! The tools: which name does what.
 
-#![expect(deprecated, reason = "the suite still asks for what the SDK deprecates")]
+#![expect(
+    deprecated,
+    reason = "the suite still asks for what the SDK deprecates"
+)]
 
 use std::time::Duration;
 
