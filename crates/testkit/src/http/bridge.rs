@@ -6,6 +6,7 @@
 //! their bodies ask for. What HTTP adds is judged here: an answer with the wrong status becomes a
 //! line that is no message, so the conversation fails where it stands.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Connection, Events, Framing, Head, Request, Session};
 use crate::peer::{Client, PipeWriter, pipe};
@@ -70,28 +71,34 @@ struct Line {
 impl Line {
     fn read(line: &[u8]) -> Self {
         // Numbers such as 1e400 are no values of the library's; only the members below matter.
-        let raw: std::collections::BTreeMap<String, &serde_json::value::RawValue> =
-            serde_json::from_slice(line).unwrap_or_default();
-        let parsed = |key: &str| -> Option<Value> {
-            raw.get(key)
-                .and_then(|value| serde_json::from_str(value.get()).ok())
-        };
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let params = parsed("params").unwrap_or_default();
-        let version = params.pointer("/_meta/io.modelcontextprotocol~1protocolVersion");
-        let method = text(parsed("method").as_ref());
+        let message = members(line);
+        let params = message
+            .get("params")
+            .map(|raw| members(raw.get().as_bytes()));
+        let params = params.unwrap_or_default();
+        let meta = params.get("_meta").map(|raw| members(raw.get().as_bytes()));
+        let meta = meta.unwrap_or_default();
+        let method = text(&message, "method");
         let name = match method.as_deref() {
-            Some("tools/call" | "prompts/get") => text(params.get("name")),
-            Some("resources/read") => text(params.get("uri")),
+            Some("tools/call" | "prompts/get") => text(&params, "name"),
+            Some("resources/read") => text(&params, "uri"),
             _ => None,
         };
         Self {
             name,
-            version: text(version),
-            has_id: raw.contains_key("id"),
+            version: text(&meta, "io.modelcontextprotocol/protocolVersion"),
+            has_id: message.contains_key("id"),
             method,
         }
     }
+}
+
+fn members(json: &[u8]) -> BTreeMap<String, &RawValue> {
+    serde_json::from_slice(json).unwrap_or_default()
+}
+
+fn text(members: &BTreeMap<String, &RawValue>, key: &str) -> Option<String> {
+    serde_json::from_str(members.get(key)?.get()).ok()
 }
 
 impl Bridge {
