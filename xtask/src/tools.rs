@@ -58,6 +58,32 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
     Ok(())
 }
 
+/// The proxies of others that `cargo xtask bench http` measures ours beside: `tests/bench` under
+/// `node-bench`, and a program of crates.io under `cargo`. Only that benchmark needs them.
+pub(crate) fn install_peers(context: &Context) -> anyhow::Result<()> {
+    node(context, &PEERS, false)?;
+    let folder = context.tools().join("cargo");
+    let (name, version) = RUST_PEER;
+    let stamp = format!("{name} {version}");
+    if is_current(&folder, &stamp) {
+        println!("{stamp}: up to date");
+        return Ok(());
+    }
+    let mut install = context.cargo(["install", "--locked", name, "--version", version]);
+    install.arg("--root").arg(&folder);
+    run(install)?;
+    mark(&folder, &stamp)
+}
+
+const PEERS: Set = Set {
+    listed: "tests/bench",
+    python: "python-bench",
+    python_site: "python-bench-site",
+    node: "node-bench",
+};
+
+const RUST_PEER: (&str, &str) = ("mcp-proxy", "0.6.0");
+
 fn python(context: &Context, set: &Set, may_install: bool) -> anyhow::Result<()> {
     let listed = set.listed;
     let requirements = context.root.join(listed).join("requirements.txt");
