@@ -100,7 +100,7 @@ fn requests_made_up_from_the_description_are_answered_as_it_says() -> anyhow::Re
 /// The document and what it describes are for those who have the token.
 #[test]
 fn description_says_what_is_guarded() -> anyhow::Result<()> {
-    let host = Serve::http()?.env("MAINSTAY_TOKEN", "open sesame");
+    let host = Serve::http()?.env("MAINSTAY_TOKEN", "open-sesame");
     let host = host.pack("asset").spawn()?;
     let request = Request::to(host.address()?, "GET", "/openapi.json");
     let refused = Connection::open(host.address()?)?.ask(&request)?;
