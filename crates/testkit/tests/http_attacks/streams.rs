@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use mainstay_testkit::http::{Connection, Events, modern};
+use mainstay_testkit::http::{Connection, Event, Events, modern};
 use serde_json::{Value, json};
 
 use crate::victim::{GROWTH_KIB, KINDS, Kind, Victim};
@@ -29,6 +29,62 @@ fn first_message(connection: &mut Connection) -> anyhow::Result<Value> {
         }
     }
     anyhow::bail!("the stream ended")
+}
+
+/// The first event with data, as it stands in the stream.
+fn first_event(connection: &mut Connection) -> anyhow::Result<Option<Event>> {
+    let (head, mut framing) = connection.head()?;
+    if head.status != 200 {
+        return Ok(None);
+    }
+    let mut events = Events::default();
+    while let Ok(Some(piece)) = connection.piece(&mut framing) {
+        for event in events.push(&piece) {
+            if !event.data.is_empty() {
+                return Ok(Some(event));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What was missed is told again to whoever it was meant for, and to nobody else.
+#[test]
+fn events_of_a_session_are_not_told_to_another() -> anyhow::Result<()> {
+    for kind in KINDS {
+        let victim = Victim::start(kind)?;
+        let (owner, thief) = (victim.session()?, victim.session()?);
+        let mut params = slow(kind);
+        if let Some(members) = params.as_object_mut() {
+            members.insert("_meta".to_owned(), json!({"progressToken": "mine"}));
+        }
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let mut connection = victim.connect()?;
+        connection.send(&owner.post(&call.to_string()).bytes())?;
+        let event = first_event(&mut connection)?.context("no progress")?;
+        let id = event.id.context("an event without id")?;
+        drop(connection);
+        let patience = Duration::from_secs(2);
+        let mut stolen = victim.connect()?.with_patience(patience);
+        stolen.send(&thief.get().header("Last-Event-ID", &id).bytes())?;
+        let seen = first_event(&mut stolen)?;
+        ensure!(seen.is_none(), "{kind:?}: a thief saw {seen:?}");
+        for guess in ["0", "-1", "x", "9999999999999999999999", ""] {
+            let mut connection = victim.connect()?.with_patience(Duration::from_millis(300));
+            connection.send(&thief.get().header("Last-Event-ID", guess).bytes())?;
+            let seen = first_event(&mut connection)?;
+            ensure!(seen.is_none(), "{kind:?}: {guess:?} gave {seen:?}");
+        }
+        let mut resumed = victim.connect()?;
+        resumed.send(&owner.get().header("Last-Event-ID", &id).bytes())?;
+        let event = first_event(&mut resumed)?.context("nothing was told again")?;
+        ensure!(event.data.contains("mine"), "{event:?}");
+        for session in [owner, thief] {
+            session.ask(&session.delete())?;
+        }
+        victim.survives()?;
+    }
+    Ok(())
 }
 
 /// Four of them fill a pack's worker: only if they are really gone is the next one served.
