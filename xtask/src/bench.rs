@@ -7,13 +7,17 @@
 use std::ffi::OsString;
 
 use crate::context::Context;
-use crate::step::command_step;
+use crate::step::{command_step, step};
+use crate::tools;
 
 pub(crate) fn run(context: &Context, arguments: &[OsString]) -> anyhow::Result<()> {
     if let Some((first, rest)) = arguments.split_first()
         && first == "code"
     {
         return code(context, rest);
+    }
+    if arguments.iter().any(|argument| argument == "http") {
+        step("proxies of others", || tools::install_peers(context))?;
     }
     command_step(
         "build for release",

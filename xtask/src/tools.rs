@@ -1,9 +1,11 @@
 //! The MCP clients and servers of others that tests talk to, installed under `target/tools`.
 //!
-//! `tests/clients` and `tests/servers` each have a `requirements.txt`, which becomes a virtual
-//! environment, and a `package.json`, which becomes a folder with `node_modules`: `python` and
-//! `node` for the clients, `python-servers` and `node-servers` for the servers, which need other
-//! versions of the same libraries. A stamp beside each holds what it was made
+//! `tests/clients`, `tests/servers` and `tests/conformance` each have a `requirements.txt`, which
+//! becomes a virtual environment, and a `package.json`, which becomes a folder with
+//! `node_modules`: `python` and `node` for the clients, `python-servers` and `node-servers` for
+//! the servers, which need other versions of the same libraries, `python-conformance` and
+//! `node-conformance` for the judges of HTTP: the official suite, with a newer Node.js to run it,
+//! and what reads our OpenAPI. A stamp beside each holds what it was made
 //! from, so a second run does nothing. System packages are touched only when
 //! `may_install` says so; what is missing otherwise is skipped with a line,
 //! and is an error in CI.
@@ -25,7 +27,7 @@ struct Set {
     node: &'static str,
 }
 
-const SETS: [Set; 2] = [
+const SETS: [Set; 3] = [
     Set {
         listed: "tests/clients",
         python: "python",
@@ -38,6 +40,12 @@ const SETS: [Set; 2] = [
         python_site: "python-servers-site",
         node: "node-servers",
     },
+    Set {
+        listed: "tests/conformance",
+        python: "python-conformance",
+        python_site: "python-conformance-site",
+        node: "node-conformance",
+    },
 ];
 
 pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()> {
@@ -49,6 +57,32 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
     have(context, "strace", &["strace"], may_install)?;
     Ok(())
 }
+
+/// The proxies of others that `cargo xtask bench http` measures ours beside: `tests/bench` under
+/// `node-bench`, and a program of crates.io under `cargo`. Only that benchmark needs them.
+pub(crate) fn install_peers(context: &Context) -> anyhow::Result<()> {
+    node(context, &PEERS, false)?;
+    let folder = context.tools().join("cargo");
+    let (name, version) = RUST_PEER;
+    let stamp = format!("{name} {version}");
+    if is_current(&folder, &stamp) {
+        println!("{stamp}: up to date");
+        return Ok(());
+    }
+    let mut install = context.cargo(["install", "--locked", name, "--version", version]);
+    install.arg("--root").arg(&folder);
+    run(install)?;
+    mark(&folder, &stamp)
+}
+
+const PEERS: Set = Set {
+    listed: "tests/bench",
+    python: "python-bench",
+    python_site: "python-bench-site",
+    node: "node-bench",
+};
+
+const RUST_PEER: (&str, &str) = ("mcp-proxy", "0.6.0");
 
 fn python(context: &Context, set: &Set, may_install: bool) -> anyhow::Result<()> {
     let listed = set.listed;

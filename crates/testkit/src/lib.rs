@@ -16,6 +16,8 @@
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
 //! | [`hostile`] | frames nobody should send, with the answer that each deserves |
 //! | [`fuzz`] | one function for each parser of foreign bytes |
+//! | [`http`] | a client of HTTP: raw where it must be, MCP where that helps |
+//! | [`judge`] | the official conformance suite, and readers of OpenAPI |
 //! | [`bench`] | floors and measurements for `cargo xtask bench` |
 //!
 //! Every wait in here has a deadline, and what did not happen in time is an error that says what
@@ -30,6 +32,8 @@ pub mod fixture;
 pub mod foreign;
 pub mod fuzz;
 pub mod hostile;
+pub mod http;
+pub mod judge;
 mod mailbox;
 pub mod misbehave;
 pub mod oracle;

@@ -1,11 +1,11 @@
-//! One suite of conversations, every dialect, unchanged over stdio and socket.
+//! One suite of conversations, every dialect, unchanged over stdio and socket, MCP over HTTP.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::ensure;
 use mainstay_testkit::process::{Transport, workspace};
-use mainstay_testkit::transcript::run_folder;
+use mainstay_testkit::transcript::{run_folder, run_some};
 
 /// What every dialect must show, in a file `DIALECT-BEHAVIOUR.jsonl`.
 const SHARED: [&str; 12] = [
@@ -26,6 +26,22 @@ const SHARED: [&str; 12] = [
 /// What only MCP has words for.
 const MCP_ONLY: [&str; 4] = ["list-tools", "resources", "prompts", "completion"];
 
+/// What HTTP has other words for, and where that is tested.
+const NOT_OVER_HTTP: [(&str, &str); 3] = [
+    (
+        "modern-cancel.jsonl",
+        "a closed stream cancels: http_attacks.rs",
+    ),
+    (
+        "legacy-oversize.jsonl",
+        "413 before the body is read: http_attacks.rs",
+    ),
+    (
+        "modern-oversize.jsonl",
+        "413 before the body is read: http_attacks.rs",
+    ),
+];
+
 #[test]
 fn every_transcript_holds_over_stdio() -> anyhow::Result<()> {
     run_folder(&workspace()?.join("transcripts"), Transport::Stdio).map(|_| ())
@@ -34,6 +50,18 @@ fn every_transcript_holds_over_stdio() -> anyhow::Result<()> {
 #[test]
 fn every_transcript_holds_over_the_socket() -> anyhow::Result<()> {
     run_folder(&workspace()?.join("transcripts"), Transport::Socket).map(|_| ())
+}
+
+/// Legacy in one session, modern each request for itself.
+#[test]
+fn every_transcript_of_mcp_holds_over_http() -> anyhow::Result<()> {
+    let folder = workspace()?.join("transcripts");
+    let ran = run_some(&folder, Transport::Http, |name| {
+        let is_mcp = name.starts_with("legacy-") || name.starts_with("modern-");
+        is_mcp && !NOT_OVER_HTTP.iter().any(|(other, _)| name == *other)
+    })?;
+    ensure!(ran >= 28, "only {ran} transcripts ran over HTTP");
+    Ok(())
 }
 
 #[test]

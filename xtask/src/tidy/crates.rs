@@ -135,6 +135,11 @@ const ROWS: &[Row] = &[
         external: Budget::Free,
     },
     Row {
+        folder: "conformance-server",
+        internal: &[],
+        external: Budget::Free,
+    },
+    Row {
         folder: "examples/*",
         internal: &["worker"],
         external: Budget::Free,

@@ -24,6 +24,8 @@ pub enum Part {
     Validate,
     /// What a wrapped server costs over the bare one.
     Wrap,
+    /// HTTP in front of a server, beside proxies of others.
+    Http,
     /// A wrapped server killed, hanging and cancelled.
     Faults,
 }
@@ -70,6 +72,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Start => start(options, &mut report).context("start")?,
             Part::Flood => super::flood::run(options, &mut report).context("flood")?,
             Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
+            Part::Http => super::http::run(options, &mut report).context("http")?,
             Part::Faults => super::faults::run(options, &mut report).context("faults")?,
             Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
             Part::Validate => super::validate::run(options, &mut report).context("validate")?,

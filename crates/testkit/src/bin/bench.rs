@@ -1,4 +1,4 @@
-//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [validate] [--quick]
+//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [http] [validate] [--quick]
 //! [--json] [--bare-worker] [--prefix WORDS]`: see `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
@@ -72,6 +72,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "validate" => options.parts.push(Part::Validate),
             "wrap" => options.parts.push(Part::Wrap),
             "faults" => options.parts.push(Part::Faults),
+            "http" => options.parts.push(Part::Http),
             // Something else than `mainstay wrap --` before the server's command.
             "--prefix" => {
                 let words = rest.next().context("--prefix needs its words")?;
@@ -90,7 +91,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
-                 [wrap] [faults] [validate] [--quick] [--json] [--bare-worker] \
+                 [wrap] [faults] [http] [validate] [--quick] [--json] [--bare-worker] \
                  [--prefix WORDS]"
             ),
         }

@@ -77,4 +77,18 @@ impl Launch {
             .with_context(|| format!("starting {:?}", self.words))?;
         Running::new(child, self.marker, None, self.folder)
     }
+
+    /// Starts it without standard input and returns when it listens on HTTP.
+    pub fn spawn_http(self) -> anyhow::Result<Running> {
+        let child = self
+            .command()?
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {:?}", self.words))?;
+        let mut running = Running::new(child, self.marker, None, self.folder)?;
+        running.listens()?;
+        Ok(running)
+    }
 }

@@ -63,6 +63,8 @@ fn build(folder: &Path, wanted: &Path) -> anyhow::Result<()> {
             "mainstay-example-ledger",
             "-p",
             "mainstay-testkit",
+            "-p",
+            "mainstay-conformance-server",
         ])
         .current_dir(workspace()?);
     if folder.file_name().is_some_and(|name| name == "release") {

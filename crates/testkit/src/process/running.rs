@@ -1,6 +1,7 @@
 //! A host that runs.
 
 use std::io::{BufRead as _, BufReader, Read};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -27,6 +28,7 @@ pub struct Running {
     stderr: Arc<Lines>,
     marker: String,
     socket: Option<PathBuf>,
+    address: Option<SocketAddr>,
     folder: TempDir,
 }
 
@@ -60,12 +62,29 @@ impl Running {
             stderr,
             marker,
             socket,
+            address: None,
             folder,
         };
         if running.socket.is_some() {
             running.wait_for_line("mcp:ready")?;
         }
         Ok(running)
+    }
+
+    /// Waits until the host listens on HTTP, and notes where.
+    pub(super) fn listens(&mut self) -> anyhow::Result<()> {
+        let line = self.wait_for_line("mcp:ready mode=http")?;
+        let address = line
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("address="))
+            .with_context(|| format!("no address in {line:?}"))?;
+        self.address = Some(address.parse().context("the host's address")?);
+        Ok(())
+    }
+
+    /// Where the host listens on HTTP.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        self.address.context("this host is not on HTTP")
     }
 
     /// The host's process.
@@ -190,6 +209,10 @@ impl Running {
         let rest = match (&self.socket, self.client.take()) {
             (None, Some(client)) => client.finish()?,
             (Some(_), _) => {
+                self.terminate()?;
+                Vec::new()
+            }
+            (None, None) if self.address.is_some() => {
                 self.terminate()?;
                 Vec::new()
             }

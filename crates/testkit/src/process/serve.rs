@@ -25,6 +25,8 @@ pub enum Transport {
     Stdio,
     /// Many clients, over a Unix socket in the test's folder.
     Socket,
+    /// Many clients, over HTTP on a free port of the loopback address.
+    Http,
 }
 
 /// A host to be started: `mainstay serve` with packs, options and variables.
@@ -70,6 +72,11 @@ impl Serve {
     /// A host on a socket.
     pub fn socket() -> anyhow::Result<Self> {
         Self::new(Transport::Socket)
+    }
+
+    /// A host on HTTP.
+    pub fn http() -> anyhow::Result<Self> {
+        Self::new(Transport::Http)
     }
 
     /// Adds a pack as `--pack` takes it: a built-in name or `NAME=COMMAND`.
@@ -191,8 +198,14 @@ impl Serve {
             shell
         };
         command.arg("serve").args(&self.arguments);
-        if self.transport == Transport::Socket {
-            command.arg("--socket").arg(self.socket_path());
+        match self.transport {
+            Transport::Stdio => {}
+            Transport::Socket => {
+                command.arg("--socket").arg(self.socket_path());
+            }
+            Transport::Http => {
+                command.args(["--http", "127.0.0.1:0"]);
+            }
         }
         command
             .env(MARKER, &self.marker)
@@ -202,20 +215,24 @@ impl Serve {
         Ok(command)
     }
 
-    /// Starts the host. On a socket it returns when the host listens.
+    /// Starts the host. On a socket and on HTTP it returns when the host listens.
     pub fn spawn(self) -> anyhow::Result<Running> {
         let mut command = self.command()?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         match self.transport {
             Transport::Stdio => command.stdin(Stdio::piped()),
-            Transport::Socket => command.stdin(Stdio::null()),
+            Transport::Socket | Transport::Http => command.stdin(Stdio::null()),
         };
         let child = command.spawn().context("starting mainstay")?;
         let socket = match self.transport {
-            Transport::Stdio => None,
+            Transport::Stdio | Transport::Http => None,
             Transport::Socket => Some(self.socket_path()),
         };
-        Running::new(child, self.marker, socket, self.folder)
+        let mut running = Running::new(child, self.marker, socket, self.folder)?;
+        if self.transport == Transport::Http {
+            running.listens()?;
+        }
+        Ok(running)
     }
 
     /// Starts a host that must not start, and gives its exit code and standard error.

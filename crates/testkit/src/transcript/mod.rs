@@ -24,5 +24,5 @@ mod run;
 mod step;
 
 pub use pattern::{Mismatch, matches};
-pub use run::{run_file, run_folder};
+pub use run::{run_file, run_folder, run_some};
 pub use step::{Setup, Step, Transcript};

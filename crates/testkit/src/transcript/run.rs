@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 
 use super::matches;
 use super::step::{Expected, Setup, Step, Transcript};
+use crate::http::{Era, bridge};
 use crate::peer::{Client, Message};
 use crate::process::{Running, Serve, Transport};
 
@@ -21,7 +22,11 @@ pub fn run_file(path: &Path, transport: Transport) -> anyhow::Result<()> {
     let transcript = Transcript::load(path)?;
     let mut running = start(&transcript, transport)
         .with_context(|| format!("{}: starting the host", transcript.name))?;
-    let client = running.take_client()?.with_patience(PATIENCE);
+    let client = match transport {
+        Transport::Stdio | Transport::Socket => running.take_client()?,
+        Transport::Http => bridge(running.address()?, era(&transcript.name)?),
+    };
+    let client = client.with_patience(PATIENCE);
     let mut exchange = String::new();
     for (line, step) in &transcript.steps {
         play(&client, step, &mut exchange).map_err(|error| {
@@ -36,14 +41,36 @@ pub fn run_file(path: &Path, transport: Transport) -> anyhow::Result<()> {
     end(&transcript.name, &client, running)
 }
 
+/// HTTP carries MCP only, and each era in its own way.
+fn era(name: &str) -> anyhow::Result<Era> {
+    match name.split_once('-') {
+        Some(("legacy", _)) => Ok(Era::Legacy),
+        Some(("modern", _)) => Ok(Era::Modern),
+        _ => bail!("{name} is not of one era of MCP"),
+    }
+}
+
 /// Runs every `*.jsonl` of a folder and reports all that failed.
 pub fn run_folder(folder: &Path, transport: Transport) -> anyhow::Result<usize> {
+    run_some(folder, transport, |_| true)
+}
+
+/// The same for the files whose names `wanted` accepts.
+pub fn run_some(
+    folder: &Path,
+    transport: Transport,
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<usize> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
         .with_context(|| format!("reading {}", folder.display()))?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()
         .with_context(|| format!("reading {}", folder.display()))?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    paths.retain(|path| {
+        path.file_name()
+            .is_some_and(|name| wanted(&name.to_string_lossy()))
+    });
     paths.sort();
     ensure!(!paths.is_empty(), "{} has no transcripts", folder.display());
     let mut failures = String::new();

@@ -1,0 +1,128 @@
+//! The official conformance suite, both revisions, against `mainstay wrap --http` in front of a
+//! server on another SDK: every required scenario runs and passes, and none is expected to fail.
+//!
+//! The same server on its SDK's own HTTP is judged first, so that a failure behind `wrap` is ours.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "what is skipped is said, and what the suite warns of is shown"
+)]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::judge::Suite;
+use mainstay_testkit::process::{Launch, binary};
+
+/// Each revision with the number of scenarios that it requires of a server.
+const LEGACY: (&str, usize) = ("2025-11-25", 30);
+const MODERN: (&str, usize) = ("2026-07-28", 37);
+
+#[test]
+fn fixture_alone_meets_the_legacy_requirements() -> anyhow::Result<()> {
+    bare(LEGACY)
+}
+
+#[test]
+fn fixture_alone_meets_the_modern_requirements() -> anyhow::Result<()> {
+    bare(MODERN)
+}
+
+#[test]
+fn wrapped_server_meets_the_legacy_requirements_over_http() -> anyhow::Result<()> {
+    wrapped(LEGACY)
+}
+
+#[test]
+fn wrapped_server_meets_the_modern_requirements_over_http() -> anyhow::Result<()> {
+    wrapped(MODERN)
+}
+
+fn wrapped(requirements: (&str, usize)) -> anyhow::Result<()> {
+    let Some(suite) = installed()? else {
+        return Ok(());
+    };
+    let host = Launch::new([binary("mainstay")?])?
+        .words(["wrap", "--http", "127.0.0.1:0", "--"])
+        .words([binary("conformance-server")?])
+        .spawn_http()?;
+    let url = format!("http://{}/mcp", host.address()?);
+    judged(&suite, &url, requirements)
+        .with_context(|| format!("standard error: {:#?}", host.stderr()))?;
+    host.stop()
+}
+
+fn bare(requirements: (&str, usize)) -> anyhow::Result<()> {
+    let Some(suite) = installed()? else {
+        return Ok(());
+    };
+    let mut server = Command::new(binary("conformance-server")?)
+        .args(["--http", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the fixture")?;
+    let result = (|| {
+        let mut line = String::new();
+        let out = server.stdout.take().context("no output")?;
+        BufReader::new(out).read_line(&mut line)?;
+        let url = line.trim().strip_prefix("listening ");
+        judged(&suite, url.with_context(|| line.clone())?, requirements)
+    })();
+    server.kill().context("ending the fixture")?;
+    server.wait().context("ending the fixture")?;
+    result
+}
+
+fn installed() -> anyhow::Result<Option<Suite>> {
+    let suite = Suite::find()?;
+    if suite.is_none() {
+        println!("SKIPPED: the conformance suite is not installed (cargo xtask tools installs it)");
+    }
+    Ok(suite)
+}
+
+fn judged(suite: &Suite, url: &str, (revision, count): (&str, usize)) -> anyhow::Result<()> {
+    let required = suite.required(revision)?;
+    ensure!(
+        required.len() == count,
+        "{revision} requires {} scenarios, not {count}: {required:?}",
+        required.len()
+    );
+    let verdict = suite.run(url, revision)?;
+    let mut faults = Vec::new();
+    for scenario in &required {
+        let Some(checks) = verdict.scenarios.get(scenario) else {
+            faults.push(format!("{scenario} did not run"));
+            continue;
+        };
+        if !checks.iter().any(|check| check.status == "SUCCESS") {
+            faults.push(format!("{scenario} has nothing that succeeded"));
+        }
+        for check in checks {
+            let said = check.error_message.as_deref().unwrap_or_default();
+            let line = format!("{scenario}: {}: {said}", check.id);
+            match check.status.as_str() {
+                "SUCCESS" | "INFO" => {}
+                "WARNING" | "SKIPPED" => println!("{} {line}", check.status),
+                _ => faults.push(line),
+            }
+        }
+    }
+    for (scenario, checks) in &verdict.scenarios {
+        let failed = checks.iter().filter(|check| check.status == "FAILURE");
+        let failed: Vec<&str> = failed.map(|check| check.id.as_str()).collect();
+        if !required.contains(scenario) && !failed.is_empty() {
+            println!("not required: {scenario} fails {failed:?}");
+        }
+    }
+    ensure!(
+        faults.is_empty(),
+        "{revision}, {} of the requirements are not met:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
+    ensure!(verdict.is_content, "the suite failed: {}", verdict.report);
+    Ok(())
+}

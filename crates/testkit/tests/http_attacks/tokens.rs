@@ -1,0 +1,95 @@
+//! Without the token nothing is said but the state.
+
+use anyhow::ensure;
+use mainstay_testkit::http::{Request, initialize};
+
+use crate::place::ROUTES;
+use crate::victim::{KINDS, Victim, expect};
+
+const TOKEN: &str = "correct-horse-battery-staple";
+
+fn challenges(answer: &mainstay_testkit::http::Response) -> bool {
+    answer
+        .head
+        .header("www-authenticate")
+        .is_some_and(|challenge| challenge.starts_with("Bearer"))
+}
+
+#[test]
+fn wrong_token_is_refused_with_a_challenge_on_every_route() -> anyhow::Result<()> {
+    let credentials = [
+        None,
+        Some("Bearer wrong".to_owned()),
+        Some("Bearer ".to_owned()),
+        Some("Bearer".to_owned()),
+        Some(String::new()),
+        Some(format!("Basic {TOKEN}")),
+        Some(format!("Bearer {TOKEN}x")),
+        Some(format!("Bearer {}", TOKEN.trim_end_matches('e'))),
+        Some(format!("Bearer {}", TOKEN.to_uppercase())),
+        Some(format!("Bearer {TOKEN} {TOKEN}")),
+        Some(TOKEN.to_owned()),
+    ];
+    for kind in KINDS {
+        let victim = Victim::with(kind, "", Some(TOKEN))?;
+        // The page's sign-in, and the state for whoever watches, are for everybody.
+        let guarded = ROUTES
+            .iter()
+            .filter(|(_, route)| !["/", "/healthz", "/readyz"].contains(route));
+        for (method, route) in guarded {
+            for credential in &credentials {
+                let mut request = Request::to(victim.address, method, route);
+                if let Some(credential) = credential {
+                    request = request.header("Authorization", credential);
+                }
+                let what = format!("{method} {route} with {credential:?}");
+                let answer = victim.ask(&request)?;
+                expect(&answer, &[401], &what)?;
+                ensure!(challenges(&answer), "{what}: no challenge");
+                ensure!(!answer.text().contains(TOKEN), "{what}: the token");
+            }
+        }
+        for route in ["/healthz", "/readyz"] {
+            let answer = victim.ask(&Request::to(victim.address, "GET", route))?;
+            expect(&answer, &[200, 503], route)?;
+            let state = answer.json()?;
+            let members = state.as_object().map_or(0, serde_json::Map::len);
+            ensure!(members == 1 && state.get("state").is_some(), "{state}");
+        }
+        victim.survives()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn token_in_the_address_is_never_accepted() -> anyhow::Result<()> {
+    for kind in KINDS {
+        let victim = Victim::with(kind, "", Some(TOKEN))?;
+        for name in ["token", "access_token", "Access_Token", "api_key"] {
+            let target = format!("/mcp?{name}={TOKEN}");
+            let alone = Request::to(victim.address, "GET", &target);
+            expect(&victim.ask(&alone)?, &[400, 401], &target)?;
+            // Even beside the right header: what stands in an address ends up in logs.
+            let beside = alone.header("Authorization", &format!("Bearer {TOKEN}"));
+            expect(&victim.ask(&beside)?, &[400, 401], &target)?;
+        }
+        victim.survives()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn token_twice_is_refused_and_its_scheme_has_any_case() -> anyhow::Result<()> {
+    for kind in KINDS {
+        let victim = Victim::with(kind, "", Some(TOKEN))?;
+        let good = format!("Bearer {TOKEN}");
+        let twice = initialize(victim.address)
+            .header("Authorization", &good)
+            .header("Authorization", "Bearer wrong");
+        expect(&victim.ask(&twice)?, &[400, 401], "two tokens")?;
+        let lower = initialize(victim.address).header("Authorization", &format!("bearer {TOKEN}"));
+        expect(&victim.ask(&lower)?, &[200], "lower case")?;
+        victim.survives()?;
+    }
+    Ok(())
+}
