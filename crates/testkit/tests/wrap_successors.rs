@@ -175,10 +175,13 @@ fn a_changed_list_is_announced_before_anything_of_the_successor() -> anyhow::Res
 
 /// A request of the stateless revision.
 fn modern(client: &Client, id: &str, method: &str, params: &Value) -> anyhow::Result<()> {
-    let mut params = params.clone();
-    params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"}});
+    let mut params = params.clone();
+    if let Some(members) = params.as_object_mut() {
+        members.insert("_meta".to_owned(), meta);
+    }
     let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
     client.send(&line.to_string())
 }

@@ -11,6 +11,7 @@
 mod faults;
 mod flood;
 mod floor;
+mod foreign;
 mod link;
 mod measure;
 mod recovery;
