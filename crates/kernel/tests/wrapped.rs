@@ -81,6 +81,24 @@ fn a_server_that_does_not_even_answer_a_ping_is_replaced() {
 }
 
 #[test]
+fn a_silent_server_is_replaced_however_often_it_is_called() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    let mut did = Vec::new();
+    for id in 1..=20 {
+        desk.ask(client, Legacy, &id.to_string(), NeverReplay);
+        desk.wait(TIMEOUT_MS);
+        did.extend(desk.did());
+    }
+    let spawned = did.iter().position(|did| did == "spawn 2");
+    let spawned = spawned.unwrap_or_else(|| panic!("never replaced: {did:#?}"));
+    // It keeps what it was given until that ends, and gets nothing more.
+    let sent = |did: &&String| did.starts_with("send") && did.ends_with("to 1");
+    assert_eq!(did[spawned..].iter().filter(sent).count(), 0, "{did:#?}");
+    assert!(did.contains(&"stop 1 Terminate".to_owned()), "{did:#?}");
+}
+
+#[test]
 fn calls_that_never_end_do_not_use_up_the_places() {
     let limits = Limits {
         pool: 2,

@@ -28,6 +28,7 @@ mod roots;
 mod schemas;
 mod settings;
 mod tools;
+mod tree;
 
 use std::sync::Arc;
 use std::thread;

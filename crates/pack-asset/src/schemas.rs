@@ -14,6 +14,7 @@ use crate::documents::{self, Read};
 use crate::exact::Exact;
 use crate::naming;
 use crate::roots::{self, Root};
+use crate::tree;
 
 /// What the name of a schema file ends with.
 const SUFFIX: &str = ".schema.json";
@@ -190,6 +191,9 @@ impl Usable<'_> {
 
     /// What is wrong with an asset, sorted by path and message.
     pub(crate) fn check(&self, asset: &Json) -> Vec<Violation> {
+        if let Some(value) = tree::read(asset.as_str()) {
+            return self.check_tree(value);
+        }
         match Exact::parse(asset.as_str()) {
             Ok(asset) => self.check_exact(&asset),
             Err(wrong) => vec![wrong],
@@ -199,14 +203,16 @@ impl Usable<'_> {
     /// The same for an asset that was read already.
     pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Vec<Violation> {
         match asset.to_value() {
-            Ok(mut value) => {
-                if let Some(members) = value.as_object_mut() {
-                    members.shift_remove(naming::SCHEMA_REF);
-                }
-                self.validator.check(&value)
-            }
+            Ok(value) => self.check_tree(value),
             Err(wrong) => vec![wrong],
         }
+    }
+
+    fn check_tree(&self, mut asset: Value) -> Vec<Violation> {
+        if let Some(members) = asset.as_object_mut() {
+            members.shift_remove(naming::SCHEMA_REF);
+        }
+        self.validator.check(&asset)
     }
 }
 

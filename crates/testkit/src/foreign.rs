@@ -12,9 +12,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::process::{MARKER, TempDir, binary, leftovers, tool, unique, wait_for, workspace};
+use crate::process::{
+    MARKER, Running, TempDir, binary, leftovers, tool, unique, wait_for, workspace,
+};
 use crate::wrapped::Way;
 
 /// Starting interpreters and their libraries on a busy machine takes a while.
@@ -194,6 +196,48 @@ impl Server {
             Self::Git => "mcp_server_git",
             Self::Time => "mcp_server_time",
             Self::Fixture => "mcp-fixture",
+        }
+    }
+
+    /// All of them that somebody else wrote.
+    pub const FOREIGN: [Self; 5] = [
+        Self::Everything,
+        Self::Filesystem,
+        Self::Memory,
+        Self::Git,
+        Self::Time,
+    ];
+
+    /// The program that runs it: wrappers and shims have its words in their command lines, too.
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Everything | Self::Filesystem | Self::Memory => "node",
+            Self::Git | Self::Time => "python",
+            Self::Fixture => "mcp-fixture",
+        }
+    }
+
+    /// Its processes among those of a host.
+    pub fn processes(self, host: &Running) -> Vec<u32> {
+        let runs_it = |pid: &u32| {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            let program = program.file_name().unwrap_or_default().to_string_lossy();
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            program.starts_with(self.program())
+                && String::from_utf8_lossy(&words).contains(self.victim())
+        };
+        host.family().into_iter().filter(runs_it).collect()
+    }
+
+    /// A call that it answers at once, given the folder of its files.
+    pub fn quick_call(self, files: &Path) -> (&'static str, Value) {
+        match self {
+            Self::Everything => ("echo", json!({"message": "on"})),
+            Self::Filesystem => ("list_allowed_directories", json!({})),
+            Self::Memory => ("read_graph", json!({})),
+            Self::Git => ("git_status", json!({"repo_path": files})),
+            Self::Time => ("get_current_time", json!({"timezone": "UTC"})),
+            Self::Fixture => ("echo", json!({"text": "on"})),
         }
     }
 

@@ -6,7 +6,7 @@ use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_kernel::call::SlotId;
 use mainstay_schema::ToolValidators;
 
-use super::{Directory, DirectoryError, FAILED_STARTS, Owner, Tool};
+use super::{Directory, DirectoryError, FAILED_STARTS, Free, Owner, Tool};
 
 /// The member of a worker's facts that says what it read at its start.
 const ROOTS: &str = "roots";
@@ -152,6 +152,7 @@ impl Directory {
         }
         let tool = Tool {
             owner,
+            free: Free::of(&spec, &full_schema),
             full_schema,
             validators,
             definition,

@@ -37,7 +37,7 @@ impl Directory {
         dialect: Dialect,
         raw: &Json,
     ) -> Result<Prepared, Box<Rejected>> {
-        let mut value = match raw.to_value() {
+        let mut value = match tool.free.read(raw.as_str()) {
             Ok(value) => value,
             Err(error) => return Err(reject(tool, &[violation("", &error.to_string())])),
         };
@@ -82,7 +82,7 @@ impl Directory {
         let arguments = if changes.is_empty() && !has_render {
             raw.clone()
         } else {
-            let original = raw.to_value().unwrap_or_default();
+            let original = tool.free.read(raw.as_str()).unwrap_or_default();
             rewrite(raw.as_str(), &original, &value)
         };
         Ok(Prepared { arguments, render })

@@ -8,6 +8,7 @@
 mod announce;
 mod check;
 mod route;
+mod skim;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub(crate) use self::announce::Read;
+use self::skim::Free;
 use crate::config::{Expected, Pack};
 use crate::serve::Served;
 
@@ -58,6 +60,8 @@ struct Tool {
     owner: Owner,
     spec: ToolSpec,
     full_schema: Value,
+    /// Arguments of any JSON.
+    free: Free,
     validators: ToolValidators,
     definition: Json,
 }

@@ -7,7 +7,7 @@ use mainstay_contract::dialect::{
     relay,
 };
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::id::{CallId, RequestId};
+use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
@@ -51,6 +51,10 @@ pub(super) struct Passed {
     pub(super) token: Option<String>,
     /// The client's own line that cancels it.
     pub(super) cancel: Option<Json>,
+    /// The server for whose tools it was found to be in order.
+    pub(super) admitted: Option<Generation>,
+    /// Whether its tool was known then.
+    pub(super) listed: bool,
 }
 
 impl Passed {
@@ -116,7 +120,12 @@ impl Engine {
             .then(|| request.param("name").and_then(scan::unquote))
             .flatten()
             .map(Cow::into_owned);
+        let listed = tool
+            .as_deref()
+            .is_some_and(|tool| self.tools.get(tool).is_some());
         let passed = Passed {
+            admitted: self.met,
+            listed,
             id: request.id.clone(),
             method: request.method.clone().into_owned(),
             tool,
@@ -276,7 +285,7 @@ impl Engine {
     pub(super) fn release(&mut self) {
         let now = self.clock.now();
         for (call, _) in std::mem::take(&mut self.held) {
-            let Some(passed) = self.passed.remove(&call) else {
+            let Some(mut passed) = self.passed.remove(&call) else {
                 continue;
             };
             let work = self.route(&passed);
@@ -284,6 +293,7 @@ impl Engine {
                 .tool
                 .clone()
                 .filter(|tool| self.tools.get(tool).is_some());
+            (passed.admitted, passed.listed) = (self.met, tool.is_some());
             self.passed.insert(call, passed);
             self.kernel.handle_routed(now, call, tool, work);
         }

@@ -146,6 +146,8 @@ pub(super) struct Engine {
     pub(super) meta: Option<Json>,
     /// The server that got requests last.
     pub(super) served_by: Option<Generation>,
+    /// The one whose tools are those that count.
+    pub(super) met: Option<Generation>,
     /// Whether the client sees resources that only we have.
     pub(super) lends_resources: bool,
     /// A restart of which the client has not been told in a result.
@@ -194,6 +196,7 @@ impl Engine {
             silenced: VecDeque::new(),
             meta: None,
             served_by: None,
+            met: None,
             lends_resources: false,
             restarted: None,
             next_own: 0,

@@ -54,6 +54,15 @@ impl Kind {
         }
     }
 
+    /// The name under which a subscription asks for its changes.
+    pub(super) const fn wanted(self) -> &'static str {
+        match self {
+            Self::Tools => "toolsListChanged",
+            Self::Prompts => "promptsListChanged",
+            Self::Resources | Self::Templates => "resourcesListChanged",
+        }
+    }
+
     pub(super) const fn changed(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",

@@ -11,6 +11,7 @@
 //! * [`tools`]: what is known about the tools; [`probe`]: how to find out whether a lost call took
 //!   effect;
 //! * [`lists`]: lists that we fetch ourselves, to know the tools and to notice changes;
+//!   [`successor`]: what a new server lists, before it takes over;
 //! * [`remembered`]: what a server said about itself when it ran last;
 //! * [`output`]: text that is too long for a model; [`edit`]: the few changes to lines;
 //! * `client`, `server`, `own`, `answer`: the engine's dealings with either side;
@@ -30,6 +31,7 @@ mod remembered;
 mod rules;
 mod serve;
 mod server;
+mod successor;
 mod told;
 mod tools;
 

@@ -38,7 +38,7 @@ impl Engine {
                 }
             }
         }
-        self.ready(generation);
+        self.told_all(generation);
     }
 
     pub(super) fn ready(&mut self, generation: Generation) {
@@ -59,14 +59,14 @@ impl Engine {
         };
         // What waited is sent in the order in which the client said it; its calls are sent by now.
         self.say_later(serving, None);
-        if before.is_some() {
-            self.tools.doubt();
-        }
+        self.meet(serving);
         if before.is_some() && (self.told.has_session() || self.meta.is_some()) {
             self.tell_restart(serving);
             self.compare_lists(serving);
         }
-        if !self.held.is_empty() || (before.is_some() && self.tools.any()) {
+        if self.tools.is_complete() {
+            self.release();
+        } else if !self.held.is_empty() || (before.is_some() && self.tools.any()) {
             self.want_tools();
         }
     }
@@ -133,6 +133,7 @@ impl Engine {
         if self.client_is_behind() {
             return;
         }
+        self.catalogs_due(now);
         let late = |server: &Server| server.own_deadline().is_some_and(|until| until <= now);
         let late: Vec<Generation> = self
             .servers
@@ -261,18 +262,8 @@ impl Engine {
                 self.want_tools();
             }
         }
-        let before = self.seen.get(&kind).and_then(Seen::fingerprint);
-        let compared = self.comparing.remove(&kind);
-        let changed = compared && before.is_some_and(|before| Some(before) != seen.fingerprint());
-        if changed && self.told.announces(kind.capability()) {
-            let line = ObjectWriter::with_capacity(96)
-                .string("jsonrpc", "2.0")
-                .string("method", kind.changed())
-                .finish();
-            self.tell_client(&line);
-        }
-        if changed {
-            self.seen.insert(kind, seen);
+        if self.comparing.remove(&kind) {
+            self.compared(kind, seen);
         }
     }
 
@@ -280,7 +271,8 @@ impl Engine {
     pub(super) fn compare_lists(&mut self, generation: Generation) {
         for kind in Kind::ALL {
             let was_seen = self.seen.get(&kind).and_then(Seen::fingerprint).is_some();
-            if was_seen && self.told.announces(kind.capability()) {
+            let is_known = kind == Kind::Tools && self.tools.is_complete();
+            if was_seen && !is_known && self.is_heard(kind) {
                 self.comparing.insert(kind);
                 self.fetch(generation, kind, None, Seen::default(), self.tools.epoch());
             }

@@ -19,6 +19,7 @@ use super::client::cancel_line;
 use super::edit;
 use super::engine::{Engine, SLOT};
 use super::lists::{Kind, Seen};
+use super::successor::Catalog;
 use super::told::Step;
 use crate::drivers::{self, ServerHandle, What, WorkerEvent};
 use crate::log::Level;
@@ -40,6 +41,8 @@ pub(super) struct Server {
     given_up: VecDeque<RequestId>,
     /// It took too much memory and is being replaced.
     pub(super) outgrown: bool,
+    /// Its tools, read ahead; gone once it has taken over or they have changed.
+    pub(super) catalog: Option<Catalog>,
 }
 
 /// What an answer of the server means.
@@ -52,6 +55,12 @@ pub(super) enum Awaited {
         until: Time,
     },
     Ping,
+    /// A page of its tools, before it is ready.
+    Catalog {
+        cursor: Option<String>,
+        catalog: Catalog,
+        until: Time,
+    },
     List {
         /// Of the knowledge about tools, when it was begun.
         epoch: u64,
@@ -70,7 +79,9 @@ impl Server {
     /// When the first of our own requests is late.
     pub(super) fn own_deadline(&self) -> Option<Time> {
         let until = |awaited: &Awaited| match awaited {
-            Awaited::Script { until, .. } | Awaited::List { until, .. } => Some(*until),
+            Awaited::Script { until, .. }
+            | Awaited::Catalog { until, .. }
+            | Awaited::List { until, .. } => Some(*until),
             Awaited::Call(_) | Awaited::Ping => None,
         };
         self.awaited.values().filter_map(until).min()
@@ -145,6 +156,7 @@ impl Engine {
                     awaited: BTreeMap::new(),
                     given_up: VecDeque::new(),
                     outgrown: false,
+                    catalog: None,
                 };
                 self.servers.insert(generation, server);
             }
@@ -250,6 +262,12 @@ impl Engine {
         let rpc::Op::Forward(forward) = &call.op else {
             return;
         };
+        if self.serving() == Some(generation) {
+            self.meet(generation);
+        }
+        if self.refuses(generation, call.call) {
+            return;
+        }
         self.say_later(generation, Some(call.call));
         let id = scan::member(forward.line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
         let token = self
@@ -311,7 +329,13 @@ impl Engine {
                 self.server_asks(generation, text, &request.id, &request.method);
             }
             // What a standby says was said by the one that serves.
-            Ok(Relayed::Notice { .. }) if self.kernel.is_spare(SLOT, generation) => {}
+            Ok(Relayed::Notice { method, .. }) if self.kernel.is_spare(SLOT, generation) => {
+                if method == Kind::Tools.changed()
+                    && let Some(server) = self.servers.get_mut(&generation)
+                {
+                    server.catalog = None;
+                }
+            }
             Ok(Relayed::Notice { method, params }) => {
                 self.worked();
                 self.server_notice(generation, text, &method, params);
@@ -428,6 +452,9 @@ impl Engine {
                 }
                 self.tell_on(generation);
             }
+            Awaited::Catalog {
+                cursor, catalog, ..
+            } => self.read_page(generation, cursor.as_deref(), catalog, result),
             Awaited::List {
                 kind,
                 cursor,

@@ -104,6 +104,11 @@ impl Tools {
         !self.known.is_empty()
     }
 
+    /// Whether the whole list is known.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// The present epoch, for [`Tools::completed`].
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch

@@ -15,6 +15,8 @@ use crate::time::Time;
 
 /// How many times rarer a worker is pinged that never answered.
 const RARELY: u64 = 12;
+/// How many times longer than an idle one a busy worker may owe an answer.
+const BUSY: u64 = 2;
 
 impl Kernel {
     /// A worker answered a ping, or gave any other sign of life.
@@ -74,6 +76,15 @@ impl Kernel {
         let lenient = conduct == Conduct::Lenient;
         let busy = worker.has_live_calls();
         match worker.pinged {
+            // It kept a call past its grace, had time enough for whatever else it may be busy with,
+            // and is as silent as before: whoever goes on calling must not keep it in its place.
+            // What it was given may still end by itself.
+            Some(since)
+                if lenient && !behind && busy && worker.is_doubted(now, since, patience) =>
+            {
+                let fault = silent(generation);
+                self.retire(now, generation, &fault);
+            }
             // What it says is not read while its client takes nothing; and one that works for
             // somebody may be too busy to answer. Its calls have deadlines.
             Some(_) if lenient && (behind || busy) => {
@@ -111,9 +122,12 @@ impl Kernel {
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
-        if worker.is_heard() && worker.pinged.is_none() {
+        if !worker.is_heard() {
+            return;
+        }
+        worker.questioned = true;
+        if worker.pinged.is_none() {
             worker.pinged = Some(now);
-            worker.questioned = true;
             self.watch_at(generation, Some(now.plus_ms(patience)));
             self.act(Action::Ping { generation });
         }
@@ -122,8 +136,7 @@ impl Kernel {
     /// It is there but does not react: it is ended, and its calls are judged like those of a
     /// worker that died. What is sent again waits until it is really gone.
     fn unresponsive(&mut self, now: Time, generation: Generation) {
-        let detail = "the worker does not answer pings";
-        let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
+        let fault = silent(generation);
         self.act(Action::Stop {
             generation,
             how: Manner::Terminate,
@@ -136,4 +149,17 @@ impl Kernel {
             .iter_mut()
             .find_map(|slot| slot.workers.get_mut(&generation))
     }
+}
+
+impl Worker {
+    /// Whether it serves, kept a call past its grace and, asked since then, says nothing.
+    fn is_doubted(&self, now: Time, since: Time, patience: u64) -> bool {
+        self.phase == Phase::Serving
+            && self.questioned
+            && now.ms_since(since) >= patience.saturating_mul(BUSY)
+    }
+}
+
+fn silent(generation: Generation) -> Fault {
+    Fault::new(ErrorKind::Timeout, "the worker does not answer pings").of(generation)
 }

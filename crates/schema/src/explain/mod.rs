@@ -15,12 +15,14 @@
 mod choose;
 mod cut;
 mod finding;
+mod noted;
+mod probe;
 mod walk;
 
 use std::sync::{Arc, OnceLock};
 
-use jsonschema::{Keyword, ValidationError, ValidationOptions, paths::Location};
-use serde_json::{Map, Value, json};
+use jsonschema::{Keyword, ValidationError, paths::Location};
+use serde_json::{Map, Value};
 
 pub(crate) use choose::first_finding;
 
@@ -30,6 +32,7 @@ use crate::{
 };
 use cut::{Cut, STOP, Stop};
 use finding::{Finding, findings};
+use probe::Probe;
 
 /// The cut schema of one validator.
 pub(crate) struct Explainer {
@@ -104,16 +107,18 @@ impl Explainer {
         let Some(validator) = validator else {
             return Vec::new();
         };
+        let told =
+            |error: &ValidationError<'_>| findings(error, &form.schema, self.limits.violations);
+        let all = || -> Vec<Finding> {
+            let errors = validator.iter_errors(value);
+            errors.flat_map(|error| told(&error)).collect()
+        };
         match reach {
-            Reach::All => validator
-                .iter_errors(value)
-                .flat_map(|error| findings(&error, &form.schema, self.limits.violations))
-                .collect(),
-            Reach::First => validator
-                .validate(value)
-                .err()
-                .map(|error| findings(&error, &form.schema, self.limits.violations))
-                .unwrap_or_default(),
+            Reach::All => noted::noting(value, all).unwrap_or_else(all),
+            Reach::First => {
+                let first = validator.validate(value).err();
+                first.map(|error| told(&error)).unwrap_or_default()
+            }
         }
     }
 
@@ -124,7 +129,10 @@ impl Explainer {
             move |_: &Map<String, Value>, ids: &Value, _: Location| {
                 let ids = ids.as_array().into_iter().flatten();
                 Ok(Box::new(StopKeyword {
-                    ids: ids.filter_map(Value::as_u64).collect(),
+                    ids: ids
+                        .filter_map(Value::as_u64)
+                        .filter_map(|id| usize::try_from(id).ok())
+                        .collect(),
                     probe: Arc::clone(&probe),
                 }) as Box<dyn for<'i> Keyword<'i>>)
             },
@@ -140,69 +148,32 @@ impl Explainer {
     }
 }
 
-/// Answers for each stop whether a value passes it. One validator holds all of them
-/// as members of an object, so that what they share is compiled once.
-struct Probe(jsonschema::Validator);
-
-impl Probe {
-    fn new(linked: &Linked, stops: &[Stop], options: ValidationOptions<'_>) -> Option<Self> {
-        let members: Map<_, _> = stops
-            .iter()
-            .enumerate()
-            .map(|(id, stop)| (id.to_string(), stop.schema()))
-            .collect();
-        let probe = json!({"properties": members});
-        contained(|| linked.build_beside(&probe, options))
-            .flatten()
-            .map(Self)
-    }
-
-    fn failed(&self, ids: &[u64], value: &Value) -> Vec<u64> {
-        // The value is copied once and moved from question to question.
-        let mut value = value.clone();
-        let mut failed = Vec::new();
-        for id in ids {
-            let mut question = Map::new();
-            let name = id.to_string();
-            question.insert(name.clone(), value);
-            let mut question = Value::Object(question);
-            if !self.0.is_valid(&question) {
-                failed.push(*id);
-            }
-            value = question.get_mut(&name).map(Value::take).unwrap_or_default();
-        }
-        failed
-    }
-
-    /// The first error of one stop, for what only the whole schema can say. Unlike
-    /// the yes-or-no check it does not remember what it has seen.
-    fn first_error(&self, id: usize, value: &Value, limit: usize) -> Vec<Finding> {
-        let name = id.to_string();
-        let question = json!({ name: value });
-        match self.0.validate(&question) {
-            Ok(()) => Vec::new(),
-            Err(error) => findings(&error, &Value::Null, limit),
-        }
-    }
-}
-
 /// Stands for what was cut out; its error names the stops that failed.
 struct StopKeyword {
-    ids: Vec<u64>,
+    ids: Vec<usize>,
     probe: Arc<Probe>,
+}
+
+impl StopKeyword {
+    fn failed(&self, instance: &Value) -> impl Iterator<Item = usize> {
+        let ids = self.ids.iter().copied();
+        ids.filter(|id| !self.probe.passes(*id, instance))
+    }
 }
 
 impl<'i> Keyword<'i> for StopKeyword {
     fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
-        let failed = self.probe.failed(&self.ids, instance);
+        if noted::note(instance, || self.failed(instance)) {
+            return Ok(());
+        }
+        let failed: Vec<_> = self.failed(instance).map(|id| id.to_string()).collect();
         if failed.is_empty() {
             return Ok(());
         }
-        let failed: Vec<_> = failed.iter().map(u64::to_string).collect();
         Err(ValidationError::custom(failed.join(",")))
     }
 
     fn is_valid(&self, instance: &'i Value) -> bool {
-        self.probe.failed(&self.ids, instance).is_empty()
+        self.failed(instance).next().is_none()
     }
 }

@@ -61,12 +61,14 @@ struct Walk<'a> {
     unexplained: Vec<String>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn explain(&mut self, form: usize, path: &str) {
         if !self.seen.insert((form, path.to_owned())) {
             return;
         }
-        let findings = self.run(form, path).unwrap_or_default();
+        let value = self.value(path);
+        let findings = value.and_then(|value| self.run(form, value));
+        let findings = findings.unwrap_or_default();
         // The budget is spent, or the form by itself does not see what is wrong: on the
         // way to it, a dynamic reference may lead elsewhere.
         if findings.is_empty() {
@@ -78,10 +80,13 @@ impl Walk<'_> {
     }
 
     /// `None` when the budget is spent.
-    fn run(&mut self, form: usize, path: &str) -> Option<Vec<Finding>> {
+    fn run(&mut self, form: usize, value: &Value) -> Option<Vec<Finding>> {
         self.left = self.left.checked_sub(1)?;
-        let value = self.instance.pointer(path)?;
         Some(self.explainer.run(form, value, self.reach))
+    }
+
+    fn value(&self, path: &str) -> Option<&'a Value> {
+        self.instance.pointer(path)
     }
 
     fn take(&mut self, finding: Finding, base: &str) {
@@ -102,15 +107,15 @@ impl Walk<'_> {
     }
 
     fn union(&mut self, one: bool, branches: &[(usize, String)], path: &str) {
-        let branches_run: Option<Vec<_>> = if self.reach == Reach::All {
-            branches
+        let value = self.value(path);
+        let branches_run: Option<Vec<_>> = match value {
+            Some(value) if self.reach == Reach::All => branches
                 .iter()
-                .map(|(form, _)| self.branch(*form, path))
-                .collect()
-        } else {
-            None
+                .map(|(form, _)| self.branch(*form, value))
+                .collect(),
+            _ => None,
         };
-        let choice = match (branches_run, self.instance.pointer(path)) {
+        let choice = match (branches_run, value) {
             (Some(run), _) if one && run.iter().filter(|run| run.is_empty()).count() > 1 => {
                 Choice::Sentence {
                     path: String::new(),
@@ -143,12 +148,12 @@ impl Walk<'_> {
 
     /// The findings of a branch, references to further schemas for the same value
     /// followed, since a branch is often no more than a reference.
-    fn branch(&mut self, form: usize, path: &str) -> Option<Vec<Finding>> {
+    fn branch(&mut self, form: usize, value: &Value) -> Option<Vec<Finding>> {
         let mut findings = Vec::new();
         let mut seen = HashSet::from([form]);
         let mut queue = vec![form];
         while let Some(form) = queue.pop() {
-            for finding in self.run(form, path)? {
+            for finding in self.run(form, value)? {
                 match finding.what {
                     What::Stop(id) if finding.path.is_empty() => match self.explainer.stops.get(id)
                     {
@@ -192,7 +197,7 @@ impl Walk<'_> {
             if told {
                 continue;
             }
-            let Some(value) = self.instance.pointer(&path) else {
+            let Some(value) = self.value(&path) else {
                 continue;
             };
             let steps = self.explainer.in_place.checked_pow(bounds::depth(value));
@@ -200,17 +205,13 @@ impl Walk<'_> {
                 self.unexplained.push(path);
                 continue;
             }
-            let prefix = format!("/{id}");
             for finding in self.explainer.probe.first_error(id, value, limit) {
-                match (finding.path.strip_prefix(&prefix), finding.what) {
-                    (
-                        Some(rest),
-                        What::Says {
-                            message,
-                            class: Class::Unevaluated,
-                        },
-                    ) => self.found.push(Violation {
-                        path: format!("{path}{rest}"),
+                match finding.what {
+                    What::Says {
+                        message,
+                        class: Class::Unevaluated,
+                    } => self.found.push(Violation {
+                        path: format!("{path}{}", finding.path),
                         message,
                     }),
                     _ => self.unexplained.push(path.clone()),

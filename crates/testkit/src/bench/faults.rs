@@ -60,7 +60,7 @@ pub(super) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             report.add(&key, &what, value / 1e3, "ms");
         }
     }
-    Ok(())
+    super::foreign::run(options, report).context("servers of others")
 }
 
 /// A session with a wrapped fixture.

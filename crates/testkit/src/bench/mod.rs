@@ -11,6 +11,7 @@
 mod faults;
 mod flood;
 mod floor;
+mod foreign;
 mod http;
 mod link;
 mod measure;
