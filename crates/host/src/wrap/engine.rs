@@ -61,6 +61,8 @@ pub(super) enum Event {
     Worker(WorkerEvent),
     Status(oneshot::Sender<HostStatus>),
     Rollout(oneshot::Sender<ControlReply>),
+    /// The operator has changed the rules.
+    Rules(Arc<Rules>),
     /// The host is to stop.
     Stop,
     /// It has waited long enough for the client to take its last answers.
@@ -280,6 +282,7 @@ impl Engine {
                 self.rollouts.push(reply);
                 self.kernel.handle_rollout(self.clock.now(), SLOT);
             }
+            Event::Rules(rules) => self.obey(&rules),
             Event::Stop => {
                 self.cancel_endless();
                 self.kernel.handle_stop(self.clock.now());

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot};
 
 use super::WrapConfig;
 use super::engine::{ClientSide, Common, Engine, Event};
 use super::remembered::Remembered;
+use super::reread::Reread;
 use crate::clock::iso_now;
 use crate::config::Transport;
 use crate::control::{self, Control};
@@ -18,7 +20,8 @@ use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::serve::{
-    Opened, ServeError, in_runtime, open_transport, recorder_for, watch_signals, write_ready_file,
+    Opened, ServeError, in_runtime, open_transport, recorder_for, watch, watch_signals,
+    write_ready_file,
 };
 use crate::transport::{Client, ClientEvent, Gate, write_answers};
 
@@ -27,6 +30,8 @@ use crate::transport::{Client, ClientEvent, Gate, write_answers};
 enum HubEvent {
     Connected(Client),
     Control(Control),
+    /// The configuration is to be read again.
+    Reread,
     Stop,
     /// An engine has ended.
     Over(u64),
@@ -72,6 +77,9 @@ async fn run(
     };
     let (events, incoming) = mpsc::channel(64);
     watch_signals(&events, || HubEvent::Stop)?;
+    if config.reread.is_some() {
+        watch(SignalKind::hangup(), &events, || HubEvent::Reread)?;
+    }
     let Opened { place, source } = open_transport(config.transport)?;
     tokio::spawn(source.deliver(events.clone(), HubEvent::Connected, log.clone()));
     if let Some(folder) = config.control_dir {
@@ -95,6 +103,7 @@ async fn run(
         events,
         lasting,
         stopping: false,
+        reread: config.reread,
     };
     hub.run(incoming).await;
     drop(ready);
@@ -112,6 +121,7 @@ struct Hub {
     /// It outlives its clients.
     lasting: bool,
     stopping: bool,
+    reread: Option<Reread>,
 }
 
 impl Hub {
@@ -120,6 +130,7 @@ impl Hub {
             match event {
                 HubEvent::Connected(client) => self.connect(client),
                 HubEvent::Control(control) => self.control(control).await,
+                HubEvent::Reread => self.reread().await,
                 HubEvent::Stop => self.stop().await,
                 HubEvent::Over(number) => {
                     self.engines.remove(&number);
@@ -175,6 +186,27 @@ impl Hub {
             engine.run().await;
             let _ = hub.send(HubEvent::Over(number)).await;
         });
+    }
+
+    /// What cannot be read leaves everything as it was.
+    async fn reread(&mut self) {
+        let Some(reread) = &self.reread else { return };
+        let log = &self.common.log;
+        let found = match reread.read() {
+            Ok(found) => found,
+            Err(why) => {
+                let why = why.replace('\n', " ");
+                return log.line(&format!("mcp:error reason=config_refused {why}"));
+            }
+        };
+        for what in &found.later {
+            log.line(&format!("mcp:warning reason=needs_restart what={what}"));
+        }
+        log.line(&format!("mcp:config reread pack={}", self.common.name));
+        self.common.rules = Arc::clone(&found.rules);
+        for engine in self.engines.values() {
+            let _ = engine.send(Event::Rules(Arc::clone(&found.rules))).await;
+        }
     }
 
     async fn stop(&mut self) {
