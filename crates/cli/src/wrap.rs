@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use mainstay_host::Log;
 use mainstay_host::config::{Command, Transport, TreeKill};
-use mainstay_host::wrap::{WrapConfig, serve_wrapped};
+use mainstay_host::wrap::{Found, Reread, WrapConfig, serve_wrapped};
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
@@ -26,6 +26,9 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let environment = Environment::read_for_wrap()?;
     let transport = transport::chosen(&wrap.transport, &environment)?;
     let mut config = config(&wrap.server, &wrap.command, transport)?;
+    if wrap.server.config.is_some() {
+        config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
+    }
     config.ready_file = environment.named_ready_file;
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -50,36 +53,87 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads the same again, and says what of it cannot change while the host runs.
+fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
+    let first = Wanted::read(&rules, &command)?;
+    Ok(Reread::new(move || {
+        let now =
+            Wanted::read(&rules, &command).map_err(|failure| format!("{:#}", failure.error))?;
+        let later = now.differences(&first);
+        let rules = Arc::new(now.entry.rules);
+        Ok(Found { rules, later })
+    }))
+}
+
+/// What the command line and the file say together.
+struct Wanted {
+    entry: ServerEntry,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Wanted {
+    fn read(rules: &WrapRules, command: &[OsString]) -> Result<Self, Failure> {
+        let mut entry = match &rules.config {
+            Some(path) => server_file::load(path, rules.server.as_deref(), variable)
+                .map_err(Failure::input)?,
+            None => ServerEntry::default(),
+        };
+        let (program, arguments) = match command.split_first() {
+            Some((program, arguments)) => {
+                // The file then gives only the rules.
+                entry.env.clear();
+                entry.cwd = None;
+                (program.clone(), arguments.to_vec())
+            }
+            None if !entry.command.is_empty() => (
+                OsString::from(&entry.command),
+                entry.args.iter().map(OsString::from).collect(),
+            ),
+            None => {
+                return Err(Failure::input(anyhow!("there is no server to wrap"))
+                    .hint("put its command after --, as in mainstay wrap -- npx -y SERVER"));
+            }
+        };
+        let program = find_program(&program)?;
+        apply(rules, &mut entry)?;
+        Ok(Self {
+            entry,
+            program,
+            arguments,
+        })
+    }
+
+    /// What is different from what the host was started with, apart from the rules.
+    fn differences(&self, first: &Self) -> Vec<&'static str> {
+        let (now, before) = (&self.entry, &first.entry);
+        let command = (&self.program, &self.arguments) != (&first.program, &first.arguments);
+        let differs = [
+            ("name", now.name != before.name),
+            ("command", command),
+            ("env", now.env != before.env),
+            ("cwd", now.cwd != before.cwd),
+            ("lock", now.lock != before.lock),
+            ("isolate", now.isolate != before.isolate),
+            ("limits", now.limits != before.limits),
+            ("lazy", now.rules.lazy != before.rules.lazy),
+        ];
+        let differs = differs.into_iter().filter(|(_, differs)| *differs);
+        differs.map(|(what, _)| what).collect()
+    }
+}
+
 /// A host's configuration for one server.
 pub(crate) fn config(
     rules: &WrapRules,
     command: &[OsString],
     transport: Transport,
 ) -> Result<WrapConfig, Failure> {
-    let mut entry = match &rules.config {
-        Some(path) => {
-            server_file::load(path, rules.server.as_deref(), variable).map_err(Failure::input)?
-        }
-        None => ServerEntry::default(),
-    };
-    let (program, arguments) = match command.split_first() {
-        Some((program, arguments)) => {
-            // The file then gives only the rules.
-            entry.env.clear();
-            entry.cwd = None;
-            (program.clone(), arguments.to_vec())
-        }
-        None if !entry.command.is_empty() => (
-            OsString::from(&entry.command),
-            entry.args.iter().map(OsString::from).collect(),
-        ),
-        None => {
-            return Err(Failure::input(anyhow!("there is no server to wrap"))
-                .hint("put its command after --, as in mainstay wrap -- npx -y SERVER"));
-        }
-    };
-    let program = find_program(&program)?;
-    apply(rules, &mut entry)?;
+    let Wanted {
+        entry,
+        program,
+        arguments,
+    } = Wanted::read(rules, command)?;
     let locked = match rules.lock.as_ref().or(entry.lock.as_ref()) {
         Some(path) => Some(Arc::new(lock::foreign(path)?)),
         None => None,
@@ -122,6 +176,7 @@ pub(crate) fn config(
         control_dir: None,
         cache_dir: None,
         version: VERSION.to_owned(),
+        reread: None,
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) async fn sample(prompt: &str, context: &Context) -> Result<CallToolRe
         "maxTokens": 100,
     }))?;
     let answer = context.peer.create_message(params).await.map_err(refused)?;
-    let answer = serde_json::to_value(answer).map_err(unreadable)?;
+    let answer = serde_json::to_value(answer).map_err(|error| unreadable(&error))?;
     let said = answer
         .pointer("/content/text")
         .and_then(Value::as_str)
@@ -71,7 +71,7 @@ pub(crate) async fn elicit(
         .create_elicitation(params)
         .await
         .map_err(refused)?;
-    let answer = serde_json::to_value(answer).map_err(unreadable)?;
+    let answer = serde_json::to_value(answer).map_err(|error| unreadable(&error))?;
     let action = answer.get("action").and_then(Value::as_str).unwrap_or("?");
     let content = answer.get("content").cloned().unwrap_or(json!({}));
     Ok(text(&format!("{verb}: action={action}, content={content}")))
@@ -135,6 +135,6 @@ fn refused(error: ServiceError) -> ErrorData {
     }
 }
 
-fn unreadable(error: serde_json::Error) -> ErrorData {
+fn unreadable(error: &serde_json::Error) -> ErrorData {
     ErrorData::internal_error(format!("the client's answer: {error}"), None)
 }

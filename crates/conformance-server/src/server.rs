@@ -94,16 +94,14 @@ impl Fixture {
 
 impl ServerHandler for Fixture {
     fn get_info(&self) -> ServerConfig {
-        let capabilities: ServerCapabilities = match tools::typed(json!({
+        let capabilities: ServerCapabilities = tools::typed(json!({
             "tools": {"listChanged": true},
             "prompts": {"listChanged": true},
             "resources": {"subscribe": true},
             "completions": {},
             "logging": {},
-        })) {
-            Ok(capabilities) => capabilities,
-            Err(_) => ServerCapabilities::default(),
-        };
+        }))
+        .unwrap_or_default();
         let mut config = ServerConfig::new(capabilities);
         config.server_info = Implementation::new("conformance-server", env!("CARGO_PKG_VERSION"));
         config

@@ -42,16 +42,16 @@ pub(crate) async fn call(
     let image = json!({"type": "image", "data": IMAGE, "mimeType": "image/png"});
     match request.name.as_ref() {
         "test_simple_text" => Ok(text("This is a simple text response for testing.")),
-        "test_image_content" => contents(json!([image])),
+        "test_image_content" => contents(&json!([image])),
         "test_audio_content" => {
-            contents(json!([{"type": "audio", "data": SOUND, "mimeType": "audio/wav"}]))
+            contents(&json!([{"type": "audio", "data": SOUND, "mimeType": "audio/wav"}]))
         }
-        "test_embedded_resource" => contents(json!([{"type": "resource", "resource": {
+        "test_embedded_resource" => contents(&json!([{"type": "resource", "resource": {
             "uri": "test://embedded-resource",
             "mimeType": "text/plain",
             "text": "This is an embedded resource content.",
         }}])),
-        "test_multiple_content_types" => contents(json!([
+        "test_multiple_content_types" => contents(&json!([
             {"type": "text", "text": "Multiple content types test:"},
             image,
             {"type": "resource", "resource": {
@@ -160,7 +160,7 @@ pub(crate) fn text(text: &str) -> CallToolResponse {
     CallToolResult::success(vec![rmcp::model::ContentBlock::text(text)]).into()
 }
 
-fn contents(content: Value) -> Result<CallToolResponse, ErrorData> {
+fn contents(content: &Value) -> Result<CallToolResponse, ErrorData> {
     complete::<CallToolResult>(json!({ "content": content })).map(Into::into)
 }
 

@@ -309,18 +309,28 @@ pub(crate) fn watch_signals<E: Send + 'static>(
     stop: fn() -> E,
 ) -> Result<(), ServeError> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind).map_err(|source| ServeError::Io {
-            what: "watch for signals",
-            source,
-        })?;
-        let events = events.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                if events.send(stop()).await.is_err() {
-                    return;
-                }
-            }
-        });
+        watch(kind, events, stop)?;
     }
+    Ok(())
+}
+
+/// Makes an event of each signal of a kind.
+pub(crate) fn watch<E: Send + 'static>(
+    kind: SignalKind,
+    events: &mpsc::Sender<E>,
+    event: fn() -> E,
+) -> Result<(), ServeError> {
+    let mut signals = signal(kind).map_err(|source| ServeError::Io {
+        what: "watch for signals",
+        source,
+    })?;
+    let events = events.clone();
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            if events.send(event()).await.is_err() {
+                return;
+            }
+        }
+    });
     Ok(())
 }

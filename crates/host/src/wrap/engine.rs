@@ -66,6 +66,8 @@ pub(super) enum Event {
     Idle(oneshot::Sender<Duration>),
     /// Stop the server until it is needed again, if nothing is going on.
     Rest,
+    /// The operator has changed the rules.
+    Rules(Arc<Rules>),
     /// The host is to stop.
     Stop,
     /// It has waited long enough for the client to take its last answers.
@@ -301,6 +303,7 @@ impl Engine {
                     self.rest("others need the place");
                 }
             }
+            Event::Rules(rules) => self.obey(&rules),
             Event::Stop => {
                 self.cancel_endless();
                 self.kernel.handle_stop(self.clock.now());

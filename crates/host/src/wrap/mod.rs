@@ -6,7 +6,7 @@
 //! each connection has a server of its own and an engine of its own ([`engine`]), which reads of
 //! each line only what it must.
 //!
-//! * [`rules`]: what an operator can say about a server;
+//! * [`rules`]: what an operator can say about a server; [`reread`]: and say again;
 //! * [`told`]: what a successor must be told again; [`asks`]: what servers ask their client;
 //! * [`tools`]: what is known about the tools; [`probe`]: how to find out whether a lost call took
 //!   effect;
@@ -28,6 +28,7 @@ mod output;
 mod own;
 mod probe;
 mod remembered;
+mod reread;
 mod rules;
 mod serve;
 mod server;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use mainstay_contract::limits::Limits;
 
+pub use self::reread::{Found, Reread};
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
 pub use self::tools::Locked;
@@ -71,4 +73,6 @@ pub struct WrapConfig {
     /// What operators call this host.
     pub host_name: String,
     pub version: String,
+    /// How the rules are read again at SIGHUP; without it the signal ends the host.
+    pub reread: Option<Reread>,
 }

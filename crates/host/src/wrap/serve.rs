@@ -8,11 +8,13 @@ use std::time::Duration;
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot};
 
 use super::WrapConfig;
 use super::engine::{ClientSide, Common, Engine, Event};
 use super::remembered::Remembered;
+use super::reread::Reread;
 use crate::clock::iso_now;
 use crate::config::Transport;
 use crate::control::{self, Control};
@@ -21,7 +23,7 @@ use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::serve::{
-    Opened, ServeError, Sinks, in_runtime, open_transport, watch_signals, write_ready_file,
+    Opened, ServeError, Sinks, in_runtime, open_transport, watch, watch_signals, write_ready_file,
 };
 use crate::transport::{Client, ClientEvent, Gate, write_answers};
 
@@ -35,6 +37,8 @@ const LOOK: Duration = Duration::from_secs(1);
 enum HubEvent {
     Connected(Client),
     Control(Control),
+    /// The configuration is to be read again.
+    Reread,
     Stop,
     /// An engine has ended.
     Over(u64),
@@ -97,6 +101,9 @@ async fn run(
     };
     let (events, incoming) = mpsc::channel(64);
     watch_signals(&events, || HubEvent::Stop)?;
+    if config.reread.is_some() {
+        watch(SignalKind::hangup(), &events, || HubEvent::Reread)?;
+    }
     let Opened { place, source } = open_transport(config.transport)?;
     let front = source.start(events.clone(), limits, Serves::Wrapped, &log);
     if let Some(folder) = config.control_dir {
@@ -120,6 +127,7 @@ async fn run(
         events,
         lasting,
         stopping: false,
+        reread: config.reread,
     };
     hub.run(incoming).await;
     if let Some(front) = front {
@@ -140,6 +148,7 @@ struct Hub {
     /// It outlives its clients.
     lasting: bool,
     stopping: bool,
+    reread: Option<Reread>,
 }
 
 impl Hub {
@@ -157,6 +166,7 @@ impl Hub {
             match event {
                 HubEvent::Connected(client) => self.connect(client).await,
                 HubEvent::Control(control) => self.control(control).await,
+                HubEvent::Reread => self.reread().await,
                 HubEvent::Stop => self.stop().await,
                 HubEvent::Over(number) => {
                     self.engines.remove(&number);
@@ -243,6 +253,27 @@ impl Hub {
             engine.run().await;
             let _ = hub.send(HubEvent::Over(number)).await;
         });
+    }
+
+    /// What cannot be read leaves everything as it was.
+    async fn reread(&mut self) {
+        let Some(reread) = &self.reread else { return };
+        let log = &self.common.log;
+        let found = match reread.read() {
+            Ok(found) => found,
+            Err(why) => {
+                let why = why.replace('\n', " ");
+                return log.line(&format!("mcp:error reason=config_refused {why}"));
+            }
+        };
+        for what in &found.later {
+            log.line(&format!("mcp:warning reason=needs_restart what={what}"));
+        }
+        log.line(&format!("mcp:config reread pack={}", self.common.name));
+        self.common.rules = Arc::clone(&found.rules);
+        for engine in self.engines.values() {
+            let _ = engine.send(Event::Rules(Arc::clone(&found.rules))).await;
+        }
     }
 
     async fn stop(&mut self) {

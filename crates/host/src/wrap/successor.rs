@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    fn announce(&self, kind: Kind) {
+    pub(super) fn announce(&self, kind: Kind) {
         let notice = || {
             ObjectWriter::with_capacity(160)
                 .string("jsonrpc", "2.0")

@@ -89,6 +89,12 @@ impl Tools {
         self.epoch += 1;
     }
 
+    /// Other rules may mean something else for every tool.
+    pub(super) fn obey(&mut self, rules: Arc<Rules>) {
+        self.rules = rules;
+        self.forget();
+    }
+
     /// Another server may have other tools. Without a lock what was known serves until its list
     /// is here; with one nothing is believed.
     pub(super) fn doubt(&mut self) {
