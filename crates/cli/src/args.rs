@@ -40,6 +40,9 @@ pub(crate) enum Command {
     Validate(Validate),
     /// Record what the tools promise, and find changes that need a higher version
     Lock(Lock),
+    /// Look at validation logs
+    #[command(subcommand)]
+    Log(LogCommand),
     /// Show the hosts of this user that are running
     Status(Status),
     /// Stop a running host: it finishes what is in flight, then ends
@@ -54,6 +57,25 @@ pub(crate) enum Command {
     Environment(EnvironmentPage),
     /// Run a built-in pack as a worker (used by the host itself)
     Worker(Worker),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Compare a validation log with the golden one: 0 no difference, 1 some
+    Diff(LogDiff),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogDiff {
+    /// The log of a run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) new: PathBuf,
+    /// The log that it should be like
+    #[arg(long, value_name = "FILE")]
+    pub(crate) golden: PathBuf,
+    /// Records may stand in any order
+    #[arg(long)]
+    pub(crate) ignore_order: bool,
 }
 
 /// What is served, wherever it is served.

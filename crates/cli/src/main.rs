@@ -24,13 +24,14 @@ mod target;
 mod tools;
 mod transport;
 mod validate;
+mod validation_log;
 mod wrap;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Command, Validate};
+use crate::args::{Arguments, Command, LogCommand, Validate};
 use crate::exit::{Failure, report};
 
 /// SemVer plus commit, or SemVer alone where there is no repository.
@@ -63,6 +64,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
+        Some(Command::Log(LogCommand::Diff(diff))) => validation_log::diff(&diff),
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),

@@ -12,6 +12,7 @@
 mod date_time;
 mod fields;
 mod ids;
+pub mod log;
 mod metadata;
 pub mod redact;
 mod request;
