@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use mainstay_host::Log;
-use mainstay_host::config::{Command, Transport, TreeKill};
+use mainstay_host::config::{Command, EnvelopeMode, Transport, TreeKill};
 use mainstay_host::wrap::{WrapConfig, serve_wrapped};
 
 use crate::VERSION;
@@ -118,6 +118,7 @@ pub(crate) fn config(
         control_dir: None,
         cache_dir: None,
         version: VERSION.to_owned(),
+        envelopes: EnvelopeMode::default(),
     })
 }
 

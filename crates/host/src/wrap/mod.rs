@@ -41,7 +41,7 @@ use mainstay_contract::limits::Limits;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
 pub use self::tools::Locked;
-use crate::config::{Command, Shim, Transport};
+use crate::config::{Command, EnvelopeMode, Shim, Transport};
 
 /// A host that wraps one server.
 #[derive(Debug)]
@@ -66,4 +66,6 @@ pub struct WrapConfig {
     /// What operators call this host.
     pub host_name: String,
     pub version: String,
+    /// What is done about an envelope of ours that breaks its own schema.
+    pub envelopes: EnvelopeMode,
 }

@@ -8,15 +8,18 @@ use std::time::Duration;
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
+use mainstay_contract::metrics::HostMetrics;
 use tokio::sync::{mpsc, oneshot};
 
 use super::WrapConfig;
 use super::engine::{ClientSide, Common, Engine, Event};
 use super::remembered::Remembered;
 use crate::clock::iso_now;
-use crate::config::Transport;
+use crate::config::{IdSource, Transport};
 use crate::control::{self, Control};
-use crate::http::Serves;
+use crate::engine::Single;
+use crate::envelopes::Envelopes;
+use crate::http::{FrontFacts, Serves};
 use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
@@ -36,13 +39,22 @@ enum HubEvent {
     Connected(Client),
     Control(Control),
     Stop,
-    /// An engine has ended.
-    Over(u64),
+    /// An engine has ended; what it had counted.
+    Over(u64, Box<HostMetrics>),
 }
 
 impl From<Client> for HubEvent {
     fn from(client: Client) -> Self {
         Self::Connected(client)
+    }
+}
+
+impl TryFrom<Box<Single>> for HubEvent {
+    type Error = Box<Single>;
+
+    /// A wrapped server is asked in a session.
+    fn try_from(single: Box<Single>) -> Result<Self, Box<Single>> {
+        Err(single)
     }
 }
 
@@ -93,7 +105,15 @@ async fn run(
     let (events, incoming) = mpsc::channel(64);
     watch_signals(&events, || HubEvent::Stop)?;
     let Opened { place, source } = open_transport(config.transport)?;
-    let front = source.start(events.clone(), limits, Serves::Wrapped, &log);
+    let facts = FrontFacts {
+        limits,
+        serves: Serves::Wrapped,
+        envelopes: Envelopes::new(config.envelopes, IdSource::Random),
+        recorder: common.recorder.clone(),
+        name: common.name.clone(),
+        version: common.version.clone(),
+    };
+    let front = source.start(events.clone(), facts, &log);
     if let Some(folder) = config.control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -115,6 +135,7 @@ async fn run(
         events,
         lasting,
         stopping: false,
+        past: HostMetrics::default(),
     };
     hub.run(incoming).await;
     if let Some(front) = front {
@@ -135,6 +156,8 @@ struct Hub {
     /// It outlives its clients.
     lasting: bool,
     stopping: bool,
+    /// What engines counted that have ended.
+    past: HostMetrics,
 }
 
 impl Hub {
@@ -153,7 +176,8 @@ impl Hub {
                 HubEvent::Connected(client) => self.connect(client).await,
                 HubEvent::Control(control) => self.control(control).await,
                 HubEvent::Stop => self.stop().await,
-                HubEvent::Over(number) => {
+                HubEvent::Over(number, metrics) => {
+                    self.past = std::mem::take(&mut self.past).plus(*metrics);
                     self.engines.remove(&number);
                     self.stopping |= !self.lasting;
                 }
@@ -235,8 +259,8 @@ impl Hub {
         self.engines.insert(number, events);
         let hub = self.events.clone();
         tokio::spawn(async move {
-            engine.run().await;
-            let _ = hub.send(HubEvent::Over(number)).await;
+            let metrics = engine.run().await;
+            let _ = hub.send(HubEvent::Over(number, Box::new(metrics))).await;
         });
     }
 
@@ -250,6 +274,7 @@ impl Hub {
     async fn control(&mut self, Control { request, reply }: Control) {
         let answer = match request {
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status().await)),
+            ControlRequest::Metrics {} => ControlReply::Metrics(Box::new(self.metrics().await)),
             ControlRequest::Stop {} => {
                 self.stop().await;
                 ControlReply::Stopping {}
@@ -265,6 +290,20 @@ impl Hub {
             }
         };
         let _ = reply.send(answer);
+    }
+
+    /// What all engines have counted.
+    async fn metrics(&self) -> HostMetrics {
+        let mut whole = self.past.clone();
+        for engine in self.engines.values() {
+            let (reply, wait) = oneshot::channel();
+            if engine.send(Event::Metrics(reply)).await.is_ok()
+                && let Ok(metrics) = wait.await
+            {
+                whole = whole.plus(metrics);
+            }
+        }
+        whole
     }
 
     /// All engines as one host.
