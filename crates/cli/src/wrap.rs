@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use mainstay_host::Log;
-use mainstay_host::config::{Command, Transport, TreeKill};
+use mainstay_host::config::{Command, EnvelopeMode, Transport, TreeKill};
 use mainstay_host::wrap::{Found, Reread, WrapConfig, serve_wrapped};
 
 use crate::VERSION;
@@ -177,6 +177,7 @@ pub(crate) fn config(
         cache_dir: None,
         version: VERSION.to_owned(),
         reread: None,
+        envelopes: EnvelopeMode::default(),
     })
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::health::Health;
 use crate::id::Generation;
+use crate::metrics::HostMetrics;
 use crate::telemetry::Counts;
 
 /// What an operator asks of a host.
@@ -13,6 +14,7 @@ use crate::telemetry::Counts;
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
     Status {},
+    Metrics {},
     /// Finish what is in flight, then end.
     Stop {},
     /// Replace the workers of one pack, or of all.
@@ -27,6 +29,7 @@ pub enum ControlRequest {
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {
     Status(Box<HostStatus>),
+    Metrics(Box<HostMetrics>),
     /// It is stopping.
     Stopping {},
     RolledOut(Vec<RolledOut>),

@@ -18,6 +18,7 @@ pub mod health;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod metrics;
 pub mod normalise;
 pub mod outcome;
 pub mod render;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Code;
 use crate::fault::{Fault, FaultClass};
 use crate::id::{Generation, RequestId};
+use crate::json::Json;
 
 /// Counts of the whole host or of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +129,8 @@ pub enum Event {
     WorkerLost(WorkerLoss),
     /// A worker's process has gone, whatever the cause.
     WorkerReaped(WorkerRun),
+    /// A request envelope was accepted.
+    Invocation(InvocationEvent),
     /// Which tools are called most, and which are slowest.
     HotTools(HotTools),
     /// Events that could not be written.
@@ -201,6 +204,24 @@ pub struct WorkerLoss {
     pub code: Code,
     /// One sentence in our words; the worker's own are in health and in the log.
     pub detail: String,
+}
+
+/// What the sender of a request envelope says about it, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InvocationEvent {
+    pub ts: String,
+    pub host: String,
+    /// The envelope's id; the request's event has it as `request_id`.
+    pub id: String,
+    pub tool: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace_id: Option<String>,
+    /// Of `context` and `metadata`: the object, or the number of its bytes where it is too long.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub context: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub metadata: Option<Json>,
 }
 
 /// The tools worth a look, since the host's start.

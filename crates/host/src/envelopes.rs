@@ -12,15 +12,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use mainstay_contract::envelope::redact::redact_text;
-use mainstay_contract::envelope::{Asked, Ids, Meta, ResultEnvelope, Transport, tool_name};
+use mainstay_contract::envelope::{
+    Asked, Ids, InvocationResponse, Meta, ResultEnvelope, Timings, Transport, tool_name,
+};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
 use mainstay_contract::telemetry::{EnvelopeChecks, SchemaMismatch, Side};
 use mainstay_schema::{CompileError, SchemaRegistry, Validator, Violation};
 use serde_json::Value;
 
 use self::counts::Counts;
+pub(crate) use self::counts::Latencies;
 use crate::config::{EnvelopeMode, IdSource};
 
 /// Mismatches that are kept, as many as of tools.
@@ -35,6 +38,7 @@ struct Shared {
     mode: EnvelopeMode,
     ids: IdSource,
     result: OnceLock<Result<Validator, CompileError>>,
+    response: OnceLock<Result<Validator, CompileError>>,
     counts: Counts,
     mismatches: Mutex<VecDeque<SchemaMismatch>>,
 }
@@ -45,6 +49,7 @@ impl Envelopes {
             mode,
             ids,
             result: OnceLock::new(),
+            response: OnceLock::new(),
             counts: Counts::default(),
             mismatches: Mutex::new(VecDeque::new()),
         }))
@@ -59,39 +64,94 @@ impl Envelopes {
     }
 
     /// The result envelope of an outcome, as it may be sent.
-    pub(crate) fn result(&self, meta: Meta, outcome: &Outcome) -> String {
-        self.sealed(&ResultEnvelope::new(meta, outcome))
+    pub(crate) fn result(&self, meta: Meta, outcome: &Outcome) -> Sealed {
+        self.seal_result(&ResultEnvelope::new(meta, outcome), kind_of(outcome))
     }
 
-    fn sealed(&self, envelope: &ResultEnvelope) -> String {
-        let text = envelope.encode();
-        let Some(violation) = self.check(envelope, &text) else {
-            return text;
-        };
+    fn seal_result(&self, envelope: &ResultEnvelope, kind: Option<ErrorKind>) -> Sealed {
         let meta = &envelope.meta;
-        self.note(meta.tool_id.as_deref().unwrap_or(&meta.method), &violation);
+        let instead = |problem: Problem| {
+            // Only that is kept which is ours and cannot be at fault.
+            let mut meta = meta.clone();
+            meta.tool_id = meta.tool_id.filter(|id| tool_name(id).is_some());
+            ResultEnvelope::new(meta, &Err(problem)).encode()
+        };
+        self.seal(Draft {
+            compiled: &self.0.result,
+            load: SchemaRegistry::load_envelope,
+            about: meta.tool_id.as_deref().unwrap_or(&meta.method),
+            text: envelope.encode(),
+            kind,
+            // The schema asks nothing of data.
+            without_data: &|| {
+                let mut rest = envelope.clone();
+                rest.result = rest.result.map(|_| Json::empty_object());
+                rest.encode()
+            },
+            instead: &instead,
+        })
+    }
+
+    /// The response envelope of an outcome, as it may be sent.
+    pub(crate) fn response(
+        &self,
+        asked: &Responds<'_>,
+        outcome: &Outcome,
+        timings: &Timings,
+    ) -> Sealed {
+        let make = |outcome: &Outcome| {
+            let trace_id = asked.trace_id.map(str::to_owned);
+            InvocationResponse::new(asked.id.to_owned(), trace_id, outcome, timings.clone())
+        };
+        let response = make(outcome);
+        self.seal(Draft {
+            compiled: &self.0.response,
+            load: SchemaRegistry::load_response,
+            about: asked.tool.unwrap_or("invocation"),
+            text: response.encode(),
+            kind: kind_of(outcome),
+            without_data: &|| {
+                let mut rest = response.clone();
+                rest.output = rest.output.map(|_| Json::empty_object());
+                rest.encode()
+            },
+            instead: &|problem| make(&Err(problem)).encode(),
+        })
+    }
+
+    fn seal(&self, draft: Draft<'_>) -> Sealed {
+        let Some(violation) = self.check(&draft) else {
+            return draft.unchanged();
+        };
+        self.note(draft.about, &violation);
         match self.0.mode {
-            EnvelopeMode::Off | EnvelopeMode::Shadow => text,
-            EnvelopeMode::Enforce => replacement(meta, &violation),
+            EnvelopeMode::Off | EnvelopeMode::Shadow => draft.unchanged(),
+            EnvelopeMode::Enforce => {
+                let said = format!(
+                    "the answer's envelope does not fit its schema: {} {}",
+                    violation.path, violation.message
+                );
+                let kind = ErrorKind::InvalidOutput;
+                Sealed {
+                    text: (draft.instead)(Problem::new(kind, said)),
+                    kind: Some(kind),
+                }
+            }
         }
     }
 
     /// The first thing that is wrong with an envelope.
-    fn check(&self, envelope: &ResultEnvelope, text: &str) -> Option<Violation> {
+    fn check(&self, draft: &Draft<'_>) -> Option<Violation> {
         if self.0.mode == EnvelopeMode::Off {
             return None;
         }
-        let compiled = self
-            .0
-            .result
-            .get_or_init(|| SchemaRegistry::new().load_envelope());
+        let compiled = draft
+            .compiled
+            .get_or_init(|| (draft.load)(&SchemaRegistry::new()));
         let started = Instant::now();
-        let value = serde_json::from_str(text).or_else(|_| {
-            // A number in the data is beyond what a tree can hold. The schema asks nothing of data.
-            let mut rest = envelope.clone();
-            rest.result = rest.result.map(|_| Json::empty_object());
-            serde_json::from_str::<Value>(&rest.encode())
-        });
+        // A number in the data may be beyond what a tree can hold.
+        let value = serde_json::from_str(&draft.text)
+            .or_else(|_| serde_json::from_str::<Value>(&(draft.without_data)()));
         let found = match (compiled, value) {
             (Ok(validator), Ok(value)) => validator.check(&value).into_iter().next(),
             (Err(error), _) => Some(violation(error.to_string())),
@@ -123,6 +183,11 @@ impl Envelopes {
         self.0.counts.checks(self.0.mode.as_str())
     }
 
+    /// How long the checks took.
+    pub(crate) fn latencies(&self) -> Latencies {
+        self.0.counts.latencies()
+    }
+
     /// The last mismatches, oldest first.
     pub(crate) fn mismatches(&self) -> Vec<SchemaMismatch> {
         let kept = self
@@ -134,17 +199,50 @@ impl Envelopes {
     }
 }
 
-/// What is sent instead of an envelope that breaks its schema. Of what is known about the request
-/// only that is kept which is ours and cannot be at fault.
-fn replacement(meta: &Meta, violation: &Violation) -> String {
-    let said = format!(
-        "the answer's envelope does not fit its schema: {} {}",
-        violation.path, violation.message
-    );
-    let problem = Problem::new(ErrorKind::InvalidOutput, said);
-    let mut meta = meta.clone();
-    meta.tool_id = meta.tool_id.filter(|id| tool_name(id).is_some());
-    ResultEnvelope::new(meta, &Err(problem)).encode()
+/// An envelope as it may be sent.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) text: String,
+    /// What it says went wrong.
+    pub(crate) kind: Option<ErrorKind>,
+}
+
+/// The request that a response envelope answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Responds<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) trace_id: Option<&'a str>,
+    pub(crate) tool: Option<&'a str>,
+}
+
+/// An envelope before its check.
+struct Draft<'a> {
+    compiled: &'a OnceLock<Result<Validator, CompileError>>,
+    load: fn(&SchemaRegistry) -> Result<Validator, CompileError>,
+    /// Who is named when it breaks its schema.
+    about: &'a str,
+    text: String,
+    kind: Option<ErrorKind>,
+    without_data: &'a dyn Fn() -> String,
+    /// What is sent instead of one that breaks its schema.
+    instead: &'a dyn Fn(Problem) -> String,
+}
+
+impl Draft<'_> {
+    fn unchanged(self) -> Sealed {
+        Sealed {
+            text: self.text,
+            kind: self.kind,
+        }
+    }
+}
+
+fn kind_of(outcome: &Outcome) -> Option<ErrorKind> {
+    match outcome {
+        Err(problem) => Some(problem.kind),
+        Ok(Success::Forwarded(Forwarded { is_error: true, .. })) => Some(ErrorKind::BackendError),
+        Ok(_) => None,
+    }
 }
 
 fn violation(message: String) -> Violation {
@@ -164,7 +262,7 @@ fn random_ids() -> Ids {
 #[cfg(test)]
 mod tests {
     use mainstay_contract::envelope::EnvelopeError;
-    use mainstay_contract::outcome::{Success, ToolReply};
+    use mainstay_contract::outcome::ToolReply;
 
     use super::*;
 
@@ -197,7 +295,10 @@ mod tests {
     fn shadow_sends_what_is_wrong_and_tells_of_it_without_secrets() {
         let envelopes = envelopes(EnvelopeMode::Shadow);
         let envelope = broken(&envelopes);
-        assert_eq!(envelopes.sealed(&envelope), envelope.encode());
+        assert_eq!(
+            envelopes.seal_result(&envelope, None).text,
+            envelope.encode()
+        );
         let checks = envelopes.checks();
         assert_eq!((checks.success_count, checks.failure_count), (0, 1));
         let mismatches = envelopes.mismatches();
@@ -210,7 +311,9 @@ mod tests {
     #[test]
     fn enforce_sends_an_error_envelope_that_is_valid_itself() {
         let envelopes = envelopes(EnvelopeMode::Enforce);
-        let sent = envelopes.sealed(&broken(&envelopes));
+        let sent = envelopes.seal_result(&broken(&envelopes), None);
+        assert_eq!(sent.kind, Some(ErrorKind::InvalidOutput));
+        let sent = sent.text;
         let read = ResultEnvelope::parse(sent.as_bytes(), 64).unwrap();
         let error = read.result.unwrap_err();
         assert_eq!(error.code.as_str(), "INVALID_OUTPUT");
@@ -228,7 +331,10 @@ mod tests {
     fn off_looks_at_nothing() {
         let envelopes = envelopes(EnvelopeMode::Off);
         let envelope = broken(&envelopes);
-        assert_eq!(envelopes.sealed(&envelope), envelope.encode());
+        assert_eq!(
+            envelopes.seal_result(&envelope, None).text,
+            envelope.encode()
+        );
         let checks = envelopes.checks();
         assert_eq!((checks.success_count, checks.failure_count), (0, 0));
         assert_eq!(checks.mode, "off");
@@ -236,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_tree_holds_is_sent_as_it_is() {
+    fn a_number_that_no_tree_holds_is_sent_unchanged() {
         let envelopes = envelopes(EnvelopeMode::Enforce);
         let reply = ToolReply {
             json: Json::parse(r#"{"n":1e400}"#).unwrap(),
             text: None,
         };
         let meta = envelopes.meta(&asked(), Transport::Stdio);
-        let sent = envelopes.result(meta, &Ok(Success::Tool(reply)));
+        let sent = envelopes.result(meta, &Ok(Success::Tool(reply))).text;
         assert!(sent.contains(r#""data":{"n":1e400}"#), "{sent}");
         assert_eq!(envelopes.checks().success_count, 1);
     }

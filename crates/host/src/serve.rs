@@ -14,10 +14,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Transport};
-use crate::control::{self, Control};
+use crate::control;
 use crate::directory::DirectoryError;
 use crate::engine::{Engine, Event, Lifetime, SetupError};
-use crate::http::{self, Front, HttpConfig, Listening, Serves};
+use crate::http::{self, Front, FrontFacts, Happens, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
@@ -148,11 +148,20 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
     let control_dir = config.control_dir.take();
     let limits = config.limits.clone();
     let grace = Duration::from_millis(limits.grace_ms);
-    let engine = Engine::new(config, mode, lifetime, log.clone(), recorder)?;
+    let (name, version) = (config.server_name.clone(), config.server_version.clone());
+    let engine = Engine::new(config, mode, lifetime, log.clone(), recorder.clone())?;
     let events = engine.events();
     watch_signals(&events, || Event::Stop)?;
     let Opened { place, source } = open_transport(transport)?;
-    let front = source.start(events.clone(), limits, Serves::Packs, &log);
+    let facts = FrontFacts {
+        limits,
+        serves: Serves::Packs,
+        envelopes: engine.envelopes(),
+        recorder,
+        name,
+        version,
+    };
+    let front = source.start(events.clone(), facts, &log);
     if let Some(folder) = control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -255,11 +264,10 @@ fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
 
 impl Clients {
     /// Delivers clients from here on. What listens for HTTP must be drained in the end.
-    pub(crate) fn start<E: From<Client> + From<Control> + Send + 'static>(
+    pub(crate) fn start<E: Happens>(
         self,
         events: mpsc::Sender<E>,
-        limits: Limits,
-        serves: Serves,
+        facts: FrontFacts,
         log: &Log,
     ) -> Option<Listening> {
         match self {
@@ -274,7 +282,7 @@ impl Clients {
                 None
             }
             Self::Http(listener, bound, config) => {
-                let front = Front::new(&config, bound, limits, Box::new(events), serves);
+                let front = Front::new(&config, bound, Box::new(events), facts);
                 Some(http::start(listener, front))
             }
         }

@@ -6,6 +6,7 @@ use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
+use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, MethodMetrics};
 use mainstay_contract::telemetry::{Counts, MethodError, MethodStats, SchemaMismatch, Telemetry};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,12 @@ struct Method {
     max_us: u64,
     sum_us: u64,
     histogram: Vec<u64>,
+    /// For metrics, by [`LATENCY_BOUNDS_US`].
+    #[serde(default)]
+    latencies: Vec<u64>,
+    /// The method of a tool's calls, whose label is the tool's name.
+    #[serde(default)]
+    called_by: Option<String>,
     last_error: Option<MethodError>,
 }
 
@@ -72,6 +79,9 @@ impl Stats {
         let method = self.method(end.tool.as_deref().unwrap_or(&end.method));
         add(&mut method.counts, counts);
         method.latency(end.latency_us);
+        if end.tool.is_some() && method.called_by.is_none() {
+            method.called_by = Some(end.method.clone());
+        }
         if let Some(problem) = error {
             method.last_error = Some(MethodError {
                 code: problem.kind.row().code,
@@ -137,6 +147,16 @@ impl Stats {
         }
     }
 
+    /// What metrics show.
+    pub fn metrics(&self, restart_count: u64) -> HostMetrics {
+        let methods = self.methods.iter();
+        HostMetrics {
+            methods: methods.map(|(name, method)| method.metrics(name)).collect(),
+            restart_count,
+            schema_mismatches: self.mismatches.iter().cloned().collect(),
+        }
+    }
+
     fn method(&mut self, label: &str) -> &mut Method {
         let known = self.methods.contains_key(label);
         let label = if known || self.methods.len() < METHODS {
@@ -156,6 +176,25 @@ impl Method {
         self.histogram.resize(BUCKETS, 0);
         if let Some(count) = self.histogram.get_mut(bucket(us)) {
             *count += 1;
+        }
+        self.latencies.resize(LATENCY_BOUNDS_US.len() + 1, 0);
+        let at = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
+        if let Some(count) = self.latencies.get_mut(at) {
+            *count += 1;
+        }
+    }
+
+    fn metrics(&self, label: &str) -> MethodMetrics {
+        let (method, tool) = match &self.called_by {
+            Some(method) => (method.clone(), Some(label.to_owned())),
+            None => (label.to_owned(), None),
+        };
+        MethodMetrics {
+            method,
+            tool,
+            counts: self.counts,
+            latency_sum_us: self.sum_us,
+            latencies: self.latencies.clone(),
         }
     }
 

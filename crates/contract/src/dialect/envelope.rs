@@ -3,6 +3,8 @@
 use super::params::{self, Bad};
 use super::{Op, Shape};
 use crate::envelope::{Asked, TOOL_ID_PREFIX, tool_name};
+use crate::json::ObjectWriter;
+use crate::outcome::Problem;
 use crate::scan;
 
 /// The methods.
@@ -25,6 +27,17 @@ pub(super) fn op(method: &str, params: &str) -> Result<Op, Bad> {
         name: name.to_owned(),
         arguments: params::object(params, "arguments")?,
     })
+}
+
+/// One run of a tool, asked for in another way than with `mcp.tool.invoke`: what is refused there
+/// is refused here, in the same words. The arguments are JSON text.
+pub fn run_of(tool_id: &str, arguments: Option<&str>) -> Result<Op, Problem> {
+    let length = arguments.map_or(0, str::len) + tool_id.len() + 40;
+    let mut params = ObjectWriter::with_capacity(length).string("toolId", tool_id);
+    if let Some(arguments) = arguments {
+        params = params.raw("arguments", arguments);
+    }
+    op(Asked::INVOKE, &params.finish()).map_err(Bad::into_problem)
 }
 
 /// The kind of result that a method has.

@@ -17,6 +17,7 @@ mod relay;
 use serde::{Deserialize, Serialize};
 
 pub use self::decode::{decode, decode_oversize, modern_version};
+pub use self::envelope::run_of;
 pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
 pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;

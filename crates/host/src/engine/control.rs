@@ -24,6 +24,10 @@ impl Engine {
                 let status = ControlReply::Status(Box::new(self.status()));
                 let _ = reply.send(status);
             }
+            ControlRequest::Metrics {} => {
+                let metrics = self.kernel.metrics(self.clock.now());
+                let _ = reply.send(ControlReply::Metrics(Box::new(metrics)));
+            }
             ControlRequest::Stop {} => {
                 let _ = reply.send(ControlReply::Stopping {});
                 self.stop();

@@ -54,7 +54,7 @@ impl Engine {
             Some(asked) if !of_the_message => {
                 let meta = self.meta_of(end, asked);
                 let envelope = self.envelopes.result(meta, &end.outcome);
-                encode::enveloped(&end.id, &envelope)
+                encode::enveloped(&end.id, &envelope.text)
             }
             _ => encode::answer(&end.id, end.form, &end.outcome),
         }

@@ -54,7 +54,6 @@ pub(crate) enum Event {
     },
     Client(ClientEvent),
     /// One request that stands alone.
-    #[expect(dead_code, reason = "REST follows")]
     Single(Box<Single>),
     Worker(WorkerEvent),
     /// An operator asks for something.
@@ -80,6 +79,14 @@ impl From<ClientEvent> for Event {
 impl From<Control> for Event {
     fn from(control: Control) -> Self {
         Self::Control(control)
+    }
+}
+
+impl TryFrom<Box<Single>> for Event {
+    type Error = Box<Single>;
+
+    fn try_from(single: Box<Single>) -> Result<Self, Box<Single>> {
+        Ok(Self::Single(single))
     }
 }
 
@@ -205,6 +212,11 @@ impl Engine {
     /// Where transports and drivers send what happens.
     pub(crate) fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
+    }
+
+    /// What is known about envelopes, for whoever sends them, too.
+    pub(crate) fn envelopes(&self) -> Envelopes {
+        self.envelopes.clone()
     }
 
     /// Runs until everything has ended.

@@ -17,6 +17,14 @@ pub(super) struct Counts {
     buckets: [AtomicU64; BOUNDS_US.len() + 1],
 }
 
+/// A histogram: counts of each bucket alone, the last of which has no bound.
+#[derive(Debug)]
+pub(crate) struct Latencies {
+    pub(crate) bounds_us: &'static [u64],
+    pub(crate) counts: Vec<u64>,
+    pub(crate) sum_ns: u64,
+}
+
 impl Counts {
     /// One envelope was looked at.
     pub(super) fn add(&self, valid: bool, took: Duration) {
@@ -43,6 +51,17 @@ impl Counts {
             max_latency_ms: ms(of(&self.max_ns)),
             p50: ms(self.quantile_ns(50)),
             p99: ms(self.quantile_ns(99)),
+        }
+    }
+
+    pub(super) fn latencies(&self) -> Latencies {
+        let buckets = self.buckets.iter();
+        Latencies {
+            bounds_us: &BOUNDS_US,
+            counts: buckets
+                .map(|bucket| bucket.load(Ordering::Relaxed))
+                .collect(),
+            sum_ns: self.sum_ns.load(Ordering::Relaxed),
         }
     }
 

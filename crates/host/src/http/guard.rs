@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::header::{HOST, HeaderMap, ORIGIN};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
@@ -92,6 +92,11 @@ impl Guard {
         host == "localhost" || self.names.contains(&host)
     }
 
+    /// Whether a request says nothing at all about who sends it.
+    pub(super) fn is_silent(&self, parts: &Parts) -> bool {
+        !parts.headers.contains_key(AUTHORIZATION) && !parts.uri.query().is_some_and(has_secret)
+    }
+
     /// On whose behalf the request comes.
     pub(super) fn check_token(
         &self,
@@ -150,7 +155,6 @@ fn host_of(place: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use hyper::Request;
-    use hyper::header::AUTHORIZATION;
 
     use super::*;
 

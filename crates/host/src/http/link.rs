@@ -10,6 +10,7 @@ use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::Control;
+use crate::engine::Single;
 use crate::io::{Sink, Source};
 use crate::transport::Client;
 
@@ -26,9 +27,20 @@ pub(crate) trait Back: Send + Sync {
         &self,
         request: ControlRequest,
     ) -> Pin<Box<dyn Future<Output = Option<ControlReply>> + Send + '_>>;
+
+    /// Asks for one thing; nobody replies where only sessions are served.
+    fn single(&self, single: Box<Single>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-impl<E: From<Client> + From<Control> + Send> Back for mpsc::Sender<E> {
+/// Everything that a front can make happen.
+pub(crate) trait Happens:
+    From<Client> + From<Control> + TryFrom<Box<Single>> + Send + 'static
+{
+}
+
+impl<E: From<Client> + From<Control> + TryFrom<Box<Single>> + Send + 'static> Happens for E {}
+
+impl<E: Happens> Back for mpsc::Sender<E> {
     fn connect(&self, client: Client) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             // An engine that has gone drops the client, which closes the link.
@@ -44,6 +56,15 @@ impl<E: From<Client> + From<Control> + Send> Back for mpsc::Sender<E> {
             let (reply, wait) = oneshot::channel();
             self.send(Control { request, reply }.into()).await.ok()?;
             wait.await.ok()
+        })
+    }
+
+    fn single(&self, single: Box<Single>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let event = E::try_from(single).ok();
+            if let Some(event) = event {
+                let _ = self.send(event).await;
+            }
         })
     }
 }

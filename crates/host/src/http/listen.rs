@@ -123,10 +123,17 @@ async fn accept(listener: TcpListener, front: Arc<Front>, mut stop: watch::Recei
             continue;
         };
         if lock(&connections).len() >= front.limits.http_connections && !make_way(&connections) {
+            front
+                .counts
+                .turned_away_total
+                .fetch_add(1, Ordering::Relaxed);
             tasks.spawn(turn_away(stream));
             continue;
         }
         number += 1;
+        let counts = &front.counts;
+        counts.connections_total.fetch_add(1, Ordering::Relaxed);
+        counts.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(Connection {
             busy: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
@@ -136,7 +143,8 @@ async fn accept(listener: TcpListener, front: Arc<Front>, mut stop: watch::Recei
         let (front, stop, connections) =
             (Arc::clone(&front), stop.clone(), Arc::clone(&connections));
         tasks.spawn(async move {
-            serve(stream, front, &connection, stop).await;
+            serve(stream, Arc::clone(&front), &connection, stop).await;
+            front.counts.connections.fetch_sub(1, Ordering::Relaxed);
             lock(&connections).remove(&number);
         });
     }

@@ -9,6 +9,7 @@
 //! * [`mcp`]: Streamable HTTP in both eras; [`headers`]: what its headers must say;
 //! * [`session`]: a legacy session, which outlives its connections; [`shared`]: modern requests,
 //!   which stand alone; [`table`]: all of them;
+//! * [`rest`]: everything that is one request and one answer; [`counts`]: what metrics show of it;
 //! * [`streams`]: messages on their way, kept for those who come back; [`body`]: how they leave;
 //! * [`respond`]: answers and refusals.
 //!
@@ -16,12 +17,14 @@
 
 pub(crate) mod access;
 mod body;
+mod counts;
 mod guard;
 mod headers;
 mod link;
 mod listen;
 mod mcp;
 mod respond;
+mod rest;
 mod session;
 mod shared;
 mod stall;
@@ -43,11 +46,15 @@ use mainstay_contract::outcome::Problem;
 use serde_json::json;
 
 use self::access::{Access, Issuer, METADATA};
+use self::counts::Counts;
 use self::guard::Guard;
-pub(crate) use self::link::Back;
+pub(crate) use self::link::{Back, Happens};
 pub(crate) use self::listen::{Listening, bind, start};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
+use self::rest::Route;
 use self::table::Table;
+use crate::envelopes::Envelopes;
+use crate::telemetry::Recorder;
 
 /// How clients reach the host over HTTP.
 #[derive(Clone)]
@@ -85,13 +92,32 @@ pub(crate) enum Serves {
     Wrapped,
 }
 
+/// What a front is told about its host.
+#[derive(Debug)]
+pub(crate) struct FrontFacts {
+    pub(crate) limits: Limits,
+    pub(crate) serves: Serves,
+    pub(crate) envelopes: Envelopes,
+    pub(crate) recorder: Recorder,
+    /// What the server is called in the catalog.
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
 /// Everything that requests share.
 pub(crate) struct Front {
     limits: Limits,
     guard: Guard,
     back: Box<dyn Back>,
     serves: Serves,
+    envelopes: Envelopes,
+    recorder: Recorder,
+    #[expect(dead_code, reason = "for the catalog of a wrapped server")]
+    name: String,
+    #[expect(dead_code, reason = "for the catalog of a wrapped server")]
+    version: String,
     table: Table,
+    counts: Counts,
     in_flight: AtomicUsize,
 }
 
@@ -108,9 +134,8 @@ impl Front {
     pub(crate) fn new(
         config: &HttpConfig,
         bound: SocketAddr,
-        limits: Limits,
         back: Box<dyn Back>,
-        serves: Serves,
+        facts: FrontFacts,
     ) -> Arc<Self> {
         Arc::new(Self {
             guard: Guard::new(
@@ -121,17 +146,24 @@ impl Front {
                     &format!("http://{bound}"),
                 ),
             ),
-            limits,
+            limits: facts.limits,
             back,
-            serves,
+            serves: facts.serves,
+            envelopes: facts.envelopes,
+            recorder: facts.recorder,
+            name: facts.name,
+            version: facts.version,
             table: Table::default(),
+            counts: Counts::default(),
             in_flight: AtomicUsize::new(0),
         })
     }
 
     /// Answers a request that came to the address `local`.
     async fn answer(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
+        let place = counts::Place::of(request.uri().path());
         let mut answer = self.routed(request, local).await;
+        self.counts.answered(place, answer.status());
         if answer.status() == StatusCode::UNAUTHORIZED
             && let Ok(challenge) = HeaderValue::try_from(self.guard.access.challenge())
         {
@@ -143,13 +175,14 @@ impl Front {
     async fn routed(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
-        let tongue = if path == "/mcp" {
-            Tongue::Mcp(None)
-        } else {
-            Tongue::Plain
+        let route = Route::of(path);
+        let refused = |problem: &Problem| match (path, route) {
+            ("/mcp", _) => refuse(problem, Tongue::Mcp(None)),
+            (_, Some(route)) => rest::refuse(self, route, problem),
+            (_, None) => refuse(problem, Tongue::Plain),
         };
         if let Err(problem) = self.guard.check_place(&parts, local) {
-            return refuse(&problem, tongue);
+            return refused(&problem);
         }
         if let Some(of) = path.strip_prefix(METADATA) {
             return self.metadata(&parts.method, of);
@@ -157,20 +190,23 @@ impl Front {
         let who = self.guard.check_token(&parts.headers, parts.uri.query());
         if matches!(path, "/healthz" | "/readyz") {
             if parts.method != Method::GET && parts.method != Method::HEAD {
-                return not_allowed("GET, HEAD", tongue);
+                return not_allowed("GET, HEAD", Tongue::Plain);
             }
             return self.health(path == "/readyz", who.is_ok()).await;
         }
         let who = match who {
-            Ok(who) => who,
-            Err(problem) => return refuse(&problem, tongue),
+            Ok(who) => Some(who),
+            // A request envelope may say itself who sends it.
+            Err(_) if route == Some(Route::Invoke) && self.guard.is_silent(&parts) => None,
+            Err(problem) => return refused(&problem),
         };
         let Some(_place) = Place::take(&self.in_flight, self.limits.http_in_flight) else {
-            return refuse(&Problem::of(ErrorKind::Overloaded), tongue);
+            return refused(&Problem::of(ErrorKind::Overloaded));
         };
-        match path {
-            "/mcp" => mcp::answer(self, parts, body, who).await,
-            _ => refuse(&Problem::of(ErrorKind::UnknownRoute), tongue),
+        match (path, route, who) {
+            ("/mcp", _, Some(who)) => mcp::answer(self, parts, body, who).await,
+            (_, Some(route), who) => rest::answer(self, route, &parts, body, who).await,
+            _ => refused(&Problem::of(ErrorKind::UnknownRoute)),
         }
     }
 

@@ -60,8 +60,6 @@ pub(super) enum Tongue<'a> {
 
 /// Refuses a request.
 pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
-    let row = problem.kind.row();
-    let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = match tongue {
         Tongue::Mcp(id) => {
             let form = Form {
@@ -73,18 +71,39 @@ pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
         }
         Tongue::Plain => problem.payload(),
     };
+    of_kind(Some(problem.kind), body)
+}
+
+/// An answer in JSON with the status of what went wrong, if anything did.
+pub(super) fn of_kind(kind: Option<ErrorKind>, body: impl Into<Body>) -> Answer {
+    let Some(row) = kind.map(ErrorKind::row) else {
+        return json(StatusCode::OK, body);
+    };
+    let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = json(status, body);
-    let headers = answer.headers_mut();
     if row.retryable && matches!(row.http, 429 | 503) {
-        headers.insert(RETRY_AFTER, RETRY_SECONDS);
+        answer.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS);
     }
+    answer
+}
+
+/// An answer of another type.
+pub(super) fn typed(kind: &'static str, body: impl Into<Body>) -> Answer {
+    let mut answer = json(StatusCode::OK, body);
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 
 /// Refuses a method that a route does not have.
 pub(super) fn not_allowed(allowed: &'static str, tongue: Tongue<'_>) -> Answer {
     let problem = Problem::of(ErrorKind::MethodNotAllowed);
-    let mut answer = refuse(&problem, tongue);
+    with_allowed(allowed, refuse(&problem, tongue))
+}
+
+/// Names the methods that a route has.
+pub(super) fn with_allowed(allowed: &'static str, mut answer: Answer) -> Answer {
     answer
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allowed));

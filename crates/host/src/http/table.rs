@@ -52,6 +52,11 @@ impl Table {
         Ok(session)
     }
 
+    /// How many sessions there are.
+    pub(super) fn sessions(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
     /// From here on the session can be found.
     pub(super) fn add(&self, session: &Arc<Session>) {
         lock(&self.sessions).insert(key(&session.id), Arc::clone(session));

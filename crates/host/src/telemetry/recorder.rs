@@ -8,13 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstay_contract::dialect::{EchoId, Shape};
-use mainstay_contract::envelope::redact::{MARK, redact_text};
+use mainstay_contract::envelope::Invocation;
+use mainstay_contract::envelope::redact::{MARK, redact_json, redact_text};
 use mainstay_contract::error::{Code, ErrorKind, Surface};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId};
+use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::render::shorten;
 use mainstay_contract::telemetry::{
-    Event, EventOutcome, HotTools, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
+    Event, EventOutcome, HotTools, InvocationEvent, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
 };
 use mainstay_contract::trace::{Span, TraceContext};
 use mainstay_kernel::action::End;
@@ -31,6 +34,11 @@ use crate::log::Log;
 const SNAPSHOT_EVERY: u64 = 1000;
 /// How long the end waits for the last events to be written.
 const FLUSH: Duration = Duration::from_millis(1000);
+
+/// Longest ids and names in an event.
+const ID_SHOWN: usize = 256;
+/// Longest object of a client's own in an event.
+const SAID: usize = 4096;
 
 /// A handle to the event log and to a collector; either may be off.
 #[derive(Clone, Debug)]
@@ -140,6 +148,21 @@ impl Recorder {
         }));
         let ended = open.since_snapshot.fetch_add(1, Ordering::Relaxed) + 1;
         ended >= SNAPSHOT_EVERY
+    }
+
+    /// A request envelope was accepted.
+    pub(crate) fn invocation(&self, invocation: &Invocation) {
+        let Some(open) = &self.file else { return };
+        let brief = |text: &str| shorten(&redact_text(text), ID_SHOWN);
+        open.queue.push(Event::Invocation(InvocationEvent {
+            ts: iso_now(),
+            host: open.host.clone(),
+            id: brief(&invocation.id),
+            tool: shorten(&invocation.tool, ID_SHOWN),
+            trace_id: invocation.trace_id.as_deref().map(brief),
+            context: invocation.context.as_ref().map(said),
+            metadata: invocation.metadata.as_ref().map(said),
+        }));
     }
 
     /// A step in a worker's life: one of the kinds that have a [`WorkerRun`].
@@ -254,6 +277,14 @@ fn error_of(end: &End) -> Option<otlp::Error> {
         code: (!is_tool).then_some(row.jsonrpc),
         message: redact_text(&problem.message).into_owned(),
     })
+}
+
+/// What a client says about its request, but for secrets, if it is brief.
+fn said(object: &Json) -> Json {
+    if object.len() > SAID {
+        return Json::from_serialize(&object.len());
+    }
+    redact_json(object)
 }
 
 fn request_event(end: &End, host: &str) -> RequestEvent {

@@ -16,6 +16,7 @@ use mainstay_contract::health::Health;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::metrics::HostMetrics;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
 use mainstay_kernel::time::Time;
@@ -61,6 +62,7 @@ pub(super) enum Event {
     Client(ClientEvent),
     Worker(WorkerEvent),
     Status(oneshot::Sender<HostStatus>),
+    Metrics(oneshot::Sender<HostMetrics>),
     Rollout(oneshot::Sender<ControlReply>),
     /// For how long has nothing been done? Nothing is said while something is.
     Idle(oneshot::Sender<Duration>),
@@ -220,7 +222,12 @@ impl Engine {
     }
 
     /// Runs until client and servers have gone.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self) -> HostMetrics {
+        self.go_on().await;
+        self.kernel.metrics(self.clock.now())
+    }
+
+    async fn go_on(&mut self) {
         if !self.common.rules.lazy {
             self.kernel.warm(self.clock.now(), SLOT);
         }
@@ -287,6 +294,9 @@ impl Engine {
             Event::Worker(event) => self.worker(event),
             Event::Status(reply) => {
                 let _ = reply.send(self.status());
+            }
+            Event::Metrics(reply) => {
+                let _ = reply.send(self.kernel.metrics(self.clock.now()));
             }
             Event::Rollout(reply) => {
                 self.rollouts.push(reply);

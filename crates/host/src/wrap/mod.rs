@@ -45,7 +45,7 @@ pub use self::reread::{Found, Reread};
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
 pub use self::tools::Locked;
-use crate::config::{Command, Shim, Transport};
+use crate::config::{Command, EnvelopeMode, Shim, Transport};
 use crate::telemetry::OtlpConfig;
 
 /// A host that wraps one server.
@@ -75,4 +75,6 @@ pub struct WrapConfig {
     pub version: String,
     /// How the rules are read again at SIGHUP; without it the signal ends the host.
     pub reread: Option<Reread>,
+    /// What is done about an envelope of ours that breaks its own schema.
+    pub envelopes: EnvelopeMode,
 }

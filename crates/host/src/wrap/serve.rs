@@ -8,6 +8,7 @@ use std::time::Duration;
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
+use mainstay_contract::metrics::HostMetrics;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,9 +17,11 @@ use super::engine::{ClientSide, Common, Engine, Event};
 use super::remembered::Remembered;
 use super::reread::Reread;
 use crate::clock::iso_now;
-use crate::config::Transport;
+use crate::config::{IdSource, Transport};
 use crate::control::{self, Control};
-use crate::http::Serves;
+use crate::engine::Single;
+use crate::envelopes::Envelopes;
+use crate::http::{FrontFacts, Serves};
 use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
@@ -40,13 +43,22 @@ enum HubEvent {
     /// The configuration is to be read again.
     Reread,
     Stop,
-    /// An engine has ended.
-    Over(u64),
+    /// An engine has ended; what it had counted.
+    Over(u64, Box<HostMetrics>),
 }
 
 impl From<Client> for HubEvent {
     fn from(client: Client) -> Self {
         Self::Connected(client)
+    }
+}
+
+impl TryFrom<Box<Single>> for HubEvent {
+    type Error = Box<Single>;
+
+    /// A wrapped server is asked in a session.
+    fn try_from(single: Box<Single>) -> Result<Self, Box<Single>> {
+        Err(single)
     }
 }
 
@@ -105,7 +117,15 @@ async fn run(
         watch(SignalKind::hangup(), &events, || HubEvent::Reread)?;
     }
     let Opened { place, source } = open_transport(config.transport)?;
-    let front = source.start(events.clone(), limits, Serves::Wrapped, &log);
+    let facts = FrontFacts {
+        limits,
+        serves: Serves::Wrapped,
+        envelopes: Envelopes::new(config.envelopes, IdSource::Random),
+        recorder: common.recorder.clone(),
+        name: common.name.clone(),
+        version: common.version.clone(),
+    };
+    let front = source.start(events.clone(), facts, &log);
     if let Some(folder) = config.control_dir {
         match control::open(&folder) {
             Ok(bound) => {
@@ -128,6 +148,7 @@ async fn run(
         lasting,
         stopping: false,
         reread: config.reread,
+        past: HostMetrics::default(),
     };
     hub.run(incoming).await;
     if let Some(front) = front {
@@ -149,6 +170,8 @@ struct Hub {
     lasting: bool,
     stopping: bool,
     reread: Option<Reread>,
+    /// What engines counted that have ended.
+    past: HostMetrics,
 }
 
 impl Hub {
@@ -168,7 +191,8 @@ impl Hub {
                 HubEvent::Control(control) => self.control(control).await,
                 HubEvent::Reread => self.reread().await,
                 HubEvent::Stop => self.stop().await,
-                HubEvent::Over(number) => {
+                HubEvent::Over(number, metrics) => {
+                    self.past = std::mem::take(&mut self.past).plus(*metrics);
                     self.engines.remove(&number);
                     self.stopping |= !self.lasting;
                 }
@@ -250,8 +274,8 @@ impl Hub {
         self.engines.insert(number, events);
         let hub = self.events.clone();
         tokio::spawn(async move {
-            engine.run().await;
-            let _ = hub.send(HubEvent::Over(number)).await;
+            let metrics = engine.run().await;
+            let _ = hub.send(HubEvent::Over(number, Box::new(metrics))).await;
         });
     }
 
@@ -286,6 +310,7 @@ impl Hub {
     async fn control(&mut self, Control { request, reply }: Control) {
         let answer = match request {
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status().await)),
+            ControlRequest::Metrics {} => ControlReply::Metrics(Box::new(self.metrics().await)),
             ControlRequest::Stop {} => {
                 self.stop().await;
                 ControlReply::Stopping {}
@@ -301,6 +326,20 @@ impl Hub {
             }
         };
         let _ = reply.send(answer);
+    }
+
+    /// What all engines have counted.
+    async fn metrics(&self) -> HostMetrics {
+        let mut whole = self.past.clone();
+        for engine in self.engines.values() {
+            let (reply, wait) = oneshot::channel();
+            if engine.send(Event::Metrics(reply)).await.is_ok()
+                && let Ok(metrics) = wait.await
+            {
+                whole = whole.plus(metrics);
+            }
+        }
+        whole
     }
 
     /// All engines as one host.

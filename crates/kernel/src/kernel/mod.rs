@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use mainstay_contract::dialect::EchoId;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::limits::Limits;
+use mainstay_contract::metrics::HostMetrics;
 use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
 use serde::{Deserialize, Serialize};
@@ -240,6 +241,11 @@ impl Kernel {
     /// The telemetry payload.
     pub fn telemetry(&self) -> Telemetry {
         self.stats.telemetry()
+    }
+
+    /// What metrics show.
+    pub fn metrics(&self, now: Time) -> HostMetrics {
+        self.stats.metrics(self.health(now).restart_count)
     }
 
     /// The limits in force.

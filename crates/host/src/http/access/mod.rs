@@ -88,9 +88,14 @@ impl Access {
         }
     }
 
+    /// Whether clients must say who they are.
+    pub(super) const fn asks(&self) -> bool {
+        self.token.is_some() || self.issuer.is_some()
+    }
+
     /// On whose behalf a request comes.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<Credential, Problem> {
-        if self.token.is_none() && self.issuer.is_none() {
+        if !self.asks() {
             return Ok(Credential::Anonymous);
         }
         let shown = presented(headers).ok_or_else(|| {

@@ -1,0 +1,92 @@
+//! How the tools are asked, whoever serves them.
+
+use std::time::Instant;
+
+use mainstay_contract::dialect::{Dialect, Op, Request};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::RequestId;
+use mainstay_contract::json::push_string;
+use mainstay_contract::outcome::{Outcome, Problem};
+use tokio::sync::oneshot;
+
+use super::super::Front;
+use crate::engine::Single;
+
+/// How a request ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    /// The tool that was found.
+    pub(super) tool: Option<String>,
+    /// How often it was sent again.
+    pub(super) repeated: u64,
+    pub(super) duration_ms: f64,
+}
+
+impl Ended {
+    /// It ended before anybody was asked.
+    pub(super) fn refused(problem: Problem) -> Self {
+        Self {
+            outcome: Err(problem),
+            tool: None,
+            repeated: 0,
+            duration_ms: 0.0,
+        }
+    }
+}
+
+/// Asks the packs. Whoever stops waiting cancels what was asked. The request is known under `id` in
+/// telemetry.
+pub(super) async fn packs(front: &Front, op: Op, bytes: usize, id: &str) -> Ended {
+    let started = Instant::now();
+    let (reply, answer) = oneshot::channel();
+    let (_wanting, wanted) = oneshot::channel();
+    let request = Request {
+        id: request_id(id),
+        dialect: Dialect::Rest,
+        op,
+        progress_token: None,
+        trace: None,
+    };
+    let single = Single {
+        request,
+        bytes,
+        reply,
+        wanted,
+    };
+    front.back.single(Box::new(single)).await;
+    match answer.await {
+        Ok(end) => Ended {
+            outcome: end.outcome,
+            tool: end.tool,
+            repeated: u64::from(end.attempt.saturating_sub(1)),
+            duration_ms: millis(end.latency_us),
+        },
+        Err(_) => Ended {
+            duration_ms: started.elapsed().as_secs_f64() * 1000.0,
+            ..Ended::refused(Problem::of(ErrorKind::ShuttingDown))
+        },
+    }
+}
+
+fn request_id(id: &str) -> RequestId {
+    let mut quoted = String::with_capacity(id.len() + 2);
+    push_string(&mut quoted, id);
+    match RequestId::parse(&quoted).or_else(|_| RequestId::parse("\"too long\"")) {
+        Ok(id) => id,
+        Err(_) => unreachable_id(),
+    }
+}
+
+#[expect(clippy::unreachable, reason = "a short string is always an id")]
+fn unreachable_id() -> RequestId {
+    unreachable!("a short string is always an id")
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "latencies are far below 2^52 us"
+)]
+fn millis(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}

@@ -1,0 +1,31 @@
+//! `/v1/tools`: everything on offer, as envelopes describe it.
+
+use hyper::StatusCode;
+use mainstay_contract::dialect::Op;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+
+use super::super::access::Credential;
+use super::super::respond::{self, Answer, Tongue};
+use super::super::{Front, Serves};
+use super::ask;
+
+pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {
+    match fetch(front, who).await {
+        Ok(Success::Members(catalog)) => respond::json(StatusCode::OK, catalog.as_str().to_owned()),
+        Ok(_) => respond::refuse(&Problem::of(ErrorKind::Internal), Tongue::Plain),
+        Err(problem) => respond::refuse(&problem, Tongue::Plain),
+    }
+}
+
+/// The catalog.
+async fn fetch(front: &Front, _who: &Credential) -> Outcome {
+    match front.serves {
+        Serves::Packs => {
+            ask::packs(front, Op::Catalog {}, 0, "catalog")
+                .await
+                .outcome
+        }
+        Serves::Wrapped => Err(Problem::of(ErrorKind::Unsupported)),
+    }
+}

@@ -1,0 +1,183 @@
+//! `/v1/invoke`: one run of a tool, asked for with a request envelope and answered with a response
+//! envelope.
+
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use mainstay_contract::dialect::run_of;
+use mainstay_contract::envelope::{Auth, AuthType, Invocation, TOOL_ID_PREFIX, Timings};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::{Outcome, Problem};
+
+use super::super::Front;
+use super::super::access::{Access, Credential};
+use super::super::respond::{self, Answer};
+use super::tool;
+use crate::clock::iso_now;
+use crate::envelopes::Responds;
+
+/// The request that is answered where none could be read.
+const NOBODY: Responds<'static> = Responds {
+    id: "",
+    trace_id: None,
+    tool: None,
+};
+
+pub(super) async fn answer(
+    front: &Front,
+    headers: &HeaderMap,
+    body: Incoming,
+    who: Option<Credential>,
+) -> Answer {
+    let body = match super::read(front, headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return refuse(front, &problem),
+    };
+    let started = Instant::now();
+    let invocation = match Invocation::parse(body.trim_ascii(), front.limits.json_depth) {
+        Ok(invocation) => invocation,
+        Err(refused) => {
+            // What it says may be used only by those who may ask at all.
+            if who.is_none() {
+                return refuse(front, &Problem::of(ErrorKind::Unauthorized));
+            }
+            let asked = Responds {
+                id: refused.id.as_deref().unwrap_or_default(),
+                trace_id: refused.trace_id.as_deref(),
+                tool: None,
+            };
+            let problem = refused.reason.to_problem();
+            return respond_to(front, &asked, &Err(problem), started);
+        }
+    };
+    let asked = Responds {
+        id: &invocation.id,
+        trace_id: invocation.trace_id.as_deref(),
+        tool: Some(&invocation.tool),
+    };
+    let who = match admitted(&front.guard.access, invocation.auth.as_ref(), who) {
+        Ok(who) => who,
+        Err(problem) => return respond_to(front, &asked, &Err(problem), started),
+    };
+    front.recorder.invocation(&invocation);
+    let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
+    let outcome = match run_of(&id, Some(invocation.payload.as_str())) {
+        Ok(op) => {
+            let ended = tool::call(front, &who, op, body.len(), &invocation.id).await;
+            ended.outcome
+        }
+        Err(problem) => Err(problem),
+    };
+    respond_to(front, &asked, &outcome, started)
+}
+
+/// Refuses a request that was not read.
+pub(super) fn refuse(front: &Front, problem: &Problem) -> Answer {
+    respond_to(front, &NOBODY, &Err(problem.clone()), Instant::now())
+}
+
+fn respond_to(front: &Front, asked: &Responds<'_>, outcome: &Outcome, since: Instant) -> Answer {
+    let timings = Timings {
+        timestamp: iso_now(),
+        // Nobody needs more than microseconds.
+        duration_ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+    };
+    let sealed = front.envelopes.response(asked, outcome, &timings);
+    respond::of_kind(sealed.kind, sealed.text)
+}
+
+/// On whose behalf an envelope comes: what it says itself must not contradict the header.
+fn admitted(
+    access: &Access,
+    auth: Option<&Auth>,
+    header: Option<Credential>,
+) -> Result<Credential, Problem> {
+    let refused =
+        |said: &str, hint: &str| Err(Problem::new(ErrorKind::Unauthorized, said).with_hint(hint));
+    let header = match auth.map(|auth| (auth.kind, auth.token.as_deref())) {
+        Some((AuthType::ApiKey | AuthType::Basic, _)) => {
+            return refused(
+                "credentials of this kind are not accepted",
+                "send auth of the type bearer",
+            );
+        }
+        Some((AuthType::Bearer, Some(token))) if access.asks() => {
+            let own = access.judge(token)?;
+            if header.is_some_and(|header| header != own) {
+                return refused(
+                    "auth and the Authorization header contradict each other",
+                    "send the same token in both, or one of them",
+                );
+            }
+            Some(own)
+        }
+        _ => header,
+    };
+    if let Some(scope) = auth.and_then(|auth| auth.scopes.first()) {
+        let scope = mainstay_contract::render::shorten(scope, 64);
+        let said = format!("there is no scope {scope:?}");
+        return Err(Problem::new(ErrorKind::Forbidden, said)
+            .with_hint("leave auth.scopes empty: a token opens every tool or none"));
+    }
+    header.ok_or_else(|| {
+        Problem::of(ErrorKind::Unauthorized)
+            .with_hint("send a token as Authorization: Bearer TOKEN, or as auth of the type bearer")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auth(kind: AuthType, token: Option<&str>) -> Auth {
+        Auth {
+            kind,
+            token: token.map(str::to_owned),
+            scopes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_envelope_may_name_its_sender_and_must_not_contradict_the_header() {
+        let access = Access::new(Some("s3cret"), None, "");
+        let known = access.judge("s3cret").unwrap();
+        let bearer = |token| auth(AuthType::Bearer, Some(token));
+        let admit = |auth: Option<&Auth>, header: Option<&Credential>| {
+            admitted(&access, auth, header.cloned()).map_err(|problem| problem.kind)
+        };
+        assert_eq!(admit(None, Some(&known)), Ok(known.clone()));
+        assert_eq!(admit(Some(&bearer("s3cret")), None), Ok(known.clone()));
+        assert_eq!(
+            admit(Some(&bearer("s3cret")), Some(&known)),
+            Ok(known.clone())
+        );
+        let none = auth(AuthType::None, None);
+        assert_eq!(admit(Some(&none), Some(&known)), Ok(known.clone()));
+        let unauthorized = Err(ErrorKind::Unauthorized);
+        assert_eq!(admit(None, None), unauthorized);
+        assert_eq!(admit(Some(&none), None), unauthorized);
+        assert_eq!(admit(Some(&bearer("other")), None), unauthorized);
+        assert_eq!(admit(Some(&bearer("other")), Some(&known)), unauthorized);
+        let other = Credential::Token([7; 32]);
+        assert_eq!(admit(Some(&bearer("s3cret")), Some(&other)), unauthorized);
+        for kind in [AuthType::ApiKey, AuthType::Basic] {
+            let auth = auth(kind, Some("s3cret"));
+            assert_eq!(admit(Some(&auth), Some(&known)), unauthorized);
+        }
+        let mut scoped = bearer("s3cret");
+        scoped.scopes.push("search:read".to_owned());
+        assert_eq!(admit(Some(&scoped), None), Err(ErrorKind::Forbidden));
+    }
+
+    #[test]
+    fn where_nobody_is_asked_a_token_is_not_looked_at() {
+        let access = Access::default();
+        let bearer = auth(AuthType::Bearer, Some("anything"));
+        let anonymous = Some(Credential::Anonymous);
+        assert_eq!(
+            admitted(&access, Some(&bearer), anonymous),
+            Ok(Credential::Anonymous)
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Everything that is one request and one answer: the catalog, tools by name, invocation envelopes,
+//! diagnostics, schemas, the description of all of this, and metrics.
+//!
+//! * [`ask`]: how the tools are asked, whoever serves them;
+//! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
+//! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
+//! * [`openapi`]: what a program must know to use them.
+//!
+//! What is refused here before a tool is asked has the form that the route's answers have, and comes
+//! from the same error row.
+
+mod ask;
+mod catalog;
+mod diagnostics;
+mod invoke;
+mod metrics;
+mod openapi;
+mod schemas;
+mod tool;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::Problem;
+
+use super::access::Credential;
+use super::respond::{self, Answer, Tongue, with_allowed};
+use super::{Front, body, headers};
+
+/// What a path means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route<'a> {
+    Tools,
+    /// A tool, as it stands in the path.
+    Tool(&'a str),
+    Invoke,
+    Diagnostics,
+    /// A file, or `tools/` and a file.
+    Schema(&'a str),
+    OpenApi,
+    Metrics,
+}
+
+impl<'a> Route<'a> {
+    pub(super) fn of(path: &'a str) -> Option<Self> {
+        let below = |prefix| path.strip_prefix(prefix).filter(|rest| !rest.is_empty());
+        Some(match path {
+            "/v1/tools" => Self::Tools,
+            "/v1/invoke" => Self::Invoke,
+            "/v1/diagnostics" => Self::Diagnostics,
+            "/openapi.json" => Self::OpenApi,
+            "/metrics" => Self::Metrics,
+            _ => match (below("/v1/tool/"), below("/schemas/")) {
+                (Some(tool), _) => Self::Tool(tool),
+                (_, Some(file)) => Self::Schema(file.strip_prefix("v1/").unwrap_or(file)),
+                _ => return None,
+            },
+        })
+    }
+
+    const fn allows(self) -> &'static str {
+        match self {
+            Self::Tool(_) | Self::Invoke => "POST",
+            _ => "GET, HEAD",
+        }
+    }
+}
+
+/// Answers a request. Nobody is named only where the request may still do so itself.
+pub(super) async fn answer(
+    front: &Front,
+    route: Route<'_>,
+    parts: &Parts,
+    body: Incoming,
+    who: Option<Credential>,
+) -> Answer {
+    let is_allowed = match route {
+        Route::Tool(_) | Route::Invoke => parts.method == Method::POST,
+        _ => parts.method == Method::GET || parts.method == Method::HEAD,
+    };
+    if !is_allowed {
+        let problem = Problem::of(ErrorKind::MethodNotAllowed);
+        return with_allowed(route.allows(), refuse(front, route, &problem));
+    }
+    let who = match (route, who) {
+        (Route::Invoke, who) => return invoke::answer(front, &parts.headers, body, who).await,
+        (_, Some(who)) => who,
+        (_, None) => return refuse(front, route, &Problem::of(ErrorKind::Unauthorized)),
+    };
+    match route {
+        Route::Tool(tool) => tool::answer(front, tool, &parts.headers, body, &who).await,
+        Route::Tools => catalog::answer(front, &who).await,
+        Route::Schema(file) => schemas::answer(front, file, &who).await,
+        Route::Diagnostics => diagnostics::answer(front).await,
+        Route::Metrics => metrics::answer(front).await,
+        Route::OpenApi | Route::Invoke => respond::json(hyper::StatusCode::OK, openapi::text()),
+    }
+}
+
+/// Refuses a request in the form that the route's answers have.
+pub(super) fn refuse(front: &Front, route: Route<'_>, problem: &Problem) -> Answer {
+    match route {
+        Route::Tool(tool) => tool::refuse(front, tool, problem),
+        Route::Invoke => invoke::refuse(front, problem),
+        _ => respond::refuse(problem, Tongue::Plain),
+    }
+}
+
+/// Reads the JSON that a request brings.
+async fn read(front: &Front, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Problem> {
+    if !headers::is_json(headers) {
+        return Err(Problem::of(ErrorKind::UnsupportedMedia));
+    }
+    let patience = Duration::from_millis(front.limits.http_body_ms);
+    body::read(body, front.limits.request_frame_bytes, patience).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_mean_routes_and_nothing_else_does() {
+        assert_eq!(Route::of("/v1/tools"), Some(Route::Tools));
+        assert_eq!(Route::of("/v1/tool/a%20b"), Some(Route::Tool("a%20b")));
+        let file = Some(Route::Schema("envelope.schema.json"));
+        assert_eq!(Route::of("/schemas/v1/envelope.schema.json"), file);
+        assert_eq!(Route::of("/schemas/envelope.schema.json"), file);
+        for nothing in [
+            "/",
+            "/v1/tool/",
+            "/v1/tools/",
+            "/schemas/",
+            "/v2/tools",
+            "/v1",
+        ] {
+            assert_eq!(Route::of(nothing), None, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The schemas of what is no envelope, and `/mcp`.
+
+use serde_json::{Value, json};
+
+use super::{ANYWHERE, BODY, SESSIONS, content, merge, responses};
+use crate::http::rest::openapi::json as json_of;
+
+/// A part of the path.
+pub(super) fn in_path(name: &str, pattern: &str) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true,
+        "schema": { "type": "string", "minLength": 1, "maxLength": 256, "pattern": pattern },
+    })
+}
+
+/// The named schemas.
+pub(super) fn schemas() -> Value {
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let amount = json!({ "type": "number", "minimum": 0 });
+    json!({
+        "InvocationRequest": { "$ref": "/schemas/v1/request.schema.json" },
+        "InvocationResponse": { "$ref": "/schemas/v1/response.schema.json" },
+        "ResultEnvelope": { "$ref": "/schemas/v1/envelope.schema.json" },
+        "Error": {
+            "type": "object",
+            "properties": {
+                "message": { "type": "string", "description": "A sentence for the client." },
+                "code": { "type": "string", "description": "The stable code." },
+                "hint": { "type": "string", "description": "What the client can do." },
+                "retryable": { "type": "boolean" },
+                "fault": { "type": "string" },
+                "timeoutMs": { "type": "integer" },
+                "details": {},
+                "stderr": { "type": "string" },
+                "stdout": { "type": "string" },
+            },
+            "required": ["message", "code", "retryable"],
+            "additionalProperties": false,
+        },
+        "Catalog": {
+            "type": "object",
+            "properties": {
+                "server": {
+                    "type": "object",
+                    "properties": { "name": { "type": "string" }, "version": { "type": "string" } },
+                    "required": ["name", "version"],
+                },
+                "version": { "type": "string", "description": "The version of the envelopes." },
+                "tools": { "type": "array", "items": { "$ref": "#/components/schemas/Tool" } },
+            },
+            "required": ["server", "version", "tools"],
+        },
+        "Tool": {
+            "type": "object",
+            "properties": {
+                "toolId": { "type": "string", "description": "What envelopes call it." },
+                "name": { "type": "string" },
+                "description": { "type": "string" },
+                "inputSchema": { "type": "object" },
+                "outputSchema": { "type": "object" },
+                "annotations": { "type": "object" },
+                "schemaVersion": { "type": "integer" },
+                "toolingVersion": { "type": "string" },
+                "replay": { "type": "string" },
+                "timeoutMs": { "type": "integer" },
+                "errors": { "type": "array", "items": { "type": "string" } },
+            },
+            "required": ["name", "inputSchema"],
+        },
+        "Diagnostics": {
+            "type": "object",
+            "properties": {
+                "schema_mismatches": {
+                    "type": "array",
+                    "maxItems": 400,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "tool": { "type": "string" },
+                            "side": { "enum": ["input", "output", "envelope"] },
+                            "path": { "type": "string" },
+                            "message": { "type": "string" },
+                        },
+                        "required": ["tool", "side", "path", "message"],
+                        "additionalProperties": false,
+                    },
+                },
+                "envelopes": {
+                    "type": "object",
+                    "properties": {
+                        "mode": { "enum": ["off", "shadow", "enforce"] },
+                        "success_count": count, "failure_count": count,
+                        "avg_latency_ms": amount, "max_latency_ms": amount,
+                        "p50": amount, "p99": amount,
+                    },
+                    "required": ["mode", "success_count", "failure_count"],
+                },
+            },
+            "required": ["schema_mismatches", "envelopes"],
+            "additionalProperties": false,
+        },
+        "Health": {
+            "type": "object",
+            "properties": {
+                "state": { "enum": ["ready", "cold", "starting", "recovering", "failed"] },
+            },
+            "required": ["state"],
+        },
+        "JsonRpc": {
+            "type": "object",
+            "properties": {
+                "jsonrpc": { "const": "2.0" },
+                "id": { "type": ["string", "number", "null"] },
+                "method": { "type": "string" },
+                "params": { "type": "object" },
+                "result": {},
+                "error": { "type": "object" },
+            },
+            "required": ["jsonrpc"],
+        },
+    })
+}
+
+/// Streamable HTTP.
+pub(super) fn mcp() -> Value {
+    let message = json_of("JsonRpc");
+    let mut either = message.clone();
+    let events = json!({ "type": "string" });
+    merge(&mut either, content("text/event-stream", &events));
+    let stream = content("text/event-stream", &events);
+    let session = |required: bool| {
+        json!({
+            "name": "Mcp-Session-Id", "in": "header", "required": required,
+            "schema": { "type": "string" },
+        })
+    };
+    let asked = [&ANYWHERE[..], &BODY, &SESSIONS].concat();
+    let read = [&ANYWHERE[..], &SESSIONS].concat();
+    let with = |mut responses: Value, status: &str, says: &str| {
+        merge(&mut responses, json!({ status: { "description": says } }));
+        responses
+    };
+    let mut ended = with(
+        responses(&message, &message, &read),
+        "204",
+        "The session has ended.",
+    );
+    if let Some(responses) = ended.as_object_mut() {
+        responses.remove("200");
+    }
+    json!({
+        "post": {
+            "operationId": "mcpSend",
+            "summary": "Sends a message of MCP.",
+            "parameters": [session(false)],
+            "requestBody": { "required": true, "content": message },
+            "responses": with(responses(&either, &message, &asked), "202", "It was taken."),
+        },
+        "get": {
+            "operationId": "mcpListen",
+            "summary": "Takes what belongs to no request, or the rest of a stream that broke.",
+            "parameters": [session(true)],
+            "responses": responses(&stream, &message, &read),
+        },
+        "delete": {
+            "operationId": "mcpEnd",
+            "summary": "Ends a session.",
+            "parameters": [session(true)],
+            "responses": ended,
+        },
+    })
+}

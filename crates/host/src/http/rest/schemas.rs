@@ -1,0 +1,65 @@
+//! `/schemas/{file}`: the schemas of envelopes, and the tools with theirs.
+
+use mainstay_contract::dialect::Op;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_schema::PUBLISHED_SCHEMAS;
+use serde_json::Value;
+
+use super::super::access::Credential;
+use super::super::respond::{self, Answer, Tongue};
+use super::super::{Front, Serves};
+use super::ask;
+use super::tool::decoded;
+
+const SCHEMA: &str = "application/schema+json";
+
+pub(super) async fn answer(front: &Front, file: &str, who: &Credential) -> Answer {
+    let found = match file.strip_prefix("tools/") {
+        None => {
+            let mut published = PUBLISHED_SCHEMAS.iter();
+            let found = published.find(|(name, _)| *name == file);
+            Ok(found.map(|(_, text)| (*text).to_owned()))
+        }
+        Some(file) => match file.strip_suffix(".json").and_then(decoded) {
+            Some(tool) => definition(front, &tool, who).await,
+            None => Ok(None),
+        },
+    };
+    match found {
+        Ok(Some(text)) => respond::typed(SCHEMA, text),
+        Ok(None) => respond::refuse(&Problem::of(ErrorKind::UnknownRoute), Tongue::Plain),
+        Err(problem) => respond::refuse(&problem, Tongue::Plain),
+    }
+}
+
+/// The definition of a tool, as `tools/list` has it.
+async fn definition(
+    front: &Front,
+    tool: &str,
+    who: &Credential,
+) -> Result<Option<String>, Problem> {
+    let Success::Members(listing) = listing(front, who).await? else {
+        return Err(Problem::of(ErrorKind::Internal));
+    };
+    let listing = listing.to_value().unwrap_or_default();
+    let mut tools = listing
+        .get("tools")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    Ok(tools
+        .find(|listed| listed.get("name").and_then(Value::as_str) == Some(tool))
+        .map(Value::to_string))
+}
+
+async fn listing(front: &Front, _who: &Credential) -> Outcome {
+    match front.serves {
+        Serves::Packs => {
+            ask::packs(front, Op::ListTools {}, 0, "schemas")
+                .await
+                .outcome
+        }
+        Serves::Wrapped => Err(Problem::of(ErrorKind::Unsupported)),
+    }
+}

@@ -1,0 +1,199 @@
+//! `/v1/tool/{tool}`: one run of a tool, answered with a result envelope.
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use mainstay_contract::dialect::{Op, run_of};
+use mainstay_contract::envelope::{Asked, Meta, Route, TOOL_ID_PREFIX, Transport, tool_name};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render::shorten;
+use mainstay_contract::scan::{self, ScanErrorKind};
+
+use super::super::access::Credential;
+use super::super::respond::{self, Answer};
+use super::super::{Front, Serves};
+use super::ask::{self, Ended};
+
+/// The only member of a body.
+const ARGUMENTS: &str = "arguments";
+
+pub(super) async fn answer(
+    front: &Front,
+    tool: &str,
+    headers: &HeaderMap,
+    body: Incoming,
+    who: &Credential,
+) -> Answer {
+    let body = match super::read(front, headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return refuse(front, tool, &problem),
+    };
+    match run(front, tool, &body) {
+        Ok((op, asked)) => {
+            let mut meta = front.envelopes.meta(&asked, Transport::Http);
+            if let Op::CallTool { name, .. } = &op {
+                meta.tool_id = known_id(&identifier(name));
+            }
+            let id = meta.ids.request.clone();
+            let ended = call(front, who, op, body.len(), &id).await;
+            envelope(front, meta, &ended)
+        }
+        Err(problem) => refuse(front, tool, &problem),
+    }
+}
+
+/// Refuses a request before any tool was asked.
+pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
+    let asked = Asked {
+        route: Route::Tool,
+        method: Asked::INVOKE,
+        payload: Json::null(),
+    };
+    let mut meta = front.envelopes.meta(&asked, Transport::Http);
+    meta.tool_id = decoded(tool).and_then(|tool| known_id(&identifier(&tool)));
+    if problem.kind == ErrorKind::FrameTooLarge {
+        meta.input_bytes = front.limits.request_frame_bytes as u64;
+    }
+    envelope(front, meta, &Ended::refused(problem.clone()))
+}
+
+/// Runs a tool, whoever serves it.
+pub(super) async fn call(
+    front: &Front,
+    _who: &Credential,
+    op: Op,
+    bytes: usize,
+    id: &str,
+) -> Ended {
+    match front.serves {
+        Serves::Packs => ask::packs(front, op, bytes, id).await,
+        Serves::Wrapped => Ended::refused(Problem::of(ErrorKind::Unsupported)),
+    }
+}
+
+fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {
+    meta.duration_ms = ended.duration_ms;
+    meta.attempt = ended.repeated;
+    if let Some(tool) = &ended.tool {
+        meta.tool_id = known_id(&identifier(tool));
+    }
+    let sealed = front.envelopes.result(meta, &ended.outcome);
+    respond::of_kind(sealed.kind, sealed.text)
+}
+
+/// What a request asks for.
+fn run(front: &Front, tool: &str, body: &Bytes) -> Result<(Op, Asked), Problem> {
+    let Some(tool) = decoded(tool) else {
+        let said = "the name of the tool in the path is not UTF-8 in percent-encoding";
+        return Err(Problem::new(ErrorKind::InvalidParams, said));
+    };
+    let id = identifier(&tool);
+    let arguments = arguments(body, front.limits.json_depth)?;
+    let op = run_of(&id, arguments.as_ref().map(Json::as_str))?;
+    let asked = Asked::tool(&id, &arguments.unwrap_or_else(Json::empty_object));
+    Ok((op, asked))
+}
+
+/// The arguments of a body `{"arguments": {...}}`.
+fn arguments(body: &[u8], depth: usize) -> Result<Option<Json>, Problem> {
+    let text = match scan::scan(body.trim_ascii(), depth) {
+        Ok(scanned) => scanned.text,
+        Err(error) => {
+            let kind = ErrorKind::InvalidMessage;
+            return Err(match error.kind {
+                ScanErrorKind::BadJson => {
+                    let said = format!("the body is not valid JSON (at byte {})", error.offset);
+                    Problem::new(ErrorKind::ParseError, said)
+                }
+                ScanErrorKind::NotAnObject => Problem::new(kind, "the body is not an object"),
+                ScanErrorKind::DuplicateKey => Problem::new(kind, "the body has a member twice"),
+                ScanErrorKind::TooDeep => {
+                    let said = format!("the body is nested deeper than {depth} levels");
+                    Problem::new(kind, said)
+                }
+            }
+            .with_hint(r#"send {"arguments": {...}}"#));
+        }
+    };
+    let mut arguments = None;
+    for (name, value) in scan::members(text) {
+        if name != ARGUMENTS {
+            let said = format!("the body has no member {:?}", shorten(&name, 64));
+            let problem = Problem::new(ErrorKind::InvalidParams, said);
+            return Err(problem.with_hint(r#"send {"arguments": {...}}"#));
+        }
+        arguments = Some(Json::from_scanned(value));
+    }
+    Ok(arguments)
+}
+
+/// The identifier of a tool that is named either way.
+fn identifier(tool: &str) -> String {
+    if tool.starts_with(TOOL_ID_PREFIX) {
+        tool.to_owned()
+    } else {
+        format!("{TOOL_ID_PREFIX}{tool}")
+    }
+}
+
+fn known_id(id: &str) -> Option<String> {
+    tool_name(id).map(|_| id.to_owned())
+}
+
+/// A part of a path without its percent-encoding, if it is text.
+pub(super) fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_arguments_and_nothing_else() {
+        let read = |body: &str| arguments(body.as_bytes(), 8);
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(
+            read(r#" {"arguments": {"a":1.0}} "#),
+            Ok(Some(Json::parse(r#"{"a":1.0}"#).unwrap()))
+        );
+        for (body, kind) in [
+            ("", ErrorKind::ParseError),
+            ("{", ErrorKind::ParseError),
+            ("[]", ErrorKind::InvalidMessage),
+            (
+                r#"{"arguments":{},"arguments":{}}"#,
+                ErrorKind::InvalidMessage,
+            ),
+            (r#"{"argument":{}}"#, ErrorKind::InvalidParams),
+            (
+                r#"{"arguments":[[[[[[[[[]]]]]]]]]}"#,
+                ErrorKind::InvalidMessage,
+            ),
+        ] {
+            assert_eq!(read(body).unwrap_err().kind, kind, "{body}");
+        }
+    }
+
+    #[test]
+    fn percent_encoding_is_taken_away_once() {
+        assert_eq!(decoded("a%2Fb%20%25"), Some("a/b %".to_owned()));
+        assert_eq!(decoded("%c3%a9"), Some("é".to_owned()));
+        for broken in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(decoded(broken), None, "{broken}");
+        }
+    }
+}
