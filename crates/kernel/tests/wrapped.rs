@@ -96,6 +96,9 @@ fn a_silent_server_is_replaced_however_often_it_is_called() {
     let sent = |did: &&String| did.starts_with("send") && did.ends_with("to 1");
     assert_eq!(did[spawned..].iter().filter(sent).count(), 0, "{did:#?}");
     assert!(did.contains(&"stop 1 Terminate".to_owned()), "{did:#?}");
+    // So there is none in its hands when it is ended, handed over or not, about which to guess.
+    let guessed = did.iter().any(|did| did.contains("OutcomeUnknown"));
+    assert!(!guessed, "{did:#?}");
 }
 
 #[test]
