@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Validate(Validate),
     /// Record what the tools promise, and find changes that need a higher version
     Lock(Lock),
+    /// Run a fixed list of requests over HTTP and write the validation log
+    Once(Once),
     /// Look at validation logs
     #[command(subcommand)]
     Log(LogCommand),
@@ -57,6 +59,16 @@ pub(crate) enum Command {
     Environment(EnvironmentPage),
     /// Run a built-in pack as a worker (used by the host itself)
     Worker(Worker),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Once {
+    /// Ids that follow from each request, the same in every run
+    #[arg(long)]
+    pub(crate) deterministic_ids: bool,
+    /// Folder of the logs; the last five are kept in mcp_server below it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ mod errors_page;
 mod exit;
 mod local;
 mod lock;
+mod once;
 mod operate;
 mod progress_bar;
 mod serve;
@@ -64,6 +65,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),
+        Some(Command::Once(once)) => once::run(&once),
         Some(Command::Log(LogCommand::Diff(diff))) => validation_log::diff(&diff),
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Cache(cache)) => cache::run(&cache.command),

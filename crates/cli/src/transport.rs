@@ -41,6 +41,7 @@ pub(crate) fn chosen(
             allow_hosts: transports.allow_host.clone(),
             token: token(environment)?,
             issuer: issuer(environment)?,
+            told: None,
         }),
     })
 }

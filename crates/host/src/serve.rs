@@ -249,6 +249,9 @@ pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
             let failed = |source| ServeError::Http { address, source };
             let listener = http::bind(address).map_err(failed)?;
             let bound = listener.local_addr().map_err(failed)?;
+            if let Some(told) = &config.told {
+                let _ = told.try_send(bound);
+            }
             Ok(Opened {
                 place: format!(" address={bound}"),
                 source: Clients::Http(listener, bound, config),

@@ -127,6 +127,7 @@ const ROWS: &[Row] = &[
             "serde_json",
             "shlex",
             "toml",
+            "ureq", // a host over HTTP
         ]),
     },
     Row {

@@ -66,6 +66,8 @@ pub struct HttpConfig {
     /// one.
     pub token: Option<String>,
     pub issuer: Option<Issuer>,
+    /// Told the address, where whoever starts the host wants to know its port.
+    pub told: Option<std::sync::mpsc::SyncSender<SocketAddr>>,
 }
 
 impl HttpConfig {
