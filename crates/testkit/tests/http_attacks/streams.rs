@@ -87,6 +87,41 @@ fn events_of_a_session_are_not_told_to_another() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// MCP allows no answer to a call that was cancelled; over HTTP its stream just ends.
+#[test]
+fn cancelled_call_ends_its_stream_and_frees_its_id() -> anyhow::Result<()> {
+    for kind in KINDS {
+        let victim = Victim::start(kind)?;
+        let session = victim.session()?;
+        for has_progress in [true, false] {
+            let mut params = slow(kind);
+            if let (true, Some(members)) = (has_progress, params.as_object_mut()) {
+                members.insert("_meta".to_owned(), json!({"progressToken": 1}));
+            }
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+            connection.send(&session.post(&call.to_string()).bytes())?;
+            std::thread::sleep(Duration::from_millis(500));
+            let cancel = json!({
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": 1},
+            });
+            let accepted = session.ask(&session.post(&cancel.to_string()))?;
+            ensure!(accepted.status() == 202, "{}", accepted.status());
+            let ended = connection
+                .response()
+                .with_context(|| format!("{kind:?}, progress {has_progress}: no end"))?;
+            ensure!(!ended.text().contains("\"result\""), "{}", ended.text());
+            let again = session.request("1", "ping", &json!({}))?;
+            ensure!(again.get("result").is_some(), "{again}");
+        }
+        session.ask(&session.delete())?;
+        victim.survives()?;
+    }
+    Ok(())
+}
+
 /// Four of them fill a pack's worker: only if they are really gone is the next one served.
 #[test]
 fn modern_call_is_cancelled_by_closing_its_stream() -> anyhow::Result<()> {
