@@ -5,6 +5,7 @@
 //! measure bench ROOT CACHE                  both of these, beside ripgrep and csearch
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
+//! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
 //! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
 //! ```
 //!
@@ -39,6 +40,7 @@ fn main() {
             latency(root, cache);
             others(root);
         }
+        ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
@@ -198,6 +200,7 @@ fn latency(root: &str, cache: &str) {
         let mut times = Vec::new();
         let mut spent = Vec::new();
         let mut worst = (0.0, "");
+        let mut by_query: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for round in 0..12 {
             for query in queries {
                 let started = Instant::now();
@@ -211,12 +214,18 @@ fn latency(root: &str, cache: &str) {
                 let time = started.elapsed().as_secs_f64() * 1e3;
                 if round > 0 {
                     times.push(time);
-                    spent.push((cpu() - before) * 1e3);
+                    let cost = (cpu() - before) * 1e3;
+                    spent.push(cost);
+                    by_query.entry(query).or_default().push(cost);
                     if time > worst.0 {
                         worst = (time, query);
                     }
                 }
             }
+        }
+        for (query, costs) in &mut by_query {
+            costs.sort_by(f64::total_cmp);
+            println!("    {:8.2} ms  {query}", costs[costs.len() / 2]);
         }
         times.sort_by(f64::total_cmp);
         spent.sort_by(f64::total_cmp);
@@ -236,6 +245,25 @@ fn latency(root: &str, cache: &str) {
         );
     }
     println!("{}", memory());
+}
+
+fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
+    let pack = open(root, cache, false);
+    let arguments = json!({"query": query, "kind": kind, "limit": 50});
+    while call(&pack, "search", &arguments)["fresh"] != true {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let until = Instant::now() + std::time::Duration::from_secs(seconds.parse().unwrap());
+    let before = cpu();
+    let mut calls = 0;
+    while Instant::now() < until {
+        let _ = run_tool(&pack, "search", &arguments).unwrap();
+        calls += 1;
+    }
+    println!(
+        "{calls} calls, {:.3} ms of processor time each",
+        (cpu() - before) * 1e3 / f64::from(calls)
+    );
 }
 
 /// The same queries with other people's tools, where they are installed.

@@ -12,8 +12,8 @@ use crate::build::difference::content_hash;
 use crate::build::{Place, Progress};
 use crate::limits;
 use crate::store::StoreError;
-use crate::store::chunk::ChunkIndexer;
-use crate::store::docs::{self, Doc, GONE};
+use crate::store::chunk::{ChunkIndexer, Input};
+use crate::store::docs::{self, Doc, GONE, parts_of_size};
 use crate::store::manifest::{SegmentEntry, TEMPORARY};
 use crate::store::merge::{Run, join_runs};
 use crate::store::side::DocSet;
@@ -48,18 +48,10 @@ pub(super) fn write_segment(
         let mut indexer = ChunkIndexer::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some((first, part)) = chunks.get(number) else {
+            let Some(chunk) = chunks.get(number) else {
                 return;
             };
-            match index_chunk(
-                place,
-                &mut indexer,
-                number,
-                *first,
-                part,
-                &in_memory,
-                progress,
-            ) {
+            match index_chunk(place, &mut indexer, number, chunk, &in_memory, progress) {
                 Ok(chunk) => lock(&results).push((number, chunk)),
                 Err(error) => {
                     lock(&failure).get_or_insert(error);
@@ -139,11 +131,18 @@ fn finish(
     Ok(entry)
 }
 
-/// Cuts the list into chunks, each with the number of its first document.
-fn cut(files: &[Found]) -> Vec<(u32, &[Found])> {
+/// A chunk of the list, with the numbers of its first document and part.
+struct Slice<'a> {
+    first: u32,
+    first_part: u32,
+    files: &'a [Found],
+}
+
+/// Cuts the list into chunks.
+fn cut(files: &[Found]) -> Vec<Slice<'_>> {
     let mut chunks = Vec::new();
     let mut rest = files;
-    let mut first = 0;
+    let (mut first, mut first_part) = (0, 0);
     while !rest.is_empty() {
         let mut bytes = 0;
         let length = rest
@@ -157,8 +156,16 @@ fn cut(files: &[Found]) -> Vec<(u32, &[Found])> {
             .count()
             .max(1);
         let (chunk, after) = rest.split_at(length);
-        chunks.push((first, chunk));
+        chunks.push(Slice {
+            first,
+            first_part,
+            files: chunk,
+        });
         first += length as u32;
+        first_part += chunk
+            .iter()
+            .map(|found| parts_of_size(found.stamp.size))
+            .sum::<u32>();
         rest = after;
     }
     chunks
@@ -168,23 +175,25 @@ fn index_chunk(
     place: &Place,
     indexer: &mut ChunkIndexer,
     number: usize,
-    first: u32,
-    part: &[Found],
+    chunk: &Slice<'_>,
     in_memory: &AtomicU64,
     progress: &Progress,
 ) -> Result<Chunk, StoreError> {
     let reader = Reader::new(&place.rooted, place.max_bytes);
     let mut buffer = Vec::new();
-    let mut docs = Vec::with_capacity(part.len());
+    let mut docs = Vec::with_capacity(chunk.files.len());
     let mut text_bytes = 0;
-    for (doc, found) in (first..).zip(part) {
+    let mut first_part = chunk.first_part;
+    for (doc, found) in (chunk.first..).zip(chunk.files) {
         if progress.stop.load(Ordering::Relaxed) {
             return Err(StoreError::Stopped);
         }
         let lang = Lang::of_path(&found.path);
         let (content, stamp) = reader.read(&found.path, &mut buffer);
+        let parts = parts_of_size(found.stamp.size);
         let mut record = Doc {
             path: found.path.clone(),
+            parts: vec![0; parts as usize],
             stamp,
             lang: lang.number(),
             racy: stamp.is_racy(SystemTime::now()),
@@ -192,7 +201,15 @@ fn index_chunk(
         };
         match content {
             Content::Text => {
-                let facts = indexer.add(doc, &found.path, lang, &buffer);
+                let input = Input {
+                    doc,
+                    first_part,
+                    parts,
+                    path: &found.path,
+                    lang,
+                    text: &buffer,
+                };
+                let facts = indexer.add(&input, &mut record.parts);
                 record.hash = content_hash(&buffer);
                 record.tokens = facts.tokens;
                 record.lines = facts.lines;
@@ -205,6 +222,7 @@ fn index_chunk(
             Content::Gone => record.skip = GONE,
         }
         docs.push(record);
+        first_part += parts;
         progress.files_done.fetch_add(1, Ordering::Relaxed);
         progress.beat(&place.folder);
     }

@@ -1,4 +1,4 @@
-//! The documents of a segment that satisfy a plan.
+//! The parts of documents of a segment that satisfy a plan.
 
 use crate::query::plan::Plan;
 use crate::store::StoreError;
@@ -7,39 +7,45 @@ use crate::store::segment::Segment;
 use crate::store::table::Found;
 
 /// A list this many times longer than what is left is not read: verifying is cheaper.
-const NOT_WORTH: usize = 64;
+const NOT_WORTH: usize = 512;
+/// Parts that are left to verify rather than narrowed by a choice of conditions.
+const FEW: usize = 64;
 /// Trigrams of one conjunction that are looked up.
 const LOOKED_UP: usize = 40;
 
-/// Documents, ascending, or all of them.
+/// Parts, ascending, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Docs {
+pub(crate) enum Parts {
     All,
     These(Vec<u32>),
 }
 
 /// The candidates of a plan. Some may have gone; none that matches is missing.
-pub(crate) fn candidates(segment: &Segment, plan: &Plan) -> Result<Docs, StoreError> {
+pub(crate) fn candidates(segment: &Segment, plan: &Plan) -> Result<Parts, StoreError> {
     match plan {
-        Plan::Any => Ok(Docs::All),
+        Plan::Any => Ok(Parts::All),
         Plan::Has(_) => conjunction(segment, std::slice::from_ref(plan)),
         Plan::All(parts) => conjunction(segment, parts),
         Plan::One(parts) => {
-            let mut union = Vec::new();
+            let mut union = vec![0_u64; segment.docs.parts() as usize / 64 + 1];
             for part in parts {
                 match candidates(segment, part)? {
-                    Docs::All => return Ok(Docs::All),
-                    Docs::These(docs) => union.extend(docs),
+                    Parts::All => return Ok(Parts::All),
+                    Parts::These(found) => {
+                        for part in found {
+                            if let Some(word) = union.get_mut(part as usize / 64) {
+                                *word |= 1 << (part % 64);
+                            }
+                        }
+                    }
                 }
             }
-            union.sort_unstable();
-            union.dedup();
-            Ok(Docs::These(union))
+            Ok(Parts::These(members(&union)))
         }
     }
 }
 
-fn conjunction(segment: &Segment, parts: &[Plan]) -> Result<Docs, StoreError> {
+fn conjunction(segment: &Segment, parts: &[Plan]) -> Result<Parts, StoreError> {
     let trigrams: Vec<&[u8; 3]> = parts
         .iter()
         .filter_map(|part| match part {
@@ -52,7 +58,7 @@ fn conjunction(segment: &Segment, parts: &[Plan]) -> Result<Docs, StoreError> {
     for trigram in trigrams.into_iter().step_by(step) {
         match segment.trigrams.get(trigram)? {
             Some(found) => lists.push(found),
-            None => return Ok(Docs::These(Vec::new())),
+            None => return Ok(Parts::These(Vec::new())),
         }
     }
     lists.sort_by_key(|found| found.count);
@@ -67,20 +73,42 @@ fn conjunction(segment: &Segment, parts: &[Plan]) -> Result<Docs, StoreError> {
         left = Some(docs);
     }
     for part in parts.iter().filter(|part| !matches!(part, Plan::Has(_))) {
-        if left.as_ref().is_some_and(|docs| docs.len() <= NOT_WORTH) {
+        if left.as_ref().is_some_and(|found| found.len() <= FEW) {
             break;
         }
         left = match (left, candidates(segment, part)?) {
-            (Some(docs), Docs::These(more)) => Some(
-                docs.into_iter()
-                    .filter(|doc| more.binary_search(doc).is_ok())
-                    .collect(),
-            ),
-            (None, Docs::These(docs)) => Some(docs),
-            (left, Docs::All) => left,
+            (Some(found), Parts::These(more)) => Some(common(&found, &more)),
+            (None, Parts::These(found)) => Some(found),
+            (left, Parts::All) => left,
         };
     }
-    Ok(left.map_or(Docs::All, Docs::These))
+    Ok(left.map_or(Parts::All, Parts::These))
+}
+
+/// The set bits, ascending.
+fn members(words: &[u64]) -> Vec<u32> {
+    let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+    let mut found = Vec::with_capacity(count as usize);
+    for (word, first) in words.iter().zip((0..).step_by(64)) {
+        let mut left = *word;
+        while left != 0 {
+            found.push(first + left.trailing_zeros());
+            left &= left - 1;
+        }
+    }
+    found
+}
+
+fn common(one: &[u32], two: &[u32]) -> Vec<u32> {
+    let mut rest = two.iter().copied().peekable();
+    let mut both = Vec::new();
+    for part in one {
+        while rest.next_if(|other| other < part).is_some() {}
+        if rest.peek() == Some(part) {
+            both.push(*part);
+        }
+    }
+    both
 }
 
 fn decode(list: &[u8], count: u32) -> Vec<u32> {

@@ -2,15 +2,19 @@
 //!
 //! Candidates come from the trigrams of each segment and from the files that have changed since;
 //! every one of them is read and searched by ripgrep's own engine. They are taken in the order of
-//! hits (class, path), so an answer can stop at its limit and a cursor can go on from there.
+//! hits (class, path), so an answer can stop at its limit and a cursor can go on from there. Of a
+//! large file that is still as it was indexed, first only the parts that the trigrams leave are
+//! read; the rest of it only if one of them has a match.
 
 use std::iter::Peekable;
+use std::ops::Range;
 
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use mainstay_worker::{CancelToken, ErrorKind, Problem};
+use regex_syntax::hir::Look as Anchor;
 
 use crate::limits;
-use crate::query::candidates::{Docs, candidates};
+use crate::query::candidates::{Parts, candidates};
 use crate::query::cursor::Cursor;
 use crate::query::filter::Filter;
 use crate::query::pattern::Pattern;
@@ -18,7 +22,8 @@ use crate::query::plan::Plan;
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit, Relation, Total, round_score};
 use crate::store::StoreError;
-use crate::tree::file::{Content, Reader};
+use crate::store::segment::Segment;
+use crate::tree::file::{Content, Reader, Stamp};
 use crate::tree::lang::Lang;
 use crate::view::View;
 
@@ -47,35 +52,118 @@ pub(crate) struct Source<'a> {
     pub(crate) cut: bool,
 }
 
-type Feed<'a> = Peekable<Box<dyn Iterator<Item = (u8, &'a str)> + 'a>>;
+type Feed<'a> = Peekable<Box<dyn Iterator<Item = Candidate<'a>> + 'a>>;
+
+/// A file that may match.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    class: u8,
+    path: &'a str,
+    indexed: Option<Indexed>,
+}
+
+/// What the index says about a candidate.
+#[derive(Clone, Debug)]
+struct Indexed {
+    /// The version that was indexed, where a stamp proves it.
+    stamp: Option<Stamp>,
+    /// The bytes where matches can be; nothing if that is too much of the file to be told apart.
+    ranges: Vec<Range<u64>>,
+}
 
 /// The candidates of an indexed repository. Says also whether the pattern has a plan.
 pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, StoreError> {
     let mut feeds: Vec<Feed<'a>> = Vec::new();
     for (number, segment) in view.generation.segments.iter().enumerate() {
-        let docs: Box<dyn Iterator<Item = u32>> = match candidates(segment, plan)? {
-            Docs::All => Box::new(0..segment.docs.len()),
-            Docs::These(docs) => Box::new(docs.into_iter()),
+        let docs: Box<dyn Iterator<Item = (u32, Vec<u32>)>> = match candidates(segment, plan)? {
+            Parts::All => Box::new((0..segment.docs.len()).map(|doc| (doc, Vec::new()))),
+            Parts::These(parts) => Box::new(ByDoc {
+                segment,
+                parts: parts.into_iter().peekable(),
+            }),
         };
-        let live = docs.filter(move |doc| view.is_live(number, *doc) && segment.docs.is_text(*doc));
-        let keys: Box<dyn Iterator<Item = (u8, &'a str)>> =
-            Box::new(live.map(|doc| segment.docs.key(doc)));
-        feeds.push(keys.peekable());
+        let live =
+            docs.filter(move |(doc, _)| view.is_live(number, *doc) && segment.docs.is_text(*doc));
+        let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(live.map(|(doc, parts)| {
+            let (class, path) = segment.docs.key(doc);
+            Candidate {
+                class,
+                path,
+                indexed: Some(Indexed {
+                    stamp: (!segment.is_racy(doc)).then(|| segment.stamp(doc)),
+                    ranges: ranges(segment, doc, &parts),
+                }),
+            }
+        }));
+        feeds.push(found.peekable());
     }
     let changed = view
         .changed()
         .into_iter()
-        .map(|(class, path, _)| (class, path));
-    let changed: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(changed);
+        .map(|(class, path, _)| Candidate {
+            class,
+            path,
+            indexed: None,
+        });
+    let changed: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(changed);
     feeds.push(changed.peekable());
     Ok(feeds)
 }
 
+/// Parts of one document after the other.
+struct ByDoc<'a> {
+    segment: &'a Segment,
+    parts: Peekable<std::vec::IntoIter<u32>>,
+}
+
+impl Iterator for ByDoc<'_> {
+    type Item = (u32, Vec<u32>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.parts.next()?;
+        let doc = self.segment.docs.doc_of_part(first);
+        let end = self.segment.docs.first_part(doc + 1);
+        let mut parts = vec![first];
+        while let Some(part) = self.parts.next_if(|part| *part < end) {
+            parts.push(part);
+        }
+        Some((doc, parts))
+    }
+}
+
+/// Where the parts of a document are, neighbours joined; nothing where reading it whole costs
+/// hardly more.
+fn ranges(segment: &Segment, doc: u32, parts: &[u32]) -> Vec<Range<u64>> {
+    let docs = &segment.docs;
+    let end = docs.first_part(doc + 1);
+    let all = end - docs.first_part(doc);
+    if parts.is_empty() || parts.len() as u32 * 2 > all {
+        return Vec::new();
+    }
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for part in parts {
+        let start = u64::from(docs.part_start(*part));
+        let stop = match part + 1 < end {
+            true => u64::from(docs.part_start(part + 1)),
+            false => segment.stamp(doc).size,
+        };
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = stop,
+            _ => ranges.push(start..stop),
+        }
+    }
+    ranges
+}
+
 /// All files of a listing that was made without an index; sorted by class and path.
 pub(crate) fn listed<'a>(files: &'a [(u8, String)]) -> Vec<Feed<'a>> {
-    let keys = files.iter().map(|(class, path)| (*class, path.as_str()));
-    let keys: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(keys);
-    vec![keys.peekable()]
+    let found = files.iter().map(|(class, path)| Candidate {
+        class: *class,
+        path: path.as_str(),
+        indexed: None,
+    });
+    let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(found);
+    vec![found.peekable()]
 }
 
 /// Runs the query over all sources.
@@ -84,7 +172,10 @@ pub(crate) fn search(
     query: &Exact<'_>,
     cancel: &CancelToken,
 ) -> Result<Found, Problem> {
+    // What is bound to the beginning or the end of the whole text is not searched for in parts.
+    let looks = query.pattern.hir.properties().look_set();
     let mut run = Run {
+        in_parts: !looks.contains(Anchor::Start) && !looks.contains(Anchor::End),
         query,
         found: Found::default(),
         searcher: SearcherBuilder::new()
@@ -117,7 +208,18 @@ enum Counted {
     All,
 }
 
+/// What the parts of a file say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// It has no match.
+    Nothing,
+    /// It has to be read.
+    Read,
+}
+
 struct Run<'a> {
+    /// Whether a part of a file may be searched by itself.
+    in_parts: bool,
     query: &'a Exact<'a>,
     found: Found,
     searcher: Searcher,
@@ -133,7 +235,7 @@ impl Run<'_> {
         let mut lines = Vec::new();
         let mut looked_at = 0_u32;
         loop {
-            let Some((at, class, path)) = next(sources) else {
+            let Some((at, candidate)) = next(sources) else {
                 if sources.iter().any(|source| source.cut) {
                     self.found.truncated = true;
                 }
@@ -145,6 +247,11 @@ impl Run<'_> {
             let Some(source) = sources.get(at) else {
                 return Ok(());
             };
+            let Candidate {
+                class,
+                path,
+                indexed,
+            } = candidate;
             let lang = Lang::of_path(path);
             if !self.query.filter.admits(path, lang) {
                 continue;
@@ -172,7 +279,17 @@ impl Run<'_> {
             if let Some(Counted::Some(files)) = self.full_after {
                 self.full_after = Some(Counted::Some(files + 1));
             }
-            let (content, stamp) = source.reader.read(path, &mut buffer);
+            let file = match &indexed {
+                Some(indexed) if self.in_parts => {
+                    self.look(&source.reader, path, indexed, &mut buffer)?
+                }
+                _ => Look::Read,
+            };
+            if file == Look::Nothing {
+                continue;
+            }
+            let known = indexed.and_then(|indexed| indexed.stamp);
+            let (content, stamp) = source.reader.read_known(path, known, &mut buffer);
             self.bytes += buffer.len() as u64;
             if !matches!(content, Content::Text) || !self.query.filter.admits_time(stamp.modified) {
                 continue;
@@ -188,6 +305,31 @@ impl Run<'_> {
             }
             self.take(source, class, path, lang, &buffer, &lines);
         }
+    }
+
+    /// Looks at the parts of a file that may match.
+    fn look(
+        &mut self,
+        reader: &Reader<'_>,
+        path: &str,
+        indexed: &Indexed,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Look, Problem> {
+        let Some(stamp) = indexed.stamp.filter(|_| !indexed.ranges.is_empty()) else {
+            return Ok(Look::Read);
+        };
+        if reader
+            .read_ranges(path, stamp, &indexed.ranges, buffer)
+            .is_none()
+        {
+            return Ok(Look::Read);
+        }
+        self.bytes += buffer.len() as u64;
+        let mut any = false;
+        self.searcher
+            .search_slice(&self.query.pattern.matcher, buffer, Any(&mut any))
+            .map_err(failed)?;
+        Ok(if any { Look::Read } else { Look::Nothing })
     }
 
     /// Ends the answer before this file if a budget is used up.
@@ -230,9 +372,7 @@ impl Run<'_> {
         lines.clear();
         self.searcher
             .search_slice(&self.query.pattern.matcher, text, Numbers(lines))
-            .map_err(|error| {
-                Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
-            })
+            .map_err(failed)
     }
 
     /// Turns the matching lines of a file into hits, until the answer is full.
@@ -341,13 +481,13 @@ impl Run<'_> {
 }
 
 /// The next file in the order of hits, over all feeds of all sources.
-fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, u8, &'a str)> {
+fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, Candidate<'a>)> {
     let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
     for (at, source) in sources.iter_mut().enumerate() {
         let repo = source.repo;
         for (number, feed) in source.feeds.iter_mut().enumerate() {
-            if let Some((class, path)) = feed.peek() {
-                let key = (*class, *path, repo);
+            if let Some(candidate) = feed.peek() {
+                let key = (candidate.class, candidate.path, repo);
                 if least.as_ref().is_none_or(|(known, _, _)| key < *known) {
                     least = Some((key, at, number));
                 }
@@ -355,8 +495,24 @@ fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, u8, &'a str)> {
         }
     }
     let (_, at, number) = least?;
-    let (class, path) = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
-    Some((at, class, path))
+    let candidate = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
+    Some((at, candidate))
+}
+
+fn failed(error: std::io::Error) -> Problem {
+    Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
+}
+
+/// Whether there is a match at all.
+struct Any<'a>(&'a mut bool);
+
+impl Sink for Any<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, _: &SinkMatch<'_>) -> Result<bool, std::io::Error> {
+        *self.0 = true;
+        Ok(false)
+    }
 }
 
 /// Collects the numbers of matching lines.

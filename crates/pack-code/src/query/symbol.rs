@@ -6,7 +6,7 @@
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
-use crate::query::candidates::{Docs, candidates};
+use crate::query::candidates::{Parts, candidates};
 use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
 use crate::query::plan::Plan;
@@ -344,8 +344,15 @@ fn in_texts(
             continue;
         }
         let docs = match candidates(segment, &plan).map_err(|error| Failed::Store(number, error))? {
-            Docs::All => (segment.symbols_to..segment.docs.len()).collect(),
-            Docs::These(docs) => docs,
+            Parts::All => (segment.symbols_to..segment.docs.len()).collect::<Vec<u32>>(),
+            Parts::These(parts) => {
+                let mut docs: Vec<u32> = parts
+                    .into_iter()
+                    .map(|part| segment.docs.doc_of_part(part))
+                    .collect();
+                docs.dedup();
+                docs
+            }
         };
         let uncovered = docs.into_iter().filter(|doc| {
             *doc >= segment.symbols_to && view.is_live(at, *doc) && segment.docs.is_text(*doc)
