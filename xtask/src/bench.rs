@@ -10,11 +10,6 @@ use crate::context::Context;
 use crate::step::command_step;
 
 pub(crate) fn run(context: &Context, arguments: &[OsString]) -> anyhow::Result<()> {
-    if let Some((first, rest)) = arguments.split_first()
-        && first == "code"
-    {
-        return code(context, rest);
-    }
     command_step(
         "build for release",
         context.cargo(["build", "--release", "--locked"]),
@@ -24,21 +19,4 @@ pub(crate) fn run(context: &Context, arguments: &[OsString]) -> anyhow::Result<(
         .args(["-p", "mainstay-testkit", "--bin", "bench", "--"])
         .args(arguments);
     command_step("bench", program)
-}
-
-/// The code pack on a large tree, beside ripgrep and csearch where they are installed:
-/// `cargo xtask bench code TREE CACHE`.
-fn code(context: &Context, arguments: &[OsString]) -> anyhow::Result<()> {
-    let mut program = context.cargo(["run", "--release", "--locked", "--quiet"]);
-    program
-        .args([
-            "-p",
-            "mainstay-pack-code",
-            "--example",
-            "measure",
-            "--",
-            "bench",
-        ])
-        .args(arguments);
-    command_step("bench code", program)
 }

@@ -1,8 +1,8 @@
-//! Measures the code pack in process: builds, latencies, quality.
+//! Measures the code pack in process: builds, latencies, quality. `cargo xtask bench code` measures
+//! it as a whole, beside other programs.
 //!
 //! ```text
 //! measure build ROOT CACHE                  one full build: time, size, memory
-//! measure bench ROOT CACHE                  both of these, beside ripgrep and csearch
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
 //! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
@@ -35,11 +35,6 @@ fn main() {
     match words.as_slice() {
         ["build", root, cache] => build(root, cache),
         ["latency", root, cache] => latency(root, cache),
-        ["bench", root, cache] => {
-            build(root, cache);
-            latency(root, cache);
-            others(root);
-        }
         ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
@@ -264,42 +259,6 @@ fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
         "{calls} calls, {:.3} ms of processor time each",
         (cpu() - before) * 1e3 / f64::from(calls)
     );
-}
-
-/// The same queries with other people's tools, where they are installed.
-fn others(root: &str) {
-    for (name, program, literal, regex) in [
-        ("ripgrep", "rg", &["-n", "-F", "-S"][..], &["-n", "-S"][..]),
-        ("csearch", "csearch", &["-n"], &["-n"]),
-    ] {
-        for (kind, flags, queries) in [
-            (
-                "identifier",
-                literal,
-                &["kmalloc_array", "ext4_mark_inode_dirty", "skb_put"][..],
-            ),
-            (
-                "regex",
-                regex,
-                &["for_each_\\w+_safe", "(alloc|free)_percpu"],
-            ),
-        ] {
-            let mut times = Vec::new();
-            for query in queries {
-                let started = Instant::now();
-                let mut command = std::process::Command::new(program);
-                let ran = command.args(flags).arg(query).current_dir(root).output();
-                if ran.is_ok() {
-                    times.push(started.elapsed().as_secs_f64() * 1e3);
-                }
-            }
-            times.sort_by(f64::total_cmp);
-            match times.get(times.len() / 2) {
-                Some(middle) => println!("{name:10} {kind:10} p50 {middle:.0} ms"),
-                None => println!("{name:10} skipped: it is not installed"),
-            }
-        }
-    }
 }
 
 /// A discount by rank, as NDCG has it.

@@ -6,9 +6,12 @@
 //! large file that is still as it was indexed, first only the parts that the trigrams leave are
 //! read; the rest of it only if one of them has a match.
 
+use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use mainstay_worker::{CancelToken, ErrorKind, Problem};
 use regex_syntax::hir::Look as Anchor;
@@ -25,6 +28,7 @@ use crate::store::StoreError;
 use crate::store::segment::Segment;
 use crate::tree::file::{Content, Reader, Stamp};
 use crate::tree::lang::Lang;
+use crate::tree::walk::threads;
 use crate::view::View;
 
 /// One exact query.
@@ -178,10 +182,7 @@ pub(crate) fn search(
         in_parts: !looks.contains(Anchor::Start) && !looks.contains(Anchor::End),
         query,
         found: Found::default(),
-        searcher: SearcherBuilder::new()
-            .line_number(true)
-            .binary_detection(BinaryDetection::none())
-            .build(),
+        searcher: searcher(),
         bytes: 0,
         snippet_bytes: 0,
         counted: query.after.as_ref().map_or(0, |cursor| cursor.counted),
@@ -201,6 +202,13 @@ pub(crate) fn search(
     Ok(run.found)
 }
 
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_number(true)
+        .binary_detection(BinaryDetection::none())
+        .build()
+}
+
 /// How far counting went after the answer was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
@@ -216,6 +224,15 @@ enum Look {
     /// It has to be read.
     Read,
 }
+
+/// Candidates whose turn comes, with what is known about them already.
+type Ahead<'a> = VecDeque<(usize, Candidate<'a>, Option<Look>)>;
+
+/// Files after which a query counts as a long one.
+const AHEAD_AFTER: u32 = 128;
+/// Files that a long one looks at together, and the least that a thread is worth starting for.
+const AHEAD: usize = 256;
+const AHEAD_EACH: usize = 32;
 
 struct Run<'a> {
     /// Whether a part of a file may be searched by itself.
@@ -234,8 +251,15 @@ impl Run<'_> {
         let mut buffer = Vec::new();
         let mut lines = Vec::new();
         let mut looked_at = 0_u32;
+        let mut ahead = VecDeque::new();
         loop {
-            let Some((at, candidate)) = next(sources) else {
+            if ahead.is_empty() && looked_at >= AHEAD_AFTER && self.full_after.is_none() {
+                ahead = self.look_ahead(sources);
+            }
+            let following = ahead
+                .pop_front()
+                .or_else(|| next(sources).map(|(at, candidate)| (at, candidate, None)));
+            let Some((at, candidate, seen)) = following else {
                 if sources.iter().any(|source| source.cut) {
                     self.found.truncated = true;
                 }
@@ -279,13 +303,21 @@ impl Run<'_> {
             if let Some(Counted::Some(files)) = self.full_after {
                 self.full_after = Some(Counted::Some(files + 1));
             }
-            let file = match &indexed {
-                Some(indexed) if self.in_parts => {
-                    self.look(&source.reader, path, indexed, &mut buffer)?
+            let seen = match seen {
+                Some(seen) => seen,
+                None => {
+                    let (seen, bytes) = self.looker().look(
+                        &source.reader,
+                        path,
+                        indexed.as_ref(),
+                        Depth::Parts,
+                        &mut buffer,
+                    );
+                    self.bytes += bytes;
+                    seen
                 }
-                _ => Look::Read,
             };
-            if file == Look::Nothing {
+            if seen == Look::Nothing {
                 continue;
             }
             let known = indexed.and_then(|indexed| indexed.stamp);
@@ -307,29 +339,79 @@ impl Run<'_> {
         }
     }
 
-    /// Looks at the parts of a file that may match.
-    fn look(
-        &mut self,
-        reader: &Reader<'_>,
-        path: &str,
-        indexed: &Indexed,
-        buffer: &mut Vec<u8>,
-    ) -> Result<Look, Problem> {
-        let Some(stamp) = indexed.stamp.filter(|_| !indexed.ranges.is_empty()) else {
-            return Ok(Look::Read);
-        };
-        if reader
-            .read_ranges(path, stamp, &indexed.ranges, buffer)
-            .is_none()
-        {
-            return Ok(Look::Read);
+    fn looker(&mut self) -> Looker<'_> {
+        Looker {
+            in_parts: self.in_parts,
+            matcher: &self.query.pattern.matcher,
+            searcher: &mut self.searcher,
         }
-        self.bytes += buffer.len() as u64;
-        let mut any = false;
-        self.searcher
-            .search_slice(&self.query.pattern.matcher, buffer, Any(&mut any))
-            .map_err(failed)?;
-        Ok(if any { Look::Read } else { Look::Nothing })
+    }
+
+    /// Takes the next candidates and looks at them on several threads: where many files have to be
+    /// read for a few hits, each of the cores can do its share. What was found is used in order, so
+    /// the answer is the same.
+    fn look_ahead<'b>(&mut self, sources: &mut [Source<'b>]) -> Ahead<'b> {
+        let mut ahead = Ahead::new();
+        while ahead.len() < AHEAD {
+            let Some((at, candidate)) = next(sources) else {
+                break;
+            };
+            if self
+                .query
+                .filter
+                .admits(candidate.path, Lang::of_path(candidate.path))
+            {
+                ahead.push_back((at, candidate, None));
+            }
+        }
+        let threads = threads().min(ahead.len() / AHEAD_EACH);
+        if threads < 2 {
+            return ahead;
+        }
+        let readers: Vec<&Reader<'_>> = sources.iter().map(|source| &source.reader).collect();
+        let (in_parts, query) = (self.in_parts, self.query);
+        let room = limits::VERIFY_BYTES.saturating_sub(self.bytes);
+        let spent = AtomicU64::new(0);
+        let each = ahead.len().div_ceil(threads);
+        std::thread::scope(|scope| {
+            for share in ahead.make_contiguous().chunks_mut(each) {
+                let (readers, spent) = (&readers, &spent);
+                scope.spawn(move || {
+                    // A copy has its own memory; sharing one would be contended.
+                    let matcher = query.pattern.matcher.clone();
+                    let mut searcher = searcher();
+                    let mut looker = Looker {
+                        in_parts,
+                        matcher: &matcher,
+                        searcher: &mut searcher,
+                    };
+                    let mut buffer = Vec::new();
+                    for (at, candidate, seen) in share {
+                        let late = query
+                            .deadline
+                            .is_some_and(|deadline| std::time::Instant::now() >= deadline);
+                        // What is left over is looked at in its turn, if at all.
+                        if late || spent.load(Ordering::Relaxed) > room {
+                            return;
+                        }
+                        let Some(reader) = readers.get(*at) else {
+                            return;
+                        };
+                        let (look, bytes) = looker.look(
+                            reader,
+                            candidate.path,
+                            candidate.indexed.as_ref(),
+                            Depth::Whole,
+                            &mut buffer,
+                        );
+                        spent.fetch_add(bytes, Ordering::Relaxed);
+                        *seen = Some(look);
+                    }
+                });
+            }
+        });
+        self.bytes += spent.into_inner();
+        ahead
     }
 
     /// Ends the answer before this file if a budget is used up.
@@ -372,7 +454,7 @@ impl Run<'_> {
         lines.clear();
         self.searcher
             .search_slice(&self.query.pattern.matcher, text, Numbers(lines))
-            .map_err(failed)
+            .map_err(|error| failed(&error))
     }
 
     /// Turns the matching lines of a file into hits, until the answer is full.
@@ -480,6 +562,56 @@ impl Run<'_> {
     }
 }
 
+/// Says of files whether they have a match at all.
+struct Looker<'a> {
+    in_parts: bool,
+    matcher: &'a RegexMatcher,
+    searcher: &'a mut Searcher,
+}
+
+/// How far a look goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Only where that spares reading the rest.
+    Parts,
+    Whole,
+}
+
+impl Looker<'_> {
+    /// Gives also the bytes that were read.
+    fn look(
+        &mut self,
+        reader: &Reader<'_>,
+        path: &str,
+        indexed: Option<&Indexed>,
+        depth: Depth,
+        buffer: &mut Vec<u8>,
+    ) -> (Look, u64) {
+        let stamp = indexed.and_then(|indexed| indexed.stamp);
+        let ranges = indexed.map_or(&[][..], |indexed| &indexed.ranges);
+        let in_parts = self.in_parts && !ranges.is_empty();
+        let read = match stamp.filter(|_| in_parts) {
+            Some(stamp) => reader.read_ranges(path, stamp, ranges, buffer).is_some(),
+            None => {
+                depth == Depth::Whole
+                    && matches!(reader.read_known(path, stamp, buffer).0, Content::Text)
+            }
+        };
+        if !read {
+            return (Look::Read, 0);
+        }
+        let mut any = false;
+        let searched = self
+            .searcher
+            .search_slice(self.matcher, buffer, Any(&mut any));
+        let look = match any || searched.is_err() {
+            true => Look::Read,
+            false => Look::Nothing,
+        };
+        (look, buffer.len() as u64)
+    }
+}
+
 /// The next file in the order of hits, over all feeds of all sources.
 fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, Candidate<'a>)> {
     let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
@@ -499,7 +631,7 @@ fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, Candidate<'a>)> {
     Some((at, candidate))
 }
 
-fn failed(error: std::io::Error) -> Problem {
+fn failed(error: &std::io::Error) -> Problem {
     Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
 }
 

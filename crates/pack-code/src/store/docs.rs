@@ -58,6 +58,13 @@ pub(crate) const GONE: u8 = 255;
 
 /// Writes documents, which must be sorted by class and path.
 pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
+    let out = encode(docs);
+    fs::write(path, &out).map_err(|error| StoreError::io(path, error))?;
+    Ok(out.len() as u64)
+}
+
+/// Documents as they are written, sealed.
+pub(crate) fn encode(docs: &[Doc]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + docs.len() * (RECORD_BYTES + 40));
     let tokens: u64 = docs.iter().map(|doc| u64::from(doc.tokens)).sum();
     out.extend_from_slice(&MAGIC);
@@ -88,8 +95,7 @@ pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
     out.append(&mut marks);
     out.append(&mut paths);
     seal(&mut out);
-    fs::write(path, &out).map_err(|error| StoreError::io(path, error))?;
-    Ok(out.len() as u64)
+    out
 }
 
 /// The documents of an open segment.
@@ -103,7 +109,12 @@ pub(crate) struct Docs {
 
 impl Docs {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let mut bytes = fs::read(path).map_err(|error| StoreError::io(path, error))?;
+        let bytes = fs::read(path).map_err(|error| StoreError::io(path, error))?;
+        Self::parse(path, bytes)
+    }
+
+    /// Documents as [`encode`] gives them, out of a file.
+    pub(crate) fn parse(path: &Path, mut bytes: Vec<u8>) -> Result<Self, StoreError> {
         let body = unseal(&bytes).ok_or_else(|| StoreError::corrupt(path, "wrong checksum"))?;
         let mut rest = body;
         let magic = take_array::<8>(&mut rest);

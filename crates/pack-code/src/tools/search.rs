@@ -209,7 +209,9 @@ fn run(
 ) -> Result<Found, Problem> {
     match request.chosen {
         Chosen::Literal => {
-            let pattern = Pattern::literal(&request.text, request.arguments.case)?;
+            let pattern = request
+                .patterns
+                .literal(&request.text, request.arguments.case)?;
             run_exact(request, &pattern, seen, context, started)
         }
         Chosen::Regex => {
