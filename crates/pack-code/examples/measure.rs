@@ -70,9 +70,9 @@ fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
     }
 }
 
-/// Processor time of this thread: on a busy machine the only honest clock.
+/// Processor time of this process: on a busy machine the only honest clock.
 fn cpu() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
