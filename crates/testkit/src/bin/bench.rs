@@ -44,8 +44,7 @@ fn start() -> anyhow::Result<()> {
     {
         give_up_after(LONGEST_CODE_RUN);
         let rest: Vec<_> = rest.iter().map(Into::into).collect();
-        print!("{}", code::run(&rest)?);
-        return Ok(());
+        return code::run(&rest, &mut |text| print!("{text}"));
     }
     let (options, json) = parse(&arguments)?;
     give_up_after(LONGEST_RUN);

@@ -18,6 +18,13 @@ use crate::process::{Serve, cpu_time, wait_for};
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Whether the host builds the symbol layer beside its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layers {
+    Text,
+    All,
+}
+
 pub(super) struct Host {
     serve: Serve,
     child: Child,
@@ -27,11 +34,20 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn start(tree: &Path, cache: &Path) -> anyhow::Result<Self> {
-        let serve = Serve::stdio()?
+    pub(super) fn start(tree: &Path, cache: &Path, layers: Layers) -> anyhow::Result<Self> {
+        let serve = Serve::stdio()?;
+        let config = serve.folder().join("config.toml");
+        let off = layers == Layers::Text;
+        fs::write(
+            &config,
+            format!("[packs.code.settings]\nno_symbols = {off}\n"),
+        )?;
+        let serve = serve
             .pack("code")
             .argument("--root")
             .argument(tree)
+            .argument("--config")
+            .argument(config)
             .env("MAINSTAY_CACHE_DIR", cache);
         let mut child = serve
             .command()?

@@ -3,7 +3,7 @@
 //! Everything is measured in one run: a host and a client over standard input and output for our
 //! figures, the other programs as people start them. Beside each round trip stand the time that the
 //! tool itself says it took and the processor time of all our processes, because on a busy machine
-//! the clock alone says little. The first tree is built and timed; on all of them the definitions
+//! the clock alone says little. The first tree is built and timed, text and rank layers alone; on all of them the definitions
 //! that ctags knows exactly once are looked up by name. With `-` as the first tree nothing is timed.
 
 mod host;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use self::host::Host;
+use self::host::{Host, Layers};
 use self::queries::Group;
 use super::Samples;
 
@@ -28,11 +28,11 @@ use super::Samples;
 const ROUNDS: usize = 12;
 /// Starts that are timed.
 const STARTS: usize = 15;
-/// How long the index of a large tree may take, symbols included.
-const BUILD: Duration = Duration::from_secs(1500);
+/// How long comparing a large tree with its index may take.
+const SWEEP: Duration = Duration::from_secs(120);
 
-/// Runs it and gives the tables.
-pub fn run(arguments: &[OsString]) -> anyhow::Result<String> {
+/// Runs it; says what it has found as soon as it is known, for a run takes long.
+pub fn run(arguments: &[OsString], say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     let [first, cache, more @ ..] = arguments else {
         anyhow::bail!("usage: bench code TREE CACHE [TREE...]");
     };
@@ -46,18 +46,21 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<String> {
             .canonicalize()
             .with_context(|| format!("the tree {}", first.display()))?;
         let ours = measure(&tree, &cache, &mut out)?;
+        say(&std::mem::take(&mut out));
         let mut rows = others::measure(&tree, &cache, &mut out)?;
         rows.push(ours);
         table(&rows, &mut out);
+        say(&std::mem::take(&mut out));
         trees.push(Path::new(first));
     }
     trees.extend(more.iter().map(Path::new));
     let _ = writeln!(out, "\nsymbol: names that ctags knows exactly once");
     for tree in trees {
         symbols::measure(tree, &cache, &mut out)?;
+        say(&std::mem::take(&mut out));
     }
-    let _ = writeln!(out, "load at the end: {}", load());
-    Ok(out)
+    say(&format!("load at the end: {}\n", load()));
+    Ok(())
 }
 
 /// A member of an answer; null where there is none.
@@ -116,10 +119,10 @@ fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Result<Row> {
     };
     build(tree, cache, &mut row, out)?;
     cold(tree, cache, out)?;
-    let mut host = Host::start(tree, cache)?;
-    host.wait_until(BUILD, |host| {
+    let mut host = Host::start(tree, cache, Layers::Text)?;
+    host.wait_until(SWEEP, |host| {
         let status = host.call("index_status", &json!({}))?;
-        Ok(at(&status, "/fresh") == true && at(&status, "/layers/symbols").as_f64() >= Some(1.0))
+        Ok(at(&status, "/fresh") == true)
     })?;
     let _ = writeln!(
         out,
@@ -175,7 +178,7 @@ fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Result<Row> {
 }
 
 fn build(tree: &Path, cache: &Path, row: &mut Row, out: &mut String) -> anyhow::Result<()> {
-    let mut host = Host::start(tree, cache)?;
+    let mut host = Host::start(tree, cache, Layers::Text)?;
     let (first, answer) = host.timed("search", &json!({"query": "spinlock", "kind": "literal"}))?;
     let _ = writeln!(
         out,
@@ -226,7 +229,7 @@ fn cold(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Result<()> {
     let [mut start, mut ready]: [Samples; 2] = Default::default();
     for _ in 0..STARTS {
         let begin = Instant::now();
-        let mut host = Host::start(tree, cache)?;
+        let mut host = Host::start(tree, cache, Layers::Text)?;
         let (trip, answer) = host.timed(
             "search",
             &json!({"query": "spinlock", "kind": "literal", "limit": 50}),

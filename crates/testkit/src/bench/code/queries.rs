@@ -9,7 +9,6 @@ pub(super) enum Group {
     Regex,
     /// Identifiers again, as an agent asks for them: without saying how.
     Auto,
-    Symbol,
 }
 
 const LITERALS: [&str; 13] = [
@@ -57,13 +56,7 @@ const REGEXES: [&str; 10] = [
 ];
 
 impl Group {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Literal,
-        Self::Identifier,
-        Self::Regex,
-        Self::Auto,
-        Self::Symbol,
-    ];
+    pub(super) const ALL: [Self; 4] = [Self::Literal, Self::Identifier, Self::Regex, Self::Auto];
     /// Those that the other programs can answer, too.
     pub(super) const COMMON: [Self; 3] = [Self::Literal, Self::Identifier, Self::Regex];
 
@@ -73,14 +66,13 @@ impl Group {
             Self::Identifier => "identifier",
             Self::Regex => "regex",
             Self::Auto => "auto, identifier",
-            Self::Symbol => "symbol",
         }
     }
 
     pub(super) const fn queries(self) -> &'static [&'static str] {
         match self {
             Self::Literal => &LITERALS,
-            Self::Identifier | Self::Auto | Self::Symbol => &IDENTIFIERS,
+            Self::Identifier | Self::Auto => &IDENTIFIERS,
             Self::Regex => &REGEXES,
         }
     }
@@ -90,7 +82,6 @@ impl Group {
             Self::Literal | Self::Identifier => "literal",
             Self::Regex => "regex",
             Self::Auto => "auto",
-            Self::Symbol => "symbol",
         };
         json!({"query": query, "kind": kind, "limit": 50})
     }

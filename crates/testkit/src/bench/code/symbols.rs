@@ -12,7 +12,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::at;
-use super::host::Host;
+use super::host::{Host, Layers};
+use crate::bench::Samples;
 use crate::process::{program, workspace};
 
 /// Names that are looked up.
@@ -48,7 +49,7 @@ pub(super) fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Re
         .filter(|(name, tag)| !tag.ambiguous && is_asked(name, tag))
         .collect();
     let step = names.len().div_ceil(NAMES).max(1);
-    let mut host = Host::start(&tree, cache)?;
+    let mut host = Host::start(&tree, cache, Layers::All)?;
     host.call("index_build", &json!({}))?;
     host.wait_until(BUILD, |host| {
         let status = host.call("index_status", &json!({}))?;
@@ -57,11 +58,13 @@ pub(super) fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Re
     let (mut asked, mut first) = (0_u32, 0_u32);
     let mut kinds: BTreeMap<(String, String), (u32, u32)> = BTreeMap::new();
     let mut wrong = Vec::new();
+    let mut trips = Samples::default();
     for (name, tag) in names.iter().step_by(step) {
-        let answer = host.call(
+        let (trip, answer) = host.timed(
             "search",
             &json!({"query": name, "kind": "symbol", "limit": 5}),
         )?;
+        trips.add(trip);
         let right = is_first(&answer, tag);
         asked += 1;
         first += u32::from(right);
@@ -92,9 +95,11 @@ pub(super) fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Re
         .collect();
     let _ = writeln!(
         out,
-        "{shown}: {first} of {asked} first, {:.1} % (of {} unique names); {}",
+        "{shown}: {first} of {asked} first, {:.1} % (of {} unique names), round trip p50 {:.1} ms, p99 {:.1}; {}",
         100.0 * f64::from(first) / f64::from(asked.max(1)),
         names.len(),
+        trips.p50() / 1e3,
+        trips.p99() / 1e3,
         by_kind.join(", ")
     );
     for line in wrong.iter().take(SHOWN) {
