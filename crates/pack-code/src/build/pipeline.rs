@@ -273,6 +273,8 @@ mod tests {
             let line = format!("line of file {number}\n");
             std::fs::write(root.join(format!("f{number}.txt")), line.repeat(80_000)).unwrap();
         }
+        // Files that have just been written are marked as such.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         let rules = Rules {
             hidden: false,
             no_ignore: false,
@@ -326,7 +328,7 @@ mod tests {
         }
         write_segment(&place, 2, &files, &progress).unwrap();
         for ending in ["docs", "tri", "term"] {
-            assert_eq!(read(1, ending), read(2, ending), "{ending}");
+            assert!(read(1, ending) == read(2, ending), "{ending}");
         }
 
         let all = saved::load(&place.folder, &rules, &files, &parts);

@@ -7,29 +7,23 @@
 //! read; the rest of it only if one of them has a match.
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use grep_regex::RegexMatcher;
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use grep_searcher::{Searcher, Sink, SinkMatch};
 use mainstay_worker::{CancelToken, ErrorKind, Problem};
 use regex_syntax::hir::Look as Anchor;
 
 use crate::limits;
-use crate::query::candidates::{Parts, candidates};
 use crate::query::cursor::Cursor;
+use crate::query::feed::{Candidate, Source, next};
 use crate::query::filter::Filter;
+use crate::query::look::{Depth, Look, Looker, searcher};
 use crate::query::pattern::Pattern;
-use crate::query::plan::Plan;
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit, Relation, Total, round_score};
-use crate::store::StoreError;
-use crate::store::segment::Segment;
-use crate::tree::file::{Content, Reader, Stamp};
+use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
 use crate::tree::walk::threads;
-use crate::view::View;
 
 /// One exact query.
 #[derive(Debug)]
@@ -44,130 +38,6 @@ pub(crate) struct Exact<'a> {
     pub(crate) explain: bool,
     /// When a scan without an index has to end.
     pub(crate) deadline: Option<std::time::Instant>,
-}
-
-/// Files of one repository in the order of hits.
-pub(crate) struct Source<'a> {
-    pub(crate) repo: usize,
-    pub(crate) name: &'a str,
-    pub(crate) reader: Reader<'a>,
-    pub(crate) feeds: Vec<Feed<'a>>,
-    /// The listing itself is not complete.
-    pub(crate) cut: bool,
-}
-
-type Feed<'a> = Peekable<Box<dyn Iterator<Item = Candidate<'a>> + 'a>>;
-
-/// A file that may match.
-#[derive(Clone, Debug)]
-pub(crate) struct Candidate<'a> {
-    class: u8,
-    path: &'a str,
-    indexed: Option<Indexed>,
-}
-
-/// What the index says about a candidate.
-#[derive(Clone, Debug)]
-struct Indexed {
-    /// The version that was indexed, where a stamp proves it.
-    stamp: Option<Stamp>,
-    /// The bytes where matches can be; nothing if that is too much of the file to be told apart.
-    ranges: Vec<Range<u64>>,
-}
-
-/// The candidates of an indexed repository. Says also whether the pattern has a plan.
-pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, StoreError> {
-    let mut feeds: Vec<Feed<'a>> = Vec::new();
-    for (number, segment) in view.generation.segments.iter().enumerate() {
-        let docs: Box<dyn Iterator<Item = (u32, Vec<u32>)>> = match candidates(segment, plan)? {
-            Parts::All => Box::new((0..segment.docs.len()).map(|doc| (doc, Vec::new()))),
-            Parts::These(parts) => Box::new(ByDoc {
-                segment,
-                parts: parts.into_iter().peekable(),
-            }),
-        };
-        let live =
-            docs.filter(move |(doc, _)| view.is_live(number, *doc) && segment.docs.is_text(*doc));
-        let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(live.map(|(doc, parts)| {
-            let (class, path) = segment.docs.key(doc);
-            Candidate {
-                class,
-                path,
-                indexed: Some(Indexed {
-                    stamp: (!segment.is_racy(doc)).then(|| segment.stamp(doc)),
-                    ranges: ranges(segment, doc, &parts),
-                }),
-            }
-        }));
-        feeds.push(found.peekable());
-    }
-    let changed = view
-        .changed()
-        .into_iter()
-        .map(|(class, path, _)| Candidate {
-            class,
-            path,
-            indexed: None,
-        });
-    let changed: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(changed);
-    feeds.push(changed.peekable());
-    Ok(feeds)
-}
-
-/// Parts of one document after the other.
-struct ByDoc<'a> {
-    segment: &'a Segment,
-    parts: Peekable<std::vec::IntoIter<u32>>,
-}
-
-impl Iterator for ByDoc<'_> {
-    type Item = (u32, Vec<u32>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let first = self.parts.next()?;
-        let doc = self.segment.docs.doc_of_part(first);
-        let end = self.segment.docs.first_part(doc + 1);
-        let mut parts = vec![first];
-        while let Some(part) = self.parts.next_if(|part| *part < end) {
-            parts.push(part);
-        }
-        Some((doc, parts))
-    }
-}
-
-/// Where the parts of a document are, neighbours joined; nothing where reading it whole costs
-/// hardly more.
-fn ranges(segment: &Segment, doc: u32, parts: &[u32]) -> Vec<Range<u64>> {
-    let docs = &segment.docs;
-    let end = docs.first_part(doc + 1);
-    let all = end - docs.first_part(doc);
-    if parts.is_empty() || parts.len() as u32 * 2 > all {
-        return Vec::new();
-    }
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for part in parts {
-        let start = u64::from(docs.part_start(*part));
-        let stop = match part + 1 < end {
-            true => u64::from(docs.part_start(part + 1)),
-            false => segment.stamp(doc).size,
-        };
-        match ranges.last_mut() {
-            Some(last) if last.end == start => last.end = stop,
-            _ => ranges.push(start..stop),
-        }
-    }
-    ranges
-}
-
-/// All files of a listing that was made without an index; sorted by class and path.
-pub(crate) fn listed<'a>(files: &'a [(u8, String)]) -> Vec<Feed<'a>> {
-    let found = files.iter().map(|(class, path)| Candidate {
-        class: *class,
-        path: path.as_str(),
-        indexed: None,
-    });
-    let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(found);
-    vec![found.peekable()]
 }
 
 /// Runs the query over all sources.
@@ -202,27 +72,11 @@ pub(crate) fn search(
     Ok(run.found)
 }
 
-fn searcher() -> Searcher {
-    SearcherBuilder::new()
-        .line_number(true)
-        .binary_detection(BinaryDetection::none())
-        .build()
-}
-
 /// How far counting went after the answer was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Some(usize),
     All,
-}
-
-/// What the parts of a file say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// It has no match.
-    Nothing,
-    /// It has to be read.
-    Read,
 }
 
 /// Candidates whose turn comes, with what is known about them already.
@@ -562,89 +416,8 @@ impl Run<'_> {
     }
 }
 
-/// Says of files whether they have a match at all.
-struct Looker<'a> {
-    in_parts: bool,
-    matcher: &'a RegexMatcher,
-    searcher: &'a mut Searcher,
-}
-
-/// How far a look goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
-    /// Only where that spares reading the rest.
-    Parts,
-    Whole,
-}
-
-impl Looker<'_> {
-    /// Gives also the bytes that were read.
-    fn look(
-        &mut self,
-        reader: &Reader<'_>,
-        path: &str,
-        indexed: Option<&Indexed>,
-        depth: Depth,
-        buffer: &mut Vec<u8>,
-    ) -> (Look, u64) {
-        let stamp = indexed.and_then(|indexed| indexed.stamp);
-        let ranges = indexed.map_or(&[][..], |indexed| &indexed.ranges);
-        let in_parts = self.in_parts && !ranges.is_empty();
-        let read = match stamp.filter(|_| in_parts) {
-            Some(stamp) => reader.read_ranges(path, stamp, ranges, buffer).is_some(),
-            None => {
-                depth == Depth::Whole
-                    && matches!(reader.read_known(path, stamp, buffer).0, Content::Text)
-            }
-        };
-        if !read {
-            return (Look::Read, 0);
-        }
-        let mut any = false;
-        let searched = self
-            .searcher
-            .search_slice(self.matcher, buffer, Any(&mut any));
-        let look = match any || searched.is_err() {
-            true => Look::Read,
-            false => Look::Nothing,
-        };
-        (look, buffer.len() as u64)
-    }
-}
-
-/// The next file in the order of hits, over all feeds of all sources.
-fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, Candidate<'a>)> {
-    let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
-    for (at, source) in sources.iter_mut().enumerate() {
-        let repo = source.repo;
-        for (number, feed) in source.feeds.iter_mut().enumerate() {
-            if let Some(candidate) = feed.peek() {
-                let key = (candidate.class, candidate.path, repo);
-                if least.as_ref().is_none_or(|(known, _, _)| key < *known) {
-                    least = Some((key, at, number));
-                }
-            }
-        }
-    }
-    let (_, at, number) = least?;
-    let candidate = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
-    Some((at, candidate))
-}
-
 fn failed(error: &std::io::Error) -> Problem {
     Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
-}
-
-/// Whether there is a match at all.
-struct Any<'a>(&'a mut bool);
-
-impl Sink for Any<'_> {
-    type Error = std::io::Error;
-
-    fn matched(&mut self, _: &Searcher, _: &SinkMatch<'_>) -> Result<bool, std::io::Error> {
-        *self.0 = true;
-        Ok(false)
-    }
 }
 
 /// Collects the numbers of matching lines.

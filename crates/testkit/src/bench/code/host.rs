@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::at;
 use crate::bench::Link;
-use crate::process::{Serve, cpu_time, wait_for};
+use crate::process::{Serve, cpu_time, cpu_time_of_all_threads, wait_for};
 
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -119,12 +119,22 @@ impl Host {
         Ok(())
     }
 
-    /// Processor time of all our processes so far.
-    pub(super) fn cpu(&mut self) -> anyhow::Result<Duration> {
+    fn family(&mut self) -> &[u32] {
         if self.family.len() < 2 {
             self.family = self.serve.family();
         }
-        self.family.iter().map(|pid| cpu_time(*pid)).sum()
+        &self.family
+    }
+
+    /// Processor time of all our processes so far, without that of threads that have ended.
+    pub(super) fn cpu(&mut self) -> anyhow::Result<Duration> {
+        self.family().iter().map(|pid| cpu_time(*pid)).sum()
+    }
+
+    /// The same with all threads, less exactly.
+    pub(super) fn whole_cpu(&mut self) -> anyhow::Result<Duration> {
+        let pids = self.family().iter();
+        pids.map(|pid| cpu_time_of_all_threads(*pid)).sum()
     }
 
     /// Anonymous resident memory of all our processes, in MB.
