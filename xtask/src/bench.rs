@@ -11,11 +11,6 @@ use crate::step::{command_step, step};
 use crate::tools;
 
 pub(crate) fn run(context: &Context, arguments: &[OsString]) -> anyhow::Result<()> {
-    if let Some((first, rest)) = arguments.split_first()
-        && first == "code"
-    {
-        return code(context, rest);
-    }
     if arguments.iter().any(|argument| argument == "http") {
         step("proxies of others", || tools::install_peers(context))?;
     }
@@ -28,21 +23,4 @@ pub(crate) fn run(context: &Context, arguments: &[OsString]) -> anyhow::Result<(
         .args(["-p", "mainstay-testkit", "--bin", "bench", "--"])
         .args(arguments);
     command_step("bench", program)
-}
-
-/// The code pack on a large tree, beside ripgrep and csearch where they are installed:
-/// `cargo xtask bench code TREE CACHE`.
-fn code(context: &Context, arguments: &[OsString]) -> anyhow::Result<()> {
-    let mut program = context.cargo(["run", "--release", "--locked", "--quiet"]);
-    program
-        .args([
-            "-p",
-            "mainstay-pack-code",
-            "--example",
-            "measure",
-            "--",
-            "bench",
-        ])
-        .args(arguments);
-    command_step("bench code", program)
 }

@@ -1,26 +1,72 @@
 //! `mainstay call`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use mainstay_contract::normalise::{Resolution, resolve_method};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Call, Render};
-use crate::exit::{self, Failure, print};
+use crate::exit::{self, Failure, eprint_line, print};
 use crate::target::Connection;
 
 /// Calls one tool.
 pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&call.target)?;
     let called = call_tool(&mut connection, call);
+    let (text, code) = match called {
+        Ok((text, code, After::Build))
+            if connection.is_ours() && connection.client.is_watched() =>
+        {
+            print(&text)?;
+            finish_build(&mut connection);
+            (String::new(), code)
+        }
+        Ok((text, code, _)) => (text, code),
+        Err(failure) => {
+            connection.close()?;
+            return Err(failure);
+        }
+    };
     connection.close()?;
-    let (text, code) = called?;
     print(&text)?;
     Ok(ExitCode::from(code))
 }
 
-fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), Failure> {
+/// How long a command stays for the build that its search began.
+const FINISH_BUILD: Duration = Duration::from_secs(120);
+
+/// What is left when a call has been answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Nothing,
+    /// A search found no index; its build ends with the host.
+    Build,
+}
+
+/// Stays while the index is built, where somebody watches and can interrupt it. What is done by then
+/// is kept either way.
+fn finish_build(connection: &mut Connection) {
+    eprint_line(
+        "the answer is complete; building the index for the next one (interrupt at will, what is done is kept)",
+    );
+    let wait = u64::try_from(FINISH_BUILD.as_millis()).unwrap_or(u64::MAX);
+    // It was not asked for, so it cannot fail the command.
+    let _ = connection
+        .client
+        .call("index_build", &json!({ "wait_ms": wait }));
+}
+
+fn after(tool: &str, answer: &Value) -> After {
+    let says = |key: &str, value: &Value| answer.get(key) == Some(value);
+    match tool == "search" && says("scanned", &json!(true)) && says("generation", &json!(0)) {
+        true => After::Build,
+        false => After::Nothing,
+    }
+}
+
+fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, After), Failure> {
     let tools = connection.client.tools().map_err(Failure::fault)?;
     let tool = find(&tools, &call.tool)?;
     let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;
@@ -39,12 +85,13 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), F
         .client
         .call(name, &Value::Object(arguments))
         .map_err(Failure::fault)?;
+    let after = after(name, &answer.structured);
     let mut text = answer.text;
     text.push('\n');
     Ok(if answer.is_error {
-        (text.clone(), code_of(&text))
+        (text.clone(), code_of(&text), After::Nothing)
     } else {
-        (text, exit::SUCCESS)
+        (text, exit::SUCCESS, after)
     })
 }
 

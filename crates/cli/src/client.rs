@@ -31,6 +31,7 @@ pub(crate) struct Client {
 pub(crate) struct ToolAnswer {
     pub(crate) is_error: bool,
     pub(crate) text: String,
+    pub(crate) structured: Value,
 }
 
 impl Client {
@@ -86,7 +87,11 @@ impl Client {
         if let Some(bar) = &mut self.progress {
             bar.clear();
         }
-        let result = result?;
+        let mut result = result?;
+        let structured = result
+            .get_mut("structuredContent")
+            .map(Value::take)
+            .unwrap_or_default();
         let text = result.pointer("/content/0/text").and_then(Value::as_str);
         Ok(ToolAnswer {
             is_error: result
@@ -94,7 +99,13 @@ impl Client {
                 .and_then(Value::as_bool)
                 .unwrap_or(false),
             text: text.unwrap_or_default().to_owned(),
+            structured,
         })
+    }
+
+    /// Whether somebody watches the progress of calls.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.progress.is_some()
     }
 
     fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {

@@ -56,6 +56,12 @@ pub(crate) fn report(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
+/// Says something to whoever watches standard error.
+pub(crate) fn eprint_line(text: &str) {
+    // Nobody is left to be told that it is gone.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Writes to standard output. A reader that has gone is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();

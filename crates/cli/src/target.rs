@@ -67,6 +67,11 @@ impl Connection {
         }
     }
 
+    /// Whether the host ends with this command.
+    pub(crate) const fn is_ours(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// Ends our own host in order, so that no worker is left, and gives what it had on offer.
     pub(crate) fn close(self) -> Result<Option<Served>, Failure> {
         let Self { client, host } = self;

@@ -1,10 +1,11 @@
-//! Measures the code pack in process: builds, latencies, quality.
+//! Measures the code pack in process: builds, latencies, quality. `cargo xtask bench code` measures
+//! it as a whole, beside other programs.
 //!
 //! ```text
 //! measure build ROOT CACHE                  one full build: time, size, memory
-//! measure bench ROOT CACHE                  both of these, beside ripgrep and csearch
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
+//! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
 //! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
 //! ```
 //!
@@ -34,11 +35,7 @@ fn main() {
     match words.as_slice() {
         ["build", root, cache] => build(root, cache),
         ["latency", root, cache] => latency(root, cache),
-        ["bench", root, cache] => {
-            build(root, cache);
-            latency(root, cache);
-            others(root);
-        }
+        ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
@@ -73,9 +70,9 @@ fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
     }
 }
 
-/// Processor time of this thread: on a busy machine the only honest clock.
+/// Processor time of this process: on a busy machine the only honest clock.
 fn cpu() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
@@ -198,6 +195,7 @@ fn latency(root: &str, cache: &str) {
         let mut times = Vec::new();
         let mut spent = Vec::new();
         let mut worst = (0.0, "");
+        let mut by_query: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for round in 0..12 {
             for query in queries {
                 let started = Instant::now();
@@ -211,12 +209,18 @@ fn latency(root: &str, cache: &str) {
                 let time = started.elapsed().as_secs_f64() * 1e3;
                 if round > 0 {
                     times.push(time);
-                    spent.push((cpu() - before) * 1e3);
+                    let cost = (cpu() - before) * 1e3;
+                    spent.push(cost);
+                    by_query.entry(query).or_default().push(cost);
                     if time > worst.0 {
                         worst = (time, query);
                     }
                 }
             }
+        }
+        for (query, costs) in &mut by_query {
+            costs.sort_by(f64::total_cmp);
+            println!("    {:8.2} ms  {query}", costs[costs.len() / 2]);
         }
         times.sort_by(f64::total_cmp);
         spent.sort_by(f64::total_cmp);
@@ -238,40 +242,23 @@ fn latency(root: &str, cache: &str) {
     println!("{}", memory());
 }
 
-/// The same queries with other people's tools, where they are installed.
-fn others(root: &str) {
-    for (name, program, literal, regex) in [
-        ("ripgrep", "rg", &["-n", "-F", "-S"][..], &["-n", "-S"][..]),
-        ("csearch", "csearch", &["-n"], &["-n"]),
-    ] {
-        for (kind, flags, queries) in [
-            (
-                "identifier",
-                literal,
-                &["kmalloc_array", "ext4_mark_inode_dirty", "skb_put"][..],
-            ),
-            (
-                "regex",
-                regex,
-                &["for_each_\\w+_safe", "(alloc|free)_percpu"],
-            ),
-        ] {
-            let mut times = Vec::new();
-            for query in queries {
-                let started = Instant::now();
-                let mut command = std::process::Command::new(program);
-                let ran = command.args(flags).arg(query).current_dir(root).output();
-                if ran.is_ok() {
-                    times.push(started.elapsed().as_secs_f64() * 1e3);
-                }
-            }
-            times.sort_by(f64::total_cmp);
-            match times.get(times.len() / 2) {
-                Some(middle) => println!("{name:10} {kind:10} p50 {middle:.0} ms"),
-                None => println!("{name:10} skipped: it is not installed"),
-            }
-        }
+fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
+    let pack = open(root, cache, false);
+    let arguments = json!({"query": query, "kind": kind, "limit": 50});
+    while call(&pack, "search", &arguments)["fresh"] != true {
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    let until = Instant::now() + std::time::Duration::from_secs(seconds.parse().unwrap());
+    let before = cpu();
+    let mut calls = 0;
+    while Instant::now() < until {
+        let _ = run_tool(&pack, "search", &arguments).unwrap();
+        calls += 1;
+    }
+    println!(
+        "{calls} calls, {:.3} ms of processor time each",
+        (cpu() - before) * 1e3 / f64::from(calls)
+    );
 }
 
 /// A discount by rank, as NDCG has it.

@@ -13,6 +13,9 @@ pub(crate) const DEPTH: usize = 256;
 
 /// Text of one chunk, the unit that a build thread turns into a run.
 pub(crate) const CHUNK_BYTES: u64 = 16 * 1024 * 1024;
+/// The same for the first chunks of a build, and how many these are.
+pub(crate) const SMALL_CHUNK_BYTES: u64 = 3 * 1024 * 1024;
+pub(crate) const SMALL_CHUNKS: usize = 8;
 /// Files of one chunk.
 pub(crate) const CHUNK_FILES: usize = 16_384;
 /// Threads of a build.
@@ -35,6 +38,8 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 /// Time a search waits for a sweep before it answers as not fresh.
 pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
+/// Files of a tree that is swept within that time.
+pub(crate) const SWEPT_AT_ONCE: u32 = 5_000;
 /// Time of a scan without an index.
 pub(crate) const SCAN_TIME: Duration = Duration::from_millis(700);
 /// Bytes that one exact query verifies before it hands out a cursor.

@@ -297,6 +297,68 @@ fn corners_of_lines_and_encodings_match_ripgrep() {
 }
 
 #[test]
+fn large_files_that_are_read_in_part_match_ripgrep() {
+    let Some(rg) = ripgrep() else {
+        println!("skipped: there is no ripgrep; `cargo xtask test` installs one");
+        return;
+    };
+    let place = Place::new();
+    for file in 0..300_usize {
+        let mut text = String::new();
+        for line in 0..(file % 40) * 60 {
+            let word = if line % 97 == file % 97 {
+                "gamma"
+            } else {
+                "delta"
+            };
+            text.push_str(&format!(
+                "alpha{} {word} beta{}\n",
+                line * file % 89,
+                line % 53
+            ));
+        }
+        text.push_str(if file % 3 == 0 {
+            "the end"
+        } else {
+            "the end\n"
+        });
+        place.write(&format!("f{file}.txt"), &text);
+    }
+    place.write("one_line.txt", "alpha5 ".repeat(140) + "gamma beta5");
+    // What has just been written is read whole, because its stamp proves nothing.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let pack = place.built();
+    for pattern in [
+        "alpha7 gamma",
+        "alpha88 gamma beta52",
+        r"gamma beta(1|2)$",
+        r"^alpha3\d gamma",
+        r"\Aalpha0 gamma",
+        r"\Aalpha0",
+        r"end\z",
+        r"the end$",
+        r"(?m)^the end",
+        "gamma beta9",
+        "alpha5 gamma beta5",
+    ] {
+        compare(&pack, &rg, &place.root(), pattern, false, "smart", 200);
+    }
+    // Changed within its size and without a build: the parts of the index say nothing about it.
+    let path = place.root().join("f39.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("alpha0 delta", "zzzz0 needle")).unwrap();
+    compare(
+        &pack,
+        &rg,
+        &place.root(),
+        "zzzz0 needle",
+        true,
+        "smart",
+        200,
+    );
+}
+
+#[test]
 fn what_is_skipped_in_scope_is_named() {
     let place = Place::new();
     place.write("a.txt", "needle");

@@ -115,6 +115,11 @@ fn join(
         .iter()
         .map(|segment| vec![None; segment.docs.len() as usize])
         .collect();
+    let mut part_maps: Vec<Vec<Option<u32>>> = segments
+        .iter()
+        .map(|segment| vec![None; segment.docs.parts() as usize])
+        .collect();
+    let mut parts = 0;
     let mut records = Vec::with_capacity(order.len());
     for (new, (number, doc)) in order.iter().enumerate() {
         let Some(segment) = segments.get(*number) else {
@@ -125,6 +130,14 @@ fn join(
             .and_then(|map| map.get_mut(*doc as usize))
         {
             *place = Some(new as u32);
+        }
+        if let Some(map) = part_maps.get_mut(*number) {
+            for part in segment.docs.first_part(*doc)..segment.docs.first_part(doc + 1) {
+                if let Some(place) = map.get_mut(part as usize) {
+                    *place = Some(parts);
+                }
+                parts += 1;
+            }
         }
         let mut record = segment.docs.doc(*doc);
         record.stamp = segment.stamp(*doc);
@@ -139,9 +152,12 @@ fn join(
     };
     let file = |ending: &str| place.folder.join(format!("{}.{ending}", joined.name()));
     docs::write(&file("docs"), &records)?;
-    for (ending, shape) in [("tri", Shape::Plain), ("term", Shape::WithByte)] {
+    for (ending, shape, maps) in [
+        ("tri", Shape::Plain, &part_maps),
+        ("term", Shape::WithByte, &maps),
+    ] {
         let mut tables = Vec::new();
-        for (entry, map) in entries.iter().zip(&maps) {
+        for (entry, map) in entries.iter().zip(maps) {
             let path = place.folder.join(format!("{}.{ending}", entry.name()));
             tables.push((Table::open(&path)?, map.as_slice()));
         }

@@ -7,6 +7,7 @@
 mod compact;
 mod difference;
 mod pipeline;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,35 +1,33 @@
 //! From a list of files to a segment: chunks on several threads, then two merges side by side.
 //!
-//! Memory is bounded by a chunk per thread and by what runs may hold before they go to disk.
+//! Memory is bounded by a chunk per thread: finished chunks go to disk, where the next build finds
+//! them if this one is cut off.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use crate::build::difference::content_hash;
+use crate::build::saved::{self, Slice};
 use crate::build::{Place, Progress};
 use crate::limits;
 use crate::store::StoreError;
-use crate::store::chunk::ChunkIndexer;
-use crate::store::docs::{self, Doc, GONE};
-use crate::store::manifest::{SegmentEntry, TEMPORARY};
+use crate::store::chunk::{ChunkIndexer, Input};
+use crate::store::docs::{self, Doc, GONE, parts_of_size};
+use crate::store::manifest::SegmentEntry;
 use crate::store::merge::{Run, join_runs};
 use crate::store::side::DocSet;
 use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
 use crate::tree::walk::{Found, threads};
 
-/// Bytes of runs that stay in memory.
-const RUN_BYTES: u64 = 48 * 1024 * 1024;
-
 /// What one chunk gave.
-struct Chunk {
-    docs: Vec<Doc>,
-    trigrams: Run,
-    terms: Run,
-    text_bytes: u64,
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) docs: Vec<Doc>,
+    pub(super) trigrams: Run,
+    pub(super) terms: Run,
+    pub(super) text_bytes: u64,
 }
 
 /// Writes the segment of `files`, which are sorted by class and path.
@@ -39,28 +37,34 @@ pub(super) fn write_segment(
     files: &[Found],
     progress: &Progress,
 ) -> Result<SegmentEntry, StoreError> {
-    let chunks = cut(files);
+    let rules = place.rules_text();
+    let first_parts = first_parts(files);
+    let done = saved::load(&place.folder, &rules, files, &first_parts);
+    for (_, chunk) in &done {
+        let (files, bytes) = (chunk.docs.len() as u64, chunk.text_bytes);
+        progress.files_done.fetch_add(files, Ordering::Relaxed);
+        progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+    let chunks = cut(files, &first_parts, &done);
     let next = AtomicUsize::new(0);
-    let in_memory = AtomicU64::new(0);
-    let results: Mutex<Vec<(usize, Chunk)>> = Mutex::new(Vec::new());
+    // What is done at once needs no trace.
+    let small = chunks.len() + done.len() <= 2;
+    let results: Mutex<Vec<(u32, Chunk)>> = Mutex::new(done);
     let failure: Mutex<Option<StoreError>> = Mutex::new(None);
     let work = || {
         let mut indexer = ChunkIndexer::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some((first, part)) = chunks.get(number) else {
+            let Some(chunk) = chunks.get(number) else {
                 return;
             };
-            match index_chunk(
-                place,
-                &mut indexer,
-                number,
-                *first,
-                part,
-                &in_memory,
-                progress,
-            ) {
-                Ok(chunk) => lock(&results).push((number, chunk)),
+            let result =
+                index_chunk(place, &mut indexer, chunk, progress).and_then(|done| match small {
+                    true => Ok(done),
+                    false => saved::save(&place.folder, &rules, chunk, done),
+                });
+            match result {
+                Ok(done) => lock(&results).push((chunk.first, done)),
                 Err(error) => {
                     lock(&failure).get_or_insert(error);
                     // The others find nothing more to do.
@@ -85,14 +89,14 @@ pub(super) fn write_segment(
     let mut results = results
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.sort_by_key(|(number, _)| *number);
+    results.sort_by_key(|(first, _)| *first);
     finish(place, id, results, progress)
 }
 
 fn finish(
     place: &Place,
     id: u64,
-    results: Vec<(usize, Chunk)>,
+    results: Vec<(u32, Chunk)>,
     progress: &Progress,
 ) -> Result<SegmentEntry, StoreError> {
     let mut entry = SegmentEntry {
@@ -129,62 +133,81 @@ fn finish(
         dead.write(&place.folder.join(&name))?;
         entry.dead = Some(name);
     }
-    if let Ok(entries) = fs::read_dir(&place.folder) {
-        for run in entries.filter_map(Result::ok) {
-            if run.file_name().to_string_lossy().starts_with("tmp-run-") {
-                let _ = fs::remove_file(run.path());
-            }
-        }
-    }
     Ok(entry)
 }
 
-/// Cuts the list into chunks, each with the number of its first document.
-fn cut(files: &[Found]) -> Vec<(u32, &[Found])> {
+/// Cuts what no finished chunk has into chunks. The first ones are small: a worker that ends soon
+/// has then finished some of them all the same.
+fn cut<'a>(files: &'a [Found], first_parts: &[u32], done: &[(u32, Chunk)]) -> Vec<Slice<'a>> {
+    let mut gaps = Vec::new();
+    let mut from = 0;
+    for (first, chunk) in done {
+        gaps.push((from, *first as usize));
+        from = *first as usize + chunk.docs.len();
+    }
+    gaps.push((from, files.len()));
     let mut chunks = Vec::new();
-    let mut rest = files;
-    let mut first = 0;
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let length = rest
-            .iter()
-            .take(limits::CHUNK_FILES)
-            .take_while(|found| {
-                let before = bytes;
-                bytes += found.stamp.size.min(limits::FILE_BYTES);
-                before < limits::CHUNK_BYTES
-            })
-            .count()
-            .max(1);
-        let (chunk, after) = rest.split_at(length);
-        chunks.push((first, chunk));
-        first += length as u32;
-        rest = after;
+    for (mut first, end) in gaps {
+        while first < end {
+            let most = match chunks.len() < limits::SMALL_CHUNKS {
+                true => limits::SMALL_CHUNK_BYTES,
+                false => limits::CHUNK_BYTES,
+            };
+            let rest = files.get(first..end).unwrap_or_default();
+            let mut bytes = 0;
+            let length = rest
+                .iter()
+                .take(limits::CHUNK_FILES)
+                .take_while(|found| {
+                    let before = bytes;
+                    bytes += found.stamp.size.min(limits::FILE_BYTES);
+                    before < most
+                })
+                .count()
+                .max(1);
+            chunks.push(Slice {
+                first: first as u32,
+                first_part: first_parts.get(first).copied().unwrap_or(0),
+                files: rest.get(..length).unwrap_or_default(),
+            });
+            first += length;
+        }
     }
     chunks
+}
+
+/// The number of each file's first part.
+fn first_parts(files: &[Found]) -> Vec<u32> {
+    let mut next = 0;
+    let number = |found: &Found| {
+        let first = next;
+        next += parts_of_size(found.stamp.size);
+        first
+    };
+    files.iter().map(number).collect()
 }
 
 fn index_chunk(
     place: &Place,
     indexer: &mut ChunkIndexer,
-    number: usize,
-    first: u32,
-    part: &[Found],
-    in_memory: &AtomicU64,
+    chunk: &Slice<'_>,
     progress: &Progress,
 ) -> Result<Chunk, StoreError> {
     let reader = Reader::new(&place.rooted, place.max_bytes);
     let mut buffer = Vec::new();
-    let mut docs = Vec::with_capacity(part.len());
+    let mut docs = Vec::with_capacity(chunk.files.len());
     let mut text_bytes = 0;
-    for (doc, found) in (first..).zip(part) {
+    let mut first_part = chunk.first_part;
+    for (doc, found) in (chunk.first..).zip(chunk.files) {
         if progress.stop.load(Ordering::Relaxed) {
             return Err(StoreError::Stopped);
         }
         let lang = Lang::of_path(&found.path);
         let (content, stamp) = reader.read(&found.path, &mut buffer);
+        let parts = parts_of_size(found.stamp.size);
         let mut record = Doc {
             path: found.path.clone(),
+            parts: vec![0; parts as usize],
             stamp,
             lang: lang.number(),
             racy: stamp.is_racy(SystemTime::now()),
@@ -192,7 +215,15 @@ fn index_chunk(
         };
         match content {
             Content::Text => {
-                let facts = indexer.add(doc, &found.path, lang, &buffer);
+                let input = Input {
+                    doc,
+                    first_part,
+                    parts,
+                    path: &found.path,
+                    lang,
+                    text: &buffer,
+                };
+                let facts = indexer.add(&input, &mut record.parts);
                 record.hash = content_hash(&buffer);
                 record.tokens = facts.tokens;
                 record.lines = facts.lines;
@@ -205,47 +236,107 @@ fn index_chunk(
             Content::Gone => record.skip = GONE,
         }
         docs.push(record);
+        first_part += parts;
         progress.files_done.fetch_add(1, Ordering::Relaxed);
         progress.beat(&place.folder);
     }
     let runs = indexer.finish();
     Ok(Chunk {
         docs,
-        trigrams: keep(
-            &place.folder,
-            &format!("{number}-tri"),
-            runs.trigrams,
-            in_memory,
-        )?,
-        terms: keep(
-            &place.folder,
-            &format!("{number}-term"),
-            runs.terms,
-            in_memory,
-        )?,
+        trigrams: Run::Memory(runs.trigrams),
+        terms: Run::Memory(runs.terms),
         text_bytes,
     })
-}
-
-/// Keeps a run in memory while there is room, else on disk.
-fn keep(
-    folder: &Path,
-    name: &str,
-    bytes: Vec<u8>,
-    in_memory: &AtomicU64,
-) -> Result<Run, StoreError> {
-    let length = bytes.len() as u64;
-    if in_memory.fetch_add(length, Ordering::Relaxed) + length <= RUN_BYTES {
-        return Ok(Run::Memory(bytes));
-    }
-    in_memory.fetch_sub(length, Ordering::Relaxed);
-    let path = folder.join(format!("{TEMPORARY}run-{name}"));
-    fs::write(&path, &bytes).map_err(|error| StoreError::io(&path, error))?;
-    Ok(Run::File(path))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_worker::RootedDir;
+    use mainstay_worker::testing::TempDir;
+
+    use super::*;
+    use crate::tree::walk::{Rules, Walk};
+
+    #[test]
+    fn a_finished_chunk_is_not_made_again_unless_its_files_changed() {
+        let dir = TempDir::new().unwrap();
+        let (root, folder) = (dir.path().join("tree"), dir.path().join("index"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        for number in 0..9 {
+            let line = format!("line of file {number}\n");
+            std::fs::write(root.join(format!("f{number}.txt")), line.repeat(80_000)).unwrap();
+        }
+        // Files that have just been written are marked as such.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let rules = Rules {
+            hidden: false,
+            no_ignore: false,
+        };
+        let place = Place {
+            rooted: RootedDir::open(&root).unwrap(),
+            root: root.clone(),
+            folder,
+            rules,
+            max_bytes: limits::FILE_BYTES,
+            cache_bytes: limits::CACHE_BYTES,
+        };
+        let list = || {
+            let mut files = Walk::new(&root, rules).run().files;
+            files.sort_by(|a, b| a.path.cmp(&b.path));
+            files
+        };
+        let files = list();
+        let parts = first_parts(&files);
+        let rules = place.rules_text();
+        let chunks = cut(&files, &parts, &[]);
+        assert!(chunks.len() >= 3, "{}", chunks.len());
+        let second = &chunks[1];
+        let progress = Progress::default();
+        let mut indexer = ChunkIndexer::default();
+        let made = index_chunk(&place, &mut indexer, second, &progress).unwrap();
+        saved::save(&place.folder, &rules, second, made).unwrap();
+        let done = saved::load(&place.folder, &rules, &files, &parts);
+        assert_eq!(done.len(), 1);
+        assert_eq!(done[0].0, second.first);
+        let left = cut(&files, &parts, &done);
+        let files_left: usize = left.iter().map(|slice| slice.files.len()).sum();
+        assert_eq!(files_left + second.files.len(), files.len());
+        assert!(left.iter().all(|slice| slice.first != second.first));
+
+        // Taken up or not, the segment is the same.
+        let read = |id: u64, ending: &str| {
+            std::fs::read(place.folder.join(format!("seg-{id}.{ending}"))).unwrap()
+        };
+        write_segment(&place, 1, &files, &progress).unwrap();
+        for entry in std::fs::read_dir(&place.folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("tmp-")
+            {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        write_segment(&place, 2, &files, &progress).unwrap();
+        for ending in ["docs", "tri", "term"] {
+            assert!(read(1, ending) == read(2, ending), "{ending}");
+        }
+
+        let all = saved::load(&place.folder, &rules, &files, &parts);
+        assert_eq!(all.len(), chunks.len());
+        std::fs::write(root.join("f8.txt"), "changed").unwrap();
+        let files = list();
+        let kept = saved::load(&place.folder, &rules, &files, &first_parts(&files));
+        assert_eq!(kept.len(), chunks.len() - 1);
+        assert!(saved::load(&place.folder, "other rules", &files, &parts).is_empty());
+    }
 }

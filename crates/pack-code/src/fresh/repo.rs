@@ -129,6 +129,18 @@ impl Repo {
         if view.freshness.is_fresh() {
             return Some(view);
         }
+        // A sweep of a large tree is not over by then anyway.
+        let files: u32 = view
+            .generation
+            .manifest
+            .segments
+            .iter()
+            .map(|entry| entry.docs)
+            .sum();
+        if files > limits::SWEPT_AT_ONCE {
+            self.keeper.start();
+            return Some(view);
+        }
         self.keeper.wait_swept(limits::SWEEP_WAIT);
         self.tracker.refresh()
     }

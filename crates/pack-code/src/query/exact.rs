@@ -2,25 +2,28 @@
 //!
 //! Candidates come from the trigrams of each segment and from the files that have changed since;
 //! every one of them is read and searched by ripgrep's own engine. They are taken in the order of
-//! hits (class, path), so an answer can stop at its limit and a cursor can go on from there.
+//! hits (class, path), so an answer can stop at its limit and a cursor can go on from there. Of a
+//! large file that is still as it was indexed, first only the parts that the trigrams leave are
+//! read; the rest of it only if one of them has a match.
 
-use std::iter::Peekable;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use grep_searcher::{Searcher, Sink, SinkMatch};
 use mainstay_worker::{CancelToken, ErrorKind, Problem};
+use regex_syntax::hir::Look as Anchor;
 
 use crate::limits;
-use crate::query::candidates::{Docs, candidates};
 use crate::query::cursor::Cursor;
+use crate::query::feed::{Candidate, Source, next};
 use crate::query::filter::Filter;
+use crate::query::look::{Depth, Look, Looker, searcher};
 use crate::query::pattern::Pattern;
-use crate::query::plan::Plan;
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit, Relation, Total, round_score};
-use crate::store::StoreError;
 use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
-use crate::view::View;
+use crate::tree::walk::threads;
 
 /// One exact query.
 #[derive(Debug)]
@@ -37,60 +40,19 @@ pub(crate) struct Exact<'a> {
     pub(crate) deadline: Option<std::time::Instant>,
 }
 
-/// Files of one repository in the order of hits.
-pub(crate) struct Source<'a> {
-    pub(crate) repo: usize,
-    pub(crate) name: &'a str,
-    pub(crate) reader: Reader<'a>,
-    pub(crate) feeds: Vec<Feed<'a>>,
-    /// The listing itself is not complete.
-    pub(crate) cut: bool,
-}
-
-type Feed<'a> = Peekable<Box<dyn Iterator<Item = (u8, &'a str)> + 'a>>;
-
-/// The candidates of an indexed repository. Says also whether the pattern has a plan.
-pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, StoreError> {
-    let mut feeds: Vec<Feed<'a>> = Vec::new();
-    for (number, segment) in view.generation.segments.iter().enumerate() {
-        let docs: Box<dyn Iterator<Item = u32>> = match candidates(segment, plan)? {
-            Docs::All => Box::new(0..segment.docs.len()),
-            Docs::These(docs) => Box::new(docs.into_iter()),
-        };
-        let live = docs.filter(move |doc| view.is_live(number, *doc) && segment.docs.is_text(*doc));
-        let keys: Box<dyn Iterator<Item = (u8, &'a str)>> =
-            Box::new(live.map(|doc| segment.docs.key(doc)));
-        feeds.push(keys.peekable());
-    }
-    let changed = view
-        .changed()
-        .into_iter()
-        .map(|(class, path, _)| (class, path));
-    let changed: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(changed);
-    feeds.push(changed.peekable());
-    Ok(feeds)
-}
-
-/// All files of a listing that was made without an index; sorted by class and path.
-pub(crate) fn listed<'a>(files: &'a [(u8, String)]) -> Vec<Feed<'a>> {
-    let keys = files.iter().map(|(class, path)| (*class, path.as_str()));
-    let keys: Box<dyn Iterator<Item = (u8, &'a str)>> = Box::new(keys);
-    vec![keys.peekable()]
-}
-
 /// Runs the query over all sources.
 pub(crate) fn search(
     sources: &mut [Source<'_>],
     query: &Exact<'_>,
     cancel: &CancelToken,
 ) -> Result<Found, Problem> {
+    // What is bound to the beginning or the end of the whole text is not searched for in parts.
+    let looks = query.pattern.hir.properties().look_set();
     let mut run = Run {
+        in_parts: !looks.contains(Anchor::Start) && !looks.contains(Anchor::End),
         query,
         found: Found::default(),
-        searcher: SearcherBuilder::new()
-            .line_number(true)
-            .binary_detection(BinaryDetection::none())
-            .build(),
+        searcher: searcher(),
         bytes: 0,
         snippet_bytes: 0,
         counted: query.after.as_ref().map_or(0, |cursor| cursor.counted),
@@ -117,7 +79,18 @@ enum Counted {
     All,
 }
 
+/// Candidates whose turn comes, with what is known about them already.
+type Ahead<'a> = VecDeque<(usize, Candidate<'a>, Option<Look>)>;
+
+/// Files after which a query counts as a long one.
+const AHEAD_AFTER: u32 = 128;
+/// Files that a long one looks at together, and the least that a thread is worth starting for.
+const AHEAD: usize = 256;
+const AHEAD_EACH: usize = 32;
+
 struct Run<'a> {
+    /// Whether a part of a file may be searched by itself.
+    in_parts: bool,
     query: &'a Exact<'a>,
     found: Found,
     searcher: Searcher,
@@ -132,8 +105,15 @@ impl Run<'_> {
         let mut buffer = Vec::new();
         let mut lines = Vec::new();
         let mut looked_at = 0_u32;
+        let mut ahead = VecDeque::new();
         loop {
-            let Some((at, class, path)) = next(sources) else {
+            if ahead.is_empty() && looked_at >= AHEAD_AFTER && self.full_after.is_none() {
+                ahead = self.look_ahead(sources);
+            }
+            let following = ahead
+                .pop_front()
+                .or_else(|| next(sources).map(|(at, candidate)| (at, candidate, None)));
+            let Some((at, candidate, seen)) = following else {
                 if sources.iter().any(|source| source.cut) {
                     self.found.truncated = true;
                 }
@@ -145,6 +125,11 @@ impl Run<'_> {
             let Some(source) = sources.get(at) else {
                 return Ok(());
             };
+            let Candidate {
+                class,
+                path,
+                indexed,
+            } = candidate;
             let lang = Lang::of_path(path);
             if !self.query.filter.admits(path, lang) {
                 continue;
@@ -172,7 +157,25 @@ impl Run<'_> {
             if let Some(Counted::Some(files)) = self.full_after {
                 self.full_after = Some(Counted::Some(files + 1));
             }
-            let (content, stamp) = source.reader.read(path, &mut buffer);
+            let seen = match seen {
+                Some(seen) => seen,
+                None => {
+                    let (seen, bytes) = self.looker().look(
+                        &source.reader,
+                        path,
+                        indexed.as_ref(),
+                        Depth::Parts,
+                        &mut buffer,
+                    );
+                    self.bytes += bytes;
+                    seen
+                }
+            };
+            if seen == Look::Nothing {
+                continue;
+            }
+            let known = indexed.and_then(|indexed| indexed.stamp);
+            let (content, stamp) = source.reader.read_known(path, known, &mut buffer);
             self.bytes += buffer.len() as u64;
             if !matches!(content, Content::Text) || !self.query.filter.admits_time(stamp.modified) {
                 continue;
@@ -188,6 +191,81 @@ impl Run<'_> {
             }
             self.take(source, class, path, lang, &buffer, &lines);
         }
+    }
+
+    fn looker(&mut self) -> Looker<'_> {
+        Looker {
+            in_parts: self.in_parts,
+            matcher: &self.query.pattern.matcher,
+            searcher: &mut self.searcher,
+        }
+    }
+
+    /// Takes the next candidates and looks at them on several threads: where many files have to be
+    /// read for a few hits, each of the cores can do its share. What was found is used in order, so
+    /// the answer is the same.
+    fn look_ahead<'b>(&mut self, sources: &mut [Source<'b>]) -> Ahead<'b> {
+        let mut ahead = Ahead::new();
+        while ahead.len() < AHEAD {
+            let Some((at, candidate)) = next(sources) else {
+                break;
+            };
+            if self
+                .query
+                .filter
+                .admits(candidate.path, Lang::of_path(candidate.path))
+            {
+                ahead.push_back((at, candidate, None));
+            }
+        }
+        let threads = threads().min(ahead.len() / AHEAD_EACH);
+        if threads < 2 {
+            return ahead;
+        }
+        let readers: Vec<&Reader<'_>> = sources.iter().map(|source| &source.reader).collect();
+        let (in_parts, query) = (self.in_parts, self.query);
+        let room = limits::VERIFY_BYTES.saturating_sub(self.bytes);
+        let spent = AtomicU64::new(0);
+        let each = ahead.len().div_ceil(threads);
+        std::thread::scope(|scope| {
+            for share in ahead.make_contiguous().chunks_mut(each) {
+                let (readers, spent) = (&readers, &spent);
+                scope.spawn(move || {
+                    // A copy has its own memory; sharing one would be contended.
+                    let matcher = query.pattern.matcher.clone();
+                    let mut searcher = searcher();
+                    let mut looker = Looker {
+                        in_parts,
+                        matcher: &matcher,
+                        searcher: &mut searcher,
+                    };
+                    let mut buffer = Vec::new();
+                    for (at, candidate, seen) in share {
+                        let late = query
+                            .deadline
+                            .is_some_and(|deadline| std::time::Instant::now() >= deadline);
+                        // What is left over is looked at in its turn, if at all.
+                        if late || spent.load(Ordering::Relaxed) > room {
+                            return;
+                        }
+                        let Some(reader) = readers.get(*at) else {
+                            return;
+                        };
+                        let (look, bytes) = looker.look(
+                            reader,
+                            candidate.path,
+                            candidate.indexed.as_ref(),
+                            Depth::Whole,
+                            &mut buffer,
+                        );
+                        spent.fetch_add(bytes, Ordering::Relaxed);
+                        *seen = Some(look);
+                    }
+                });
+            }
+        });
+        self.bytes += spent.into_inner();
+        ahead
     }
 
     /// Ends the answer before this file if a budget is used up.
@@ -230,9 +308,7 @@ impl Run<'_> {
         lines.clear();
         self.searcher
             .search_slice(&self.query.pattern.matcher, text, Numbers(lines))
-            .map_err(|error| {
-                Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
-            })
+            .map_err(|error| failed(&error))
     }
 
     /// Turns the matching lines of a file into hits, until the answer is full.
@@ -340,23 +416,8 @@ impl Run<'_> {
     }
 }
 
-/// The next file in the order of hits, over all feeds of all sources.
-fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, u8, &'a str)> {
-    let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
-    for (at, source) in sources.iter_mut().enumerate() {
-        let repo = source.repo;
-        for (number, feed) in source.feeds.iter_mut().enumerate() {
-            if let Some((class, path)) = feed.peek() {
-                let key = (*class, *path, repo);
-                if least.as_ref().is_none_or(|(known, _, _)| key < *known) {
-                    least = Some((key, at, number));
-                }
-            }
-        }
-    }
-    let (_, at, number) = least?;
-    let (class, path) = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
-    Some((at, class, path))
+fn failed(error: &std::io::Error) -> Problem {
+    Problem::new(ErrorKind::Internal, format!("the search failed: {error}"))
 }
 
 /// Collects the numbers of matching lines.

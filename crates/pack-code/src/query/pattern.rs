@@ -26,6 +26,11 @@ pub(crate) enum Case {
 pub(crate) struct Patterns(Mutex<VecDeque<(String, Case, Arc<Pattern>)>>);
 
 impl Patterns {
+    /// The pattern of a text that stands for itself.
+    pub(crate) fn literal(&self, text: &str, case: Case) -> Result<Arc<Pattern>, Problem> {
+        self.regex(&Pattern::escaped(text)?, case)
+    }
+
     /// The pattern of a regular expression, compiled now or before.
     pub(crate) fn regex(&self, text: &str, case: Case) -> Result<Arc<Pattern>, Problem> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,12 +59,16 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     pub(crate) fn literal(text: &str, case: Case) -> Result<Self, Problem> {
+        Self::regex(&Self::escaped(text)?, case)
+    }
+
+    fn escaped(text: &str) -> Result<String, Problem> {
         if text.contains('\n') {
             return Err(invalid(
                 "the query has a line break; a match lies within one line",
             ));
         }
-        Self::regex(&regex_syntax::escape(text), case)
+        Ok(regex_syntax::escape(text))
     }
 
     pub(crate) fn regex(text: &str, case: Case) -> Result<Self, Problem> {

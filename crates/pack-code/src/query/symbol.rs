@@ -1,27 +1,37 @@
 //! Symbol search: where something is defined, by its name.
 //!
 //! Names come from the symbol layer; for files that it does not cover yet, and for changed ones,
-//! the definitions are found in the text itself.
+//! the definitions are found in the text itself: first in the files of which the index knows that
+//! they define the name by the look of a line, then, as long as there is time, in all that have it.
+
+use std::time::{Duration, Instant};
 
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
-use crate::query::candidates::{Docs, candidates};
+use crate::query::candidates::{Parts, candidates};
 use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
 use crate::query::plan::Plan;
 use crate::query::ranked::{Failed, Source};
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::store::StoreError;
+use crate::store::chunk::Fields;
+use crate::store::codec::take_u32;
+use crate::store::segment::Segment;
 use crate::symbols::layer::{key, postings};
 use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
+use crate::text::words::terms;
 use crate::tree::class::classify;
 use crate::tree::file::Content;
 use crate::tree::lang::Lang;
 
 /// Files that are read because the layer does not cover them.
 const UNCOVERED_FILES: usize = 400;
+/// Time that they may take beyond those that define the name by the look of a line.
+const UNCOVERED_TIME: Duration = Duration::from_millis(200);
 /// Names that a search by a part of them looks through.
 const LOOSE_NAMES: usize = 4_000_000;
 /// Definitions that are put in order.
@@ -60,9 +70,10 @@ pub(crate) fn search(
 ) -> Result<Found, Failed> {
     let wanted = Wanted::new(query);
     let mut matches = Vec::new();
+    let mut cut = false;
     for (number, source) in sources.iter().enumerate() {
         exact_names(number, source, &wanted, query, &mut matches)?;
-        in_texts(number, source, &wanted, query, &mut matches, cancel)?;
+        cut |= in_texts(number, source, &wanted, query, &mut matches, cancel)?;
     }
     if matches.len() < query.limit + query.offset && query.case != Case::Sensitive {
         for (number, source) in sources.iter().enumerate() {
@@ -87,7 +98,14 @@ pub(crate) fn search(
             && a.symbol.start_line == b.symbol.start_line
             && a.symbol.name == b.symbol.name
     });
-    Ok(page(sources, query, &matches))
+    let mut found = page(sources, query, &matches);
+    if cut {
+        found.total.relation = Relation::AtLeast;
+        found.notes.push(
+            "symbols are still being extracted: not every file with this name was looked at; index_status says how far they are".to_owned(),
+        );
+    }
+    Ok(found)
 }
 
 /// The name that is looked for.
@@ -321,7 +339,33 @@ fn collect(
     Ok(())
 }
 
-/// Definitions in files that the layer does not cover.
+/// Documents that the layer does not cover and that define a name by the look of a line.
+fn defining(segment: &Segment, name: &str) -> Result<Vec<u32>, StoreError> {
+    let mut term = Vec::new();
+    // The whole comes last.
+    terms(name.as_bytes(), &mut Vec::new(), |part| {
+        part.clone_into(&mut term);
+    });
+    let mut docs = Vec::new();
+    if let Some(found) = segment.terms.get(&term)? {
+        let list = segment.terms.list(&found)?;
+        let mut rest = list.as_slice();
+        let mut doc = 0_u32;
+        while let Some(delta) = take_u32(&mut rest) {
+            doc = doc.wrapping_add(delta);
+            let Some((fields, more)) = rest.split_first() else {
+                break;
+            };
+            rest = more;
+            if doc >= segment.symbols_to && Fields::unpack(*fields).defs > 0 {
+                docs.push(doc);
+            }
+        }
+    }
+    Ok(docs)
+}
+
+/// Definitions in files that the layer does not cover; says whether some were not looked at.
 fn in_texts(
     number: usize,
     source: &Source<'_>,
@@ -329,8 +373,9 @@ fn in_texts(
     query: &SymbolQuery<'_>,
     matches: &mut Vec<Match>,
     cancel: &CancelToken,
-) -> Result<(), Failed> {
+) -> Result<bool, Failed> {
     let view = source.view;
+    let failed = |error| Failed::Store(number, error);
     let case = if query.case == Case::Sensitive {
         Case::Sensitive
     } else {
@@ -338,23 +383,43 @@ fn in_texts(
     };
     let pattern = Pattern::literal(&wanted.name, case)?;
     let plan = Plan::of(&pattern.hir);
-    let mut paths: Vec<&str> = Vec::new();
+    let (mut paths, mut later): (Vec<&str>, Vec<&str>) = Default::default();
+    let mut cut = false;
     for (at, segment) in view.generation.segments.iter().enumerate() {
         if segment.symbols_to >= segment.docs.len() {
             continue;
         }
-        let docs = match candidates(segment, &plan).map_err(|error| Failed::Store(number, error))? {
-            Docs::All => (segment.symbols_to..segment.docs.len()).collect(),
-            Docs::These(docs) => docs,
-        };
-        let uncovered = docs.into_iter().filter(|doc| {
+        let counts = |doc: &u32| {
             *doc >= segment.symbols_to && view.is_live(at, *doc) && segment.docs.is_text(*doc)
-        });
+        };
+        let defining = defining(segment, &wanted.name).map_err(failed)?;
         paths.extend(
-            uncovered
+            defining
+                .iter()
+                .filter(|doc| counts(doc))
+                .take(UNCOVERED_FILES)
+                .map(|doc| segment.docs.path(*doc)),
+        );
+        let docs = match candidates(segment, &plan).map_err(failed)? {
+            Parts::All => (segment.symbols_to..segment.docs.len()).collect::<Vec<u32>>(),
+            Parts::These(parts) => {
+                let mut docs: Vec<u32> = parts
+                    .into_iter()
+                    .map(|part| segment.docs.doc_of_part(part))
+                    .collect();
+                docs.dedup();
+                docs
+            }
+        };
+        let mut rest = docs
+            .into_iter()
+            .filter(|doc| counts(doc) && defining.binary_search(doc).is_err());
+        later.extend(
+            rest.by_ref()
                 .take(UNCOVERED_FILES)
                 .map(|doc| segment.docs.path(doc)),
         );
+        cut |= rest.next().is_some();
     }
     paths.extend(
         view.changed()
@@ -364,8 +429,13 @@ fn in_texts(
     );
     let finder = memchr::memmem::Finder::new(wanted.name.as_bytes());
     let mut buffer = Vec::new();
-    for path in paths {
+    let until = Instant::now() + UNCOVERED_TIME;
+    let must = paths.len();
+    for (at, path) in paths.into_iter().chain(later).enumerate() {
         cancel.check()?;
+        if at >= must && Instant::now() >= until {
+            return Ok(true);
+        }
         if !query.filter.admits(path, Lang::of_path(path)) {
             continue;
         }
@@ -381,7 +451,7 @@ fn in_texts(
             }
         }
     }
-    Ok(())
+    Ok(cut)
 }
 
 fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, matches: &[Match]) -> Found {

@@ -1,13 +1,14 @@
 //! One pass over the text of a chunk of files: trigrams and terms together, as two sorted runs.
 //!
-//! A run is a sequence of entries `key, count, last document, list`, keys ascending. The list of a
-//! trigram is document numbers as deltas; the list of a term has a byte of [`Fields`] after each.
+//! A run is a sequence of entries `key, count, last number, list`, keys ascending. The list of a
+//! trigram is numbers of parts as deltas; the list of a term has a byte of [`Fields`] after each.
 //! Runs of consecutive chunks are joined without decoding more than the first number of each list.
 //!
 //! Trigrams are of bytes with ASCII letters in lower case, and never reach over the end of a line,
 //! because no query does.
 
 use crate::store::codec::put;
+use crate::store::docs::PART_BYTES;
 use crate::text::defs::definition;
 use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
@@ -54,6 +55,18 @@ pub(crate) struct Facts {
     pub(crate) lines: u32,
 }
 
+/// A document to be indexed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'a> {
+    pub(crate) doc: u32,
+    /// The numbers of its parts.
+    pub(crate) first_part: u32,
+    pub(crate) parts: u32,
+    pub(crate) path: &'a str,
+    pub(crate) lang: Lang,
+    pub(crate) text: &'a [u8],
+}
+
 /// The runs of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
@@ -65,12 +78,15 @@ pub(crate) struct Runs {
 /// made once per thread.
 #[derive(Debug)]
 pub(crate) struct ChunkIndexer {
-    /// Trigrams of the present document, one bit each.
+    /// Trigrams of the present part, one bit each.
     seen: Vec<u64>,
     seen_list: Vec<u32>,
-    /// Trigram and document.
+    /// Trigram and part.
     pairs: Vec<u64>,
     scratch: Vec<u64>,
+    /// The identifiers that were met last, by a part of their fingerprint, with their number and
+    /// one: most words of a text repeat soon, and this fits a core's own memory.
+    recent: Vec<(u64, u32)>,
     /// Identifiers of this chunk as they are written.
     known: FingerprintMap<u32>,
     /// For each of them, its terms in `term_ids`.
@@ -98,6 +114,8 @@ struct TermState {
 }
 
 const TRIGRAMS: usize = 1 << 24;
+/// Identifiers that are found without the large map; a power of two.
+const RECENT: usize = 1 << 12;
 
 /// ASCII letters in lower case, everything else as it is.
 #[expect(
@@ -121,6 +139,7 @@ impl Default for ChunkIndexer {
             seen_list: Vec::new(),
             pairs: Vec::new(),
             scratch: Vec::new(),
+            recent: vec![(0, 0); RECENT],
             known: FingerprintMap::default(),
             spans: Vec::new(),
             term_ids: Vec::new(),
@@ -138,8 +157,27 @@ impl Default for ChunkIndexer {
 
 impl ChunkIndexer {
     /// Adds a document; numbers must ascend.
-    pub(crate) fn add(&mut self, doc: u32, path: &str, lang: Lang, text: &[u8]) -> Facts {
-        self.add_trigrams(doc, text);
+    /// Where its parts begin goes to `starts`.
+    pub(crate) fn add(&mut self, input: &Input<'_>, starts: &mut Vec<u32>) -> Facts {
+        let Input {
+            doc,
+            path,
+            lang,
+            text,
+            ..
+        } = *input;
+        starts.clear();
+        let mut start = 0;
+        for part in 0..input.parts {
+            starts.push(start as u32);
+            let end = match part + 1 < input.parts {
+                true => part_end(text, start, part),
+                false => text.len(),
+            };
+            let lines = text.get(start..end).unwrap_or_default();
+            self.add_trigrams(input.first_part + part, lines);
+            start = end;
+        }
         let lines = memchr::memchr_iter(b'\n', text).count() as u32
             + u32::from(!text.is_empty() && text.last() != Some(&b'\n'));
         let tokens = self.add_terms(doc, path, lang, text);
@@ -150,7 +188,7 @@ impl ChunkIndexer {
         clippy::indexing_slicing,
         reason = "a trigram has 24 bits and there is a bit for each"
     )]
-    fn add_trigrams(&mut self, doc: u32, text: &[u8]) {
+    fn add_trigrams(&mut self, part: u32, text: &[u8]) {
         let mut trigram = 0_u32;
         let mut length = 0_u32;
         for byte in text {
@@ -172,7 +210,7 @@ impl ChunkIndexer {
         self.pairs.reserve(self.seen_list.len());
         for trigram in self.seen_list.drain(..) {
             self.seen[(trigram >> 6) as usize] = 0;
-            self.pairs.push(u64::from(trigram) << 32 | u64::from(doc));
+            self.pairs.push(u64::from(trigram) << 32 | u64::from(part));
         }
     }
 
@@ -268,9 +306,25 @@ impl ChunkIndexer {
     /// The number of an identifier; its terms are made the first time it is met.
     fn intern(&mut self, word: &[u8]) -> u32 {
         let print = fingerprint(word);
-        if let Some(id) = self.known.get(&print) {
-            return *id;
+        let place = print as usize % RECENT;
+        if let Some((known, number)) = self.recent.get(place)
+            && *known == print
+            && let Some(id) = number.checked_sub(1)
+        {
+            return id;
         }
+        let id = match self.known.get(&print) {
+            Some(id) => *id,
+            None => self.meet(word, print),
+        };
+        if let Some(recent) = self.recent.get_mut(place) {
+            *recent = (print, id + 1);
+        }
+        id
+    }
+
+    /// Gives an identifier its number and makes its terms.
+    fn meet(&mut self, word: &[u8], print: u64) -> u32 {
         let id = self.spans.len() as u32;
         let from = self.term_ids.len() as u32;
         let (dictionary, names, term_ids, fields) = (
@@ -322,6 +376,7 @@ impl ChunkIndexer {
             terms: self.term_run(),
         };
         self.pairs.clear();
+        self.recent.fill((0, 0));
         self.known.clear();
         self.spans.clear();
         self.term_ids.clear();
@@ -334,7 +389,7 @@ impl ChunkIndexer {
     }
 
     fn trigram_run(&mut self) -> Vec<u8> {
-        // Documents ascend already, so a stable sort by trigram is enough.
+        // Parts ascend already, so a stable sort by trigram is enough.
         radix_pass(&mut self.pairs, &mut self.scratch, 32);
         radix_pass(&mut self.pairs, &mut self.scratch, 44);
         let mut run = Vec::with_capacity(self.pairs.len() * 3 / 2);
@@ -396,6 +451,14 @@ impl ChunkIndexer {
         }
         run
     }
+}
+
+/// Where a part that begins at `start` ends: after a line.
+fn part_end(text: &[u8], start: usize, part: u32) -> usize {
+    let least = (part as usize + 1) * PART_BYTES as usize;
+    let from = least.max(start);
+    let rest = text.get(from..).unwrap_or_default();
+    memchr::memchr(b'\n', rest).map_or(text.len(), |at| from + at + 1)
 }
 
 /// One entry of a run.
@@ -475,8 +538,19 @@ mod tests {
     #[test]
     fn a_run_has_each_trigram_once_in_order_and_none_over_a_line_end() {
         let mut indexer = ChunkIndexer::default();
-        indexer.add(3, "a.txt", Lang::TEXT, b"ABC\ndabc");
-        indexer.add(7, "b.txt", Lang::TEXT, b"abc");
+        let mut starts = Vec::new();
+        for (part, text) in [(3, &b"ABC\ndabc"[..]), (7, b"abc")] {
+            let input = Input {
+                doc: part,
+                first_part: part,
+                parts: 1,
+                path: "a.txt",
+                lang: Lang::TEXT,
+                text,
+            };
+            indexer.add(&input, &mut starts);
+            assert_eq!(starts, [0]);
+        }
         let entries = read(&indexer.finish().trigrams);
         let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.0.as_slice()).collect();
         assert_eq!(keys, [b"abc", b"dab"]);
@@ -484,6 +558,34 @@ mod tests {
             (entries[0].1, entries[0].2, entries[0].3.as_slice()),
             (2, 7, &[3, 4][..])
         );
+    }
+
+    #[test]
+    fn parts_are_of_whole_lines_and_the_last_takes_the_rest() {
+        let line = vec![b'x'; PART_BYTES as usize - 1];
+        let text = [&line[..], b"\nabcdef\n", &line, b"\nabc"].concat();
+        let mut starts = Vec::new();
+        for (parts, expected) in [
+            (1, &[0][..]),
+            (2, &[0, 8_199]),
+            (3, &[0, 8_199, 16_391]),
+            (4, &[0, 8_199, 16_391, 16_394]),
+        ] {
+            let input = Input {
+                doc: 0,
+                first_part: 10,
+                parts,
+                path: "a.txt",
+                lang: Lang::TEXT,
+                text: &text,
+            };
+            let mut indexer = ChunkIndexer::default();
+            indexer.add(&input, &mut starts);
+            assert_eq!(starts, expected);
+            let entries = read(&indexer.finish().trigrams);
+            let abc = entries.iter().find(|entry| entry.0 == b"abc").unwrap();
+            assert_eq!(abc.1, if parts < 2 { 1 } else { 2 }, "{parts}");
+        }
     }
 
     #[test]

@@ -2,6 +2,10 @@
 //!
 //! Documents are sorted by class and path, so their numbers are in the order of hits and a path is
 //! found by bisection.
+//!
+//! The text of a document is cut into parts of about [`PART_BYTES`], each of whole lines. Trigrams
+//! are of parts: what a query looks for lies within one line, so two trigrams far from each other in
+//! a large file say nothing, and of a large file only the parts in question have to be read.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +16,26 @@ use crate::tree::class::classify;
 use crate::tree::file::{Skip, Stamp};
 use crate::tree::lang::Lang;
 
-const MAGIC: [u8; 8] = *b"mstdoc01";
-const RECORD_BYTES: usize = 68;
+const MAGIC: [u8; 8] = *b"mstdoc02";
+const RECORD_BYTES: usize = 72;
+const MARK_BYTES: usize = 4;
 const HEADER_BYTES: usize = 8 + 4 + 4 + 8;
 
 /// Bytes of a content hash that are kept.
 pub(crate) type ContentHash = [u8; 16];
+
+/// Text of one part.
+pub(crate) const PART_BYTES: u64 = 8 * 1024;
+
+/// Parts of a file of this size. Only the size decides, so that parts can be numbered before
+/// anything is read.
+pub(crate) fn parts_of_size(size: u64) -> u32 {
+    let parts = size
+        .min(crate::limits::FILE_BYTES)
+        .div_ceil(PART_BYTES)
+        .max(1);
+    u32::try_from(parts).unwrap_or(u32::MAX)
+}
 
 /// One document as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +49,8 @@ pub(crate) struct Doc {
     pub(crate) racy: bool,
     pub(crate) tokens: u32,
     pub(crate) lines: u32,
+    /// Where its parts begin; the first at 0.
+    pub(crate) parts: Vec<u32>,
 }
 
 /// `skip` of a file that had gone when it was to be read.
@@ -38,13 +58,22 @@ pub(crate) const GONE: u8 = 255;
 
 /// Writes documents, which must be sorted by class and path.
 pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
+    let out = encode(docs);
+    fs::write(path, &out).map_err(|error| StoreError::io(path, error))?;
+    Ok(out.len() as u64)
+}
+
+/// Documents as they are written, sealed.
+pub(crate) fn encode(docs: &[Doc]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + docs.len() * (RECORD_BYTES + 40));
     let tokens: u64 = docs.iter().map(|doc| u64::from(doc.tokens)).sum();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&(docs.len() as u32).to_le_bytes());
-    out.extend_from_slice(&0_u32.to_le_bytes());
+    let parts: usize = docs.iter().map(|doc| doc.parts.len()).sum();
+    out.extend_from_slice(&(parts as u32).to_le_bytes());
     out.extend_from_slice(&tokens.to_le_bytes());
     let mut paths = Vec::new();
+    let mut marks = Vec::with_capacity(parts * MARK_BYTES);
     for doc in docs {
         out.extend_from_slice(&(paths.len() as u32).to_le_bytes());
         out.extend_from_slice(&(doc.path.len() as u16).to_le_bytes());
@@ -57,12 +86,16 @@ pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
         out.extend_from_slice(&doc.hash);
         out.extend_from_slice(&doc.tokens.to_le_bytes());
         out.extend_from_slice(&doc.lines.to_le_bytes());
+        out.extend_from_slice(&((marks.len() / MARK_BYTES) as u32).to_le_bytes());
+        for mark in &doc.parts {
+            marks.extend_from_slice(&mark.to_le_bytes());
+        }
         paths.extend_from_slice(doc.path.as_bytes());
     }
+    out.append(&mut marks);
     out.append(&mut paths);
     seal(&mut out);
-    fs::write(path, &out).map_err(|error| StoreError::io(path, error))?;
-    Ok(out.len() as u64)
+    out
 }
 
 /// The documents of an open segment.
@@ -70,22 +103,29 @@ pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
 pub(crate) struct Docs {
     bytes: Vec<u8>,
     count: u32,
+    parts: u32,
     tokens: u64,
 }
 
 impl Docs {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let mut bytes = fs::read(path).map_err(|error| StoreError::io(path, error))?;
+        let bytes = fs::read(path).map_err(|error| StoreError::io(path, error))?;
+        Self::parse(path, bytes)
+    }
+
+    /// Documents as [`encode`] gives them, out of a file.
+    pub(crate) fn parse(path: &Path, mut bytes: Vec<u8>) -> Result<Self, StoreError> {
         let body = unseal(&bytes).ok_or_else(|| StoreError::corrupt(path, "wrong checksum"))?;
         let mut rest = body;
         let magic = take_array::<8>(&mut rest);
         let count = take_array::<4>(&mut rest).map(u32::from_le_bytes);
-        let _reserved = take_array::<4>(&mut rest);
+        let parts = take_array::<4>(&mut rest).map(u32::from_le_bytes);
         let tokens = take_array::<8>(&mut rest).map(u64::from_le_bytes);
-        let (Some(MAGIC), Some(count), Some(tokens)) = (magic, count, tokens) else {
+        let (Some(MAGIC), Some(count), Some(parts), Some(tokens)) = (magic, count, parts, tokens)
+        else {
             return Err(StoreError::corrupt(path, "wrong header"));
         };
-        if rest.len() < count as usize * RECORD_BYTES {
+        if rest.len() < count as usize * RECORD_BYTES + parts as usize * MARK_BYTES {
             return Err(StoreError::corrupt(path, "cut"));
         }
         let length = body.len();
@@ -93,6 +133,7 @@ impl Docs {
         Ok(Self {
             bytes,
             count,
+            parts,
             tokens,
         })
     }
@@ -125,7 +166,7 @@ impl Docs {
     pub(crate) fn path(&self, doc: u32) -> &str {
         let start = u32::from_le_bytes(self.field(doc, 0)) as usize;
         let length = usize::from(u16::from_le_bytes(self.field(doc, 4)));
-        let paths = HEADER_BYTES + self.count as usize * RECORD_BYTES;
+        let paths = self.marks_at() + self.parts as usize * MARK_BYTES;
         let bytes = self
             .bytes
             .get(paths + start..paths + start + length)
@@ -177,6 +218,44 @@ impl Docs {
 
     pub(crate) fn lines(&self, doc: u32) -> u32 {
         u32::from_le_bytes(self.field(doc, 64))
+    }
+
+    const fn marks_at(&self) -> usize {
+        HEADER_BYTES + self.count as usize * RECORD_BYTES
+    }
+
+    /// Parts of all documents.
+    pub(crate) const fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// The number of a document's first part; past the last document, that of all parts.
+    pub(crate) fn first_part(&self, doc: u32) -> u32 {
+        match doc < self.count {
+            true => u32::from_le_bytes(self.field(doc, 68)),
+            false => self.parts,
+        }
+    }
+
+    /// The document of a part.
+    pub(crate) fn doc_of_part(&self, part: u32) -> u32 {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.first_part(middle) <= part {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.saturating_sub(1)
+    }
+
+    /// Where a part begins in its document.
+    pub(crate) fn part_start(&self, part: u32) -> u32 {
+        let at = self.marks_at() + part as usize * MARK_BYTES;
+        let bytes = self.bytes.get(at..at + MARK_BYTES).unwrap_or_default();
+        u32::from_le_bytes(bytes.try_into().unwrap_or_default())
     }
 
     /// The key of the order of hits.
@@ -237,6 +316,9 @@ impl Docs {
             racy: self.is_racy(doc),
             tokens: self.tokens_of(doc),
             lines: self.lines(doc),
+            parts: (self.first_part(doc)..self.first_part(doc + 1))
+                .map(|part| self.part_start(part))
+                .collect(),
         }
     }
 }
@@ -268,6 +350,7 @@ mod tests {
                 racy: number == 1,
                 tokens: 10,
                 lines: 3,
+                parts: (0..=number as u32).map(|part| part * 50).collect(),
             })
             .collect();
         write(&path, &docs).unwrap();
@@ -278,6 +361,10 @@ mod tests {
             assert_eq!(read.find(&doc.path), Some(number as u32));
         }
         assert_eq!(read.find("a/bb.rs"), None);
+        assert_eq!(read.parts(), 6);
+        let owners: Vec<u32> = (0..6).map(|part| read.doc_of_part(part)).collect();
+        assert_eq!(owners, [0, 1, 1, 2, 2, 2]);
+        assert_eq!(read.part_start(5), 100);
         assert_eq!(read.path(99), "");
     }
 }

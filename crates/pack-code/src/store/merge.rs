@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor};
+use std::io::{self, BufRead, BufReader, Cursor, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
@@ -15,16 +15,30 @@ use crate::store::table::{Entry, Stream, Table, TableWriter};
 #[derive(Debug)]
 pub(crate) enum Run {
     Memory(Vec<u8>),
-    File(PathBuf),
+    /// A part of a file.
+    File {
+        path: PathBuf,
+        offset: u64,
+        length: u64,
+    },
 }
 
 impl Run {
     fn open(self) -> Result<Box<dyn BufRead>, StoreError> {
         match self {
             Self::Memory(bytes) => Ok(Box::new(Cursor::new(bytes))),
-            Self::File(path) => {
-                let file = File::open(&path).map_err(|error| StoreError::io(&path, error))?;
-                Ok(Box::new(BufReader::with_capacity(128 * 1024, file)))
+            Self::File {
+                path,
+                offset,
+                length,
+            } => {
+                let fail = |error| StoreError::io(&path, error);
+                let mut file = File::open(&path).map_err(fail)?;
+                file.seek(SeekFrom::Start(offset)).map_err(fail)?;
+                Ok(Box::new(BufReader::with_capacity(
+                    128 * 1024,
+                    file.take(length),
+                )))
             }
         }
     }

@@ -36,11 +36,7 @@ const PYTHON: &str = "
 (class_definition name: (identifier) @name) @class
 (class_definition body: (block (function_definition name: (identifier) @name) @method))
 (class_definition body: (block (decorated_definition (function_definition name: (identifier) @name) @method)))
-(module (function_definition name: (identifier) @name) @function)
-(module (decorated_definition (function_definition name: (identifier) @name) @function))
-(module (if_statement (block (function_definition name: (identifier) @name) @function)))
-(module (try_statement (block (function_definition name: (identifier) @name) @function)))
-(function_definition body: (block (function_definition name: (identifier) @name) @function))
+(function_definition name: (identifier) @name) @function
 (module (expression_statement (assignment left: (identifier) @name) @constant))
 ";
 const JAVASCRIPT: &str = "

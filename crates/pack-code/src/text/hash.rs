@@ -17,13 +17,20 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     for chunk in &mut chunks {
         add(chunk.try_into().map_or(0, u64::from_le_bytes));
     }
-    let mut tail = 0_u64;
-    for byte in chunks.remainder() {
-        tail = tail << 8 | u64::from(*byte);
-    }
-    add(tail);
+    add(tail(chunks.remainder()));
     add(SEED);
     hash
+}
+
+/// Fewer than eight bytes as a number; those of the same length never meet.
+fn tail(bytes: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let number = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
+        return number(first) | number(last) << 32;
+    }
+    let byte = |at: usize| bytes.get(at).map_or(0, |byte| u64::from(*byte));
+    let last = bytes.len().saturating_sub(1);
+    byte(0) | byte(bytes.len() / 2) << 8 | byte(last) << 16
 }
 
 /// For keys that are fingerprints already.

@@ -12,9 +12,25 @@ const LONGEST: usize = 80;
 const LONGEST_NUMBER: usize = 4;
 
 /// Whether a byte belongs to an identifier.
+#[expect(clippy::indexing_slicing, reason = "there is a place for every byte")]
 pub(crate) const fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+    WORD[byte as usize]
 }
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "there is a place for every byte, and this runs when the crate is compiled"
+)]
+const WORD: [bool; 256] = {
+    let mut word = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let value = byte as u8;
+        word[byte] = value.is_ascii_alphanumeric() || value == b'_' || value >= 0x80;
+        byte += 1;
+    }
+    word
+};
 
 /// The byte ranges of the identifiers of a text.
 pub(crate) fn identifiers(text: &[u8]) -> Identifiers<'_> {

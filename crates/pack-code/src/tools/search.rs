@@ -13,7 +13,7 @@ use crate::query::cursor::Cursor;
 use crate::query::filter::{Filter, globs, instant, langs};
 use crate::query::pattern::{Pattern, Patterns};
 use crate::query::plan::Plan;
-use crate::query::{Found, Hit, Relation, exact, path, ranked, symbol};
+use crate::query::{Found, Hit, Relation, exact, feed, path, ranked, symbol};
 use crate::store::codec::checksum;
 use crate::store::table::KEY_BYTES;
 use crate::text::defs::Kind;
@@ -209,7 +209,9 @@ fn run(
 ) -> Result<Found, Problem> {
     match request.chosen {
         Chosen::Literal => {
-            let pattern = Pattern::literal(&request.text, request.arguments.case)?;
+            let pattern = request
+                .patterns
+                .literal(&request.text, request.arguments.case)?;
             run_exact(request, &pattern, seen, context, started)
         }
         Chosen::Regex => {
@@ -255,12 +257,10 @@ fn run_exact(
     let mut sources = Vec::new();
     for (seen, (files, cut)) in seen.iter().zip(&listings) {
         let feeds = match &seen.view {
-            Some(view) => {
-                exact::indexed(view, &plan).map_err(|error| damaged(seen.repo, &error))?
-            }
-            None => exact::listed(files),
+            Some(view) => feed::indexed(view, &plan).map_err(|error| damaged(seen.repo, &error))?,
+            None => feed::listed(files),
         };
-        sources.push(exact::Source {
+        sources.push(feed::Source {
             repo: seen.number,
             name: seen.name,
             reader: seen.repo.reader(),

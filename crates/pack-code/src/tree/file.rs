@@ -2,7 +2,8 @@
 
 use std::fs::{File, Metadata};
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::time::SystemTime;
 
 use mainstay_worker::{RootedDir, RootedError};
@@ -122,6 +123,16 @@ impl<'a> Reader<'a> {
     /// Reads `path` into `buffer`, which holds exactly its bytes after [`Content::Text`]. The
     /// stamp is that of the version that was read.
     pub(crate) fn read(&self, path: &str, buffer: &mut Vec<u8>) -> (Content, Stamp) {
+        self.read_known(path, None, buffer)
+    }
+
+    /// Like [`Self::read`]; a version whose stamp is `text` is known to be text.
+    pub(crate) fn read_known(
+        &self,
+        path: &str,
+        text: Option<Stamp>,
+        buffer: &mut Vec<u8>,
+    ) -> (Content, Stamp) {
         let mut stamp = Stamp::default();
         for _ in 0..READ_AGAIN {
             buffer.clear();
@@ -136,7 +147,10 @@ impl<'a> Reader<'a> {
                 return (Content::Skipped(Skip::Unreadable), stamp);
             };
             stamp = Stamp::of(&before);
-            let content = self.fill(&file, stamp.size, buffer);
+            let content = match text == Some(stamp) {
+                true => fill_known(&file, stamp.size, buffer),
+                false => self.fill(&file, stamp.size, buffer),
+            };
             // A file that changes under us is read again; at the end any version will do, for
             // its next change is noticed like every other.
             match file.metadata() {
@@ -150,6 +164,28 @@ impl<'a> Reader<'a> {
             false => classify(buffer),
         };
         (content, stamp)
+    }
+
+    /// Reads some ranges of a file, one after the other into `buffer`, if the file is the version
+    /// that has this stamp.
+    pub(crate) fn read_ranges(
+        &self,
+        path: &str,
+        stamp: Stamp,
+        ranges: &[Range<u64>],
+        buffer: &mut Vec<u8>,
+    ) -> Option<()> {
+        buffer.clear();
+        let file = self.root.open_file(path).ok()?;
+        for range in ranges {
+            let from = buffer.len();
+            let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+            buffer.resize(from + length, 0);
+            file.read_exact_at(buffer.get_mut(from..)?, range.start)
+                .ok()?;
+        }
+        // Whatever was written before the last byte was read shows in the stamp.
+        (Stamp::of(&file.metadata().ok()?) == stamp).then_some(())
     }
 
     fn fill(&self, mut file: &File, size: u64, buffer: &mut Vec<u8>) -> Content {
@@ -184,6 +220,15 @@ impl<'a> Reader<'a> {
             return Content::Skipped(Skip::TooLarge);
         }
         classify(buffer)
+    }
+}
+
+/// Reads a file that is known to be text.
+fn fill_known(mut file: &File, size: u64, buffer: &mut Vec<u8>) -> Content {
+    buffer.reserve(usize::try_from(size).unwrap_or(0) + 1);
+    match (&mut file).take(size).read_to_end(buffer) {
+        Ok(_) => Content::Text,
+        Err(_) => Content::Skipped(Skip::Unreadable),
     }
 }
 

@@ -8,6 +8,7 @@
 //! changes with the load of the machine, and the floor is the cheaper one of the run. Compare ratios and differences within one run;
 //! absolute figures move with the machine. Nothing is pinned.
 
+pub mod code;
 mod faults;
 mod flood;
 mod floor;

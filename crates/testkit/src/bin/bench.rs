@@ -1,5 +1,6 @@
 //! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [http] [validate] [--quick]
-//! [--json] [--bare-worker] [--prefix WORDS]`: see `testkit::bench`.
+//! [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
+//! `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -13,11 +14,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use mainstay_testkit::bench::{Options, Part, play_role, run};
+use mainstay_testkit::bench::{Options, Part, code, play_role, run};
 use mainstay_testkit::wrapped::Way;
 
 /// A run that takes longer hangs: everything in it is bounded by this.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
+/// The same for the code pack, whose trees are large.
+const LONGEST_CODE_RUN: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     match start() {
@@ -36,12 +39,15 @@ fn start() -> anyhow::Result<()> {
     {
         return play_role(role);
     }
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "code"
+    {
+        give_up_after(LONGEST_CODE_RUN);
+        let rest: Vec<_> = rest.iter().map(Into::into).collect();
+        return code::run(&rest, &mut |text| print!("{text}"));
+    }
     let (options, json) = parse(&arguments)?;
-    std::thread::spawn(|| {
-        std::thread::sleep(LONGEST_RUN);
-        eprintln!("bench: gave up after {LONGEST_RUN:?}");
-        std::process::exit(3);
-    });
+    give_up_after(LONGEST_RUN);
     let report = run(&options)?;
     if json {
         println!("{:#}", report.json());
@@ -49,6 +55,14 @@ fn start() -> anyhow::Result<()> {
         print!("{}", report.table());
     }
     Ok(())
+}
+
+fn give_up_after(time: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        eprintln!("bench: gave up after {time:?}");
+        std::process::exit(3);
+    });
 }
 
 fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {

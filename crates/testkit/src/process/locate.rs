@@ -90,6 +90,15 @@ pub fn workspace() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{} is not in the workspace", here.display()))
 }
 
+/// A program of others: on `PATH`, or in a folder.
+pub fn program(name: &str, folder: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain([folder.to_owned()])
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
 /// A file below `target/tools`, where `cargo xtask test` installs foreign clients.
 ///
 /// `None` where it is not installed. In CI nothing may be skipped, so there it is an error.

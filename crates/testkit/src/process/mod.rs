@@ -16,8 +16,10 @@ mod serve;
 mod temp;
 
 pub use launch::Launch;
-pub use locate::{binary, tool, workspace};
-pub use observe::{Usage, cpu_time, descriptors, leftovers, marked, marked_running, usage};
+pub use locate::{binary, program, tool, workspace};
+pub use observe::{
+    Usage, cpu_time, cpu_time_of_all_threads, descriptors, leftovers, marked, marked_running, usage,
+};
 pub use running::{Running, kill, wait_for};
 pub use serve::{MARKER, Serve, Transport};
 pub use temp::TempDir;
