@@ -16,11 +16,9 @@ pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&call.target)?;
     let called = call_tool(&mut connection, call);
     let (text, code) = match called {
-        Ok((text, code, After::Build))
-            if connection.is_ours() && connection.client.is_watched() =>
-        {
+        Ok((text, code, After::Build)) if connection.is_ours() => {
             print(&text)?;
-            finish_build(&mut connection);
+            go_on_building(&mut connection);
             (String::new(), code)
         }
         Ok((text, code, _)) => (text, code),
@@ -34,8 +32,10 @@ pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-/// How long a command stays for the build that its search began.
-const FINISH_BUILD: Duration = Duration::from_secs(120);
+/// How long a command stays for the build that its search began: where somebody watches, and can
+/// interrupt it, until it is done, if it can be; else just so long that every call gets further.
+const WATCHED_BUILD: Duration = Duration::from_secs(120);
+const UNWATCHED_BUILD: Duration = Duration::from_secs(3);
 
 /// What is left when a call has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +45,18 @@ enum After {
     Build,
 }
 
-/// Stays while the index is built, where somebody watches and can interrupt it. What is done by then
-/// is kept either way.
-fn finish_build(connection: &mut Connection) {
-    eprint_line(
-        "the answer is complete; building the index for the next one (interrupt at will, what is done is kept)",
-    );
-    let wait = u64::try_from(FINISH_BUILD.as_millis()).unwrap_or(u64::MAX);
+/// Stays a while for the build. What is done by then is kept.
+fn go_on_building(connection: &mut Connection) {
+    let time = match connection.client.is_watched() {
+        true => {
+            eprint_line(
+                "building the index for the next search; interrupt at will, what is done is kept",
+            );
+            WATCHED_BUILD
+        }
+        false => UNWATCHED_BUILD,
+    };
+    let wait = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     // It was not asked for, so it cannot fail the command.
     let _ = connection
         .client

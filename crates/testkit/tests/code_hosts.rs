@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use mainstay_testkit::process::{Running, Serve, TempDir, kill};
+use mainstay_testkit::process::{Running, Serve, TempDir, binary, kill};
 use serde_json::{Value, json};
 
 /// Every wait ends after this time.
@@ -178,4 +179,22 @@ fn a_host_killed_while_it_builds_leaves_its_work_to_the_other() -> anyhow::Resul
     fs::write(root.join("d0/new.txt"), "after_the_kill\n")?;
     ensure!(found(&two, "after_the_kill")?["total"]["value"] == 1);
     two.stop()
+}
+
+#[test]
+fn repeated_searches_on_the_command_line_get_to_an_index() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let (root, cache) = (tree(&folder)?, folder.join("cache"));
+    let mut calls = 0;
+    wait_until("an index", || {
+        calls += 1;
+        let output = Command::new(binary("mainstay")?)
+            .args(["call", "search", "\"word0 other0 thing0 of file 399\""])
+            .current_dir(&root)
+            .env("MAINSTAY_CACHE_DIR", &cache)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(text.contains("f399.txt"), "call {calls}: {text}");
+        Ok(segments(&cache)? == 1 && kept(&cache) == 0)
+    })
 }

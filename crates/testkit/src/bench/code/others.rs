@@ -14,7 +14,7 @@ use crate::bench::Samples;
 use crate::process::{program, workspace};
 
 /// Times that each query is asked.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 1;
 
 pub(super) fn measure(tree: &Path, cache: &Path, out: &mut String) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
