@@ -24,7 +24,10 @@ fn unknown_route_is_not_found() -> anyhow::Result<()> {
         ] {
             for method in ["GET", "POST"] {
                 let answer = victim.ask(&Request::to(victim.address, method, route))?;
-                expect(&answer, &[404], &format!("{method} {route}"))?;
+                // Below /schemas there are places, only none that takes a POST.
+                let is_wrong_way = method == "POST" && route.starts_with("/schemas/");
+                let statuses: &[u16] = if is_wrong_way { &[404, 405] } else { &[404] };
+                expect(&answer, statuses, &format!("{method} {route}"))?;
             }
         }
         victim.survives()?;

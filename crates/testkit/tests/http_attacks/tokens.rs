@@ -2,9 +2,10 @@
 
 use anyhow::ensure;
 use mainstay_testkit::http::{Request, initialize};
+use serde_json::json;
 
 use crate::place::ROUTES;
-use crate::victim::{KINDS, Victim, expect};
+use crate::victim::{KINDS, Kind, Victim, expect};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -39,6 +40,12 @@ fn wrong_token_is_refused_with_a_challenge_on_every_route() -> anyhow::Result<()
         for (method, route) in guarded {
             for credential in &credentials {
                 let mut request = Request::to(victim.address, method, route);
+                if *method == "POST" {
+                    // The one place where credentials may stand in the body is read first.
+                    request = request
+                        .header("Content-Type", "application/json")
+                        .body("{}");
+                }
                 if let Some(credential) = credential {
                     request = request.header("Authorization", credential);
                 }
@@ -76,6 +83,40 @@ fn token_in_the_address_is_never_accepted() -> anyhow::Result<()> {
         victim.survives()?;
     }
     Ok(())
+}
+
+/// An envelope may carry the token; it counts like the header, and the two may not differ.
+#[test]
+fn wrong_token_in_an_envelope_is_refused_even_beside_the_right_header() -> anyhow::Result<()> {
+    let victim = Victim::with(Kind::Packs, "", Some(TOKEN))?;
+    let good = format!("Bearer {TOKEN}");
+    let invoke = |token: &str, header: Option<&str>| {
+        let envelope = json!({
+            "id": "1",
+            "version": "1.0.0",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "tool": "get",
+            "payload": {},
+            "auth": {"type": "bearer", "token": token},
+        });
+        let request = Request::to(victim.address, "POST", "/v1/invoke")
+            .header("Content-Type", "application/json")
+            .body(envelope.to_string());
+        victim.ask(&match header {
+            Some(header) => request.header("Authorization", header),
+            None => request,
+        })
+    };
+    expect(&invoke(TOKEN, None)?, &[200], "the right one")?;
+    expect(&invoke(TOKEN, Some(&good))?, &[200], "the right one twice")?;
+    expect(&invoke("wrong", None)?, &[401], "a wrong one")?;
+    expect(&invoke("wrong", Some(&good))?, &[401], "two that differ")?;
+    expect(
+        &invoke(TOKEN, Some("Bearer wrong"))?,
+        &[401],
+        "two that differ",
+    )?;
+    victim.survives()
 }
 
 #[test]
