@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use mainstay_worker::testing::Peer;
-use mainstay_worker::testing::rpc::{Answer, FromWorker, Op, PROTOCOL, Start, ToWorker};
+use mainstay_worker::testing::rpc::{Answer, Call, FromWorker, Op, PROTOCOL, Start, ToWorker};
 use mainstay_worker::{
     CallId, Ended, ErrorKind, Json, Pack, Porcelain, RenderMode, Reply, Subprocess, Unable,
     tool_spec, typed,
@@ -68,6 +68,13 @@ fn pack() -> Pack {
                 context.step(done + 1, 0, "last");
                 context.sleep(Duration::from_millis(200))?;
                 Ok(Reply::json(&json!({"reported": done})))
+            }),
+        )
+        .tool(
+            spec("trace"),
+            typed(|_: Value, context| {
+                let trace = context.trace().map(|trace| trace.to_string());
+                Ok(Reply::json(&json!({ "trace": trace })))
             }),
         )
         .tool(spec("list"), typed(|_: Value, _| Ok(Reply::json(&[1]))))
@@ -446,4 +453,30 @@ fn every_call_of_a_burst_is_answered_exactly_once() {
         }
     }
     drain(peer);
+}
+
+#[test]
+fn a_tool_knows_the_span_that_its_work_belongs_to() {
+    let (mut peer, _) = Peer::ready(pack()).unwrap();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for trace in [Some(parent), None] {
+        let mut call = serde_json::to_value(ToWorker::Call(Call {
+            call: CallId::new(900),
+            attempt: 1,
+            timeout_ms: 1000,
+            trace: None,
+            op: tool("trace", &json!({})),
+        }))
+        .unwrap();
+        if let Some(trace) = trace {
+            call["call"]["trace"] = json!(trace);
+        }
+        peer.send(&serde_json::from_value(call).unwrap()).unwrap();
+        let (_, answer) = peer.answer().unwrap();
+        let Answer::Tool(reply) = answer else {
+            panic!("{answer:?}");
+        };
+        let value: Value = serde_json::from_str(reply.json.as_str()).unwrap();
+        assert_eq!(value["trace"], json!(trace));
+    }
 }

@@ -89,13 +89,11 @@ async fn post(front: &Front, headers: &HeaderMap, body: Incoming, who: Credentia
         Some(_) if is_modern(&said) => Some(Dialect::Modern),
         Some(unknown) => return Err(unsupported(unknown, &said)),
     };
-    match said {
-        Relayed::Request(request)
-            if is_modern_request(&request) || era == Some(Dialect::Modern) =>
-        {
-            modern(front, headers, line, &request, &who).await
+    match &said {
+        Relayed::Request(request) if is_modern_request(request) || era == Some(Dialect::Modern) => {
+            modern(front, headers, line, request, &who).await
         }
-        Relayed::Request(request) => legacy(front, headers, line, &request, who).await,
+        Relayed::Request(request) => legacy(front, headers, line, request, who).await,
         // Nothing that a modern client could tell without asking.
         _ if era == Some(Dialect::Modern) => Ok(respond::plain(StatusCode::ACCEPTED)),
         Relayed::Notice { .. } | Relayed::Answer { .. } => {
@@ -103,6 +101,11 @@ async fn post(front: &Front, headers: &HeaderMap, body: Incoming, who: Credentia
             session.touch();
             if !session.input.say(line).await {
                 return Err(gone(front, &session));
+            }
+            if let Relayed::Notice { method, params } = &said
+                && method == "notifications/cancelled"
+            {
+                session.cancelled(*params);
             }
             Ok(respond::plain(StatusCode::ACCEPTED))
         }
@@ -280,8 +283,9 @@ async fn legacy(
             session.close(&reading);
             Ok(respond::json(StatusCode::OK, event.line))
         }
-        Ok(None) => Err(gone(front, &session)),
-        Ok(first @ Some(_)) => Ok(streamed(&session, reading, first)),
+        Ok(None) if session.is_over() => Err(gone(front, &session)),
+        // Without an event it was cancelled: its stream ends without an answer.
+        Ok(first) => Ok(streamed(&session, reading, first)),
         Err(()) => Ok(streamed(&session, reading, None)),
     }
 }

@@ -134,6 +134,15 @@ impl Session {
         })
     }
 
+    /// Ends the stream of a request that the client has cancelled: it is never answered.
+    pub(super) fn cancelled(&self, params: Option<&str>) {
+        let target = params.and_then(|params| scan::member(params, "requestId"));
+        let stream = target.and_then(|target| lock(&self.desk).cancelled(target));
+        if let Some(stream) = stream {
+            lock(&self.streams).end(stream);
+        }
+    }
+
     /// Forgets a stream whose answer was given in one piece: there is nothing to come back for.
     pub(super) fn close(&self, reading: &Reading) {
         lock(&self.streams).remove(reading.stream);
@@ -200,6 +209,21 @@ impl Session {
 }
 
 impl Desk {
+    /// Forgets a request, which may be meant by the other spelling of its id if only one is.
+    fn cancelled(&mut self, target: &str) -> Option<StreamId> {
+        let bare = |raw: &str| raw.trim_matches('"').to_owned();
+        let id = if self.requests.contains_key(target) {
+            target.to_owned()
+        } else {
+            let mut same = self.requests.keys().filter(|id| bare(id) == bare(target));
+            let id = same.next()?.clone();
+            same.next().is_none().then_some(id)?
+        };
+        let stream = self.requests.remove(&id)?;
+        self.tokens.retain(|_, of| *of != stream);
+        Some(stream)
+    }
+
     fn place(&mut self, said: &Relayed<'_>) -> Place {
         let latest = || self.requests.values().max().copied();
         match said {
@@ -256,6 +280,23 @@ mod tests {
         assert!(desk.tokens.is_empty());
         let other = r#"{"jsonrpc":"2.0","id":"1","result":{}}"#;
         assert_eq!(place(&mut desk, other), Place::Nowhere);
+    }
+
+    #[test]
+    fn a_cancelled_request_gives_up_its_id_and_its_token() {
+        let mut all = desk();
+        assert_eq!(all.cancelled("7"), None);
+        assert_eq!(
+            all.cancelled("\"1\""),
+            Some(StreamId(1)),
+            "the other spelling"
+        );
+        assert_eq!(all.cancelled("1"), None);
+        assert!(all.tokens.is_empty());
+        assert_eq!(all.cancelled("\"b\""), Some(StreamId(2)));
+        let mut both = desk();
+        both.requests.insert("\"1\"".to_owned(), StreamId(3));
+        assert_eq!(both.cancelled("1"), Some(StreamId(1)), "exactly first");
     }
 
     #[test]

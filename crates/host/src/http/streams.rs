@@ -225,6 +225,14 @@ impl Streams {
         true
     }
 
+    /// Nothing more comes in this stream.
+    pub(super) fn end(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.ended = true;
+            stream.wake();
+        }
+    }
+
     /// Nothing more comes in any stream.
     pub(super) fn end_all(&mut self) {
         for stream in self.streams.values_mut() {
