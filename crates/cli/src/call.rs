@@ -21,7 +21,7 @@ pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
 }
 
 fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), Failure> {
-    let tools = connection.client.tools().map_err(Failure::fault)?;
+    let tools = connection.tools()?;
     let tool = find(&tools, &call.tool)?;
     let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;
     if let Some(render) = call.render {
@@ -35,10 +35,7 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8), F
         .get("name")
         .and_then(Value::as_str)
         .unwrap_or(&call.tool);
-    let answer = connection
-        .client
-        .call(name, &Value::Object(arguments))
-        .map_err(Failure::fault)?;
+    let answer = connection.call(name, &Value::Object(arguments))?;
     let mut text = answer.text;
     text.push('\n');
     Ok(if answer.is_error {

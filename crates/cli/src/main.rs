@@ -18,6 +18,7 @@ mod local;
 mod lock;
 mod operate;
 mod progress_bar;
+mod remote;
 mod serve;
 mod server_file;
 mod target;

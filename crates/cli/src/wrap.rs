@@ -30,6 +30,8 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
     config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
+    let envelopes = wrap.envelopes.map(Into::into).or(environment.envelopes);
+    config.envelopes = envelopes.unwrap_or_default();
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
     }

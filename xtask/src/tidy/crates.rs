@@ -126,6 +126,7 @@ const ROWS: &[Row] = &[
             "serde_json",
             "shlex",
             "toml",
+            "ureq",
         ]),
     },
     Row {

@@ -113,9 +113,7 @@ impl Environment {
             "MCP_ENDPOINT" => on_socket || on_http,
             "MCP_SOCKET_PATH" | "MCP_SOCKET_MODE" => on_socket,
             "MCP_HTTP_ADDR" => on_http,
-            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" | "MAINSTAY_ENVELOPE_VALIDATION" => {
-                false
-            }
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
             _ => !name.starts_with("SYN_"),
         };
         Self::from(|name| get(name).filter(|_| ours(name)), |_| false)
