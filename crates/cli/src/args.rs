@@ -153,6 +153,10 @@ pub(crate) struct Wrap {
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
+    /// What becomes of an envelope of ours that breaks its schema: off does not look, shadow tells
+    /// of it, enforce sends an error instead [default: shadow]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) envelopes: Option<Envelopes>,
     /// How much is said on standard error
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log: Option<LogLevel>,
@@ -258,8 +262,11 @@ pub(crate) struct Target {
     /// Ask the host that serves this socket, instead of starting one for this command
     #[arg(long, value_name = "PATH", conflicts_with_all = ["packs", "config", "roots"])]
     pub(crate) socket: Option<PathBuf>,
+    /// Ask the host at this URL, with the token of MAINSTAY_TOKEN_FILE or MAINSTAY_TOKEN
+    #[arg(long, value_name = "URL", conflicts_with_all = ["packs", "config", "roots", "socket"])]
+    pub(crate) url: Option<String>,
     /// Ask this MCP server, wrapped for the moment
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "roots", "socket"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["packs", "config", "roots", "socket", "url"])]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
@@ -312,7 +319,7 @@ pub(crate) struct Locked {
     #[arg(long, value_name = "FILE", default_value = crate::lock::FILE)]
     pub(crate) file: PathBuf,
     /// Leave out the host's own tools, for the lock of a pack
-    #[arg(long, conflicts_with = "socket")]
+    #[arg(long, conflicts_with_all = ["socket", "url"])]
     pub(crate) packs_only: bool,
 }
 

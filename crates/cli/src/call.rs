@@ -47,7 +47,7 @@ enum After {
 
 /// Stays a while for the build. What is done by then is kept.
 fn go_on_building(connection: &mut Connection) {
-    let time = match connection.client.is_watched() {
+    let time = match connection.is_watched() {
         true => {
             eprint_line(
                 "building the index for the next search; interrupt at will, what is done is kept",
@@ -58,9 +58,7 @@ fn go_on_building(connection: &mut Connection) {
     };
     let wait = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     // It was not asked for, so it cannot fail the command.
-    let _ = connection
-        .client
-        .call("index_build", &json!({ "wait_ms": wait }));
+    let _ = connection.call("index_build", &json!({ "wait_ms": wait }));
 }
 
 fn after(tool: &str, answer: &Value) -> After {
@@ -72,7 +70,7 @@ fn after(tool: &str, answer: &Value) -> After {
 }
 
 fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, After), Failure> {
-    let tools = connection.client.tools().map_err(Failure::fault)?;
+    let tools = connection.tools()?;
     let tool = find(&tools, &call.tool)?;
     let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;
     if let Some(render) = call.render {
@@ -86,10 +84,7 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
         .get("name")
         .and_then(Value::as_str)
         .unwrap_or(&call.tool);
-    let answer = connection
-        .client
-        .call(name, &Value::Object(arguments))
-        .map_err(Failure::fault)?;
+    let answer = connection.call(name, &Value::Object(arguments))?;
     let after = after(name, &answer.structured);
     let mut text = answer.text;
     text.push('\n');

@@ -19,6 +19,7 @@ mod lock;
 mod once;
 mod operate;
 mod progress_bar;
+mod remote;
 mod serve;
 mod server_file;
 mod target;

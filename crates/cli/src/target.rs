@@ -7,12 +7,14 @@ use anyhow::{Context, anyhow};
 use mainstay_host::config::Transport;
 use mainstay_host::wrap::serve_wrapped;
 use mainstay_host::{Level, Log, ServeError, Served};
+use serde_json::Value;
 
 use crate::args::{Target, WrapRules};
-use crate::client::Client;
+use crate::client::{Client, ToolAnswer};
 use crate::environment::Environment;
 use crate::exit::Failure;
-use crate::{local, serve, wrap};
+use crate::remote::Remote;
+use crate::{local, serve, transport, wrap};
 
 /// A host of our own, before it runs.
 type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
@@ -20,20 +22,34 @@ type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
 /// A connection, and the host behind it if it is ours.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) client: Client,
+    client: Asks,
     host: Option<JoinHandle<Result<Option<Served>, ServeError>>>,
+}
+
+/// How a host is asked.
+#[derive(Debug)]
+enum Asks {
+    /// In a session of MCP.
+    Session(Client),
+    /// Over HTTP.
+    Remote(Remote),
 }
 
 impl Connection {
     /// Connects to the target.
     pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
+        if let Some(url) = &target.url {
+            let token = transport::token(&Environment::read()?)?;
+            let client = Asks::Remote(Remote::new(url, token)?);
+            return Ok(Self { client, host: None });
+        }
         if let Some(path) = &target.socket {
             let stream = UnixStream::connect(path)
                 .with_context(|| format!("cannot connect to {}", path.display()))
                 .map_err(|error| {
                     Failure::input(error).hint("start a host there with mainstay serve --socket")
                 })?;
-            let client = Client::open(stream).map_err(Failure::fault)?;
+            let client = Asks::Session(Client::open(stream).map_err(Failure::fault)?);
             return Ok(Self { client, host: None });
         }
         let (ours, theirs) = UnixStream::pair()
@@ -56,7 +72,7 @@ impl Connection {
             .map_err(Failure::fault)?;
         match Client::open(ours) {
             Ok(client) => Ok(Self {
-                client,
+                client: Asks::Session(client),
                 host: Some(host),
             }),
             // The host says more than the connection that it closed.
@@ -70,6 +86,30 @@ impl Connection {
     /// Whether the host ends with this command.
     pub(crate) const fn is_ours(&self) -> bool {
         self.host.is_some()
+    }
+
+    /// Whether somebody watches how a call gets on.
+    pub(crate) const fn is_watched(&self) -> bool {
+        match &self.client {
+            Asks::Session(client) => client.is_watched(),
+            Asks::Remote(_) => false,
+        }
+    }
+
+    /// The definitions of all tools.
+    pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Failure> {
+        match &mut self.client {
+            Asks::Session(client) => client.tools().map_err(Failure::fault),
+            Asks::Remote(remote) => remote.tools(),
+        }
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+        match &mut self.client {
+            Asks::Session(client) => client.call(tool, arguments).map_err(Failure::fault),
+            Asks::Remote(remote) => remote.call(tool, arguments),
+        }
     }
 
     /// Ends our own host in order, so that no worker is left, and gives what it had on offer.

@@ -13,10 +13,10 @@ use crate::target::Connection;
 /// Lists the tools of a target.
 pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&arguments.target)?;
-    let tools = connection.client.tools();
+    let tools = connection.tools();
     // A host that could not start says more than the connection that it closed.
     connection.close()?;
-    let tools = tools.map_err(Failure::fault)?;
+    let tools = tools?;
     let text = if arguments.json {
         format!("{:#}\n", Value::Array(tools))
     } else {

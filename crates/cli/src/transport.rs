@@ -47,7 +47,7 @@ pub(crate) fn chosen(
 }
 
 /// The token that clients must present, if there is one.
-fn token(environment: &Environment) -> Result<Option<String>, Failure> {
+pub(crate) fn token(environment: &Environment) -> Result<Option<String>, Failure> {
     let Some(file) = &environment.token_file else {
         return Ok(environment.token.as_ref().map(|token| token.0.clone()));
     };

@@ -36,6 +36,8 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     config.collector = environment
         .collector
         .map(|collector| collector.config(&config.name));
+    let envelopes = wrap.envelopes.map(Into::into).or(environment.envelopes);
+    config.envelopes = envelopes.unwrap_or_default();
     if let Some(name) = &wrap.name {
         config.host_name.clone_from(name);
     }

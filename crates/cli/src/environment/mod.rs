@@ -118,9 +118,7 @@ impl Environment {
             "MCP_HTTP_ADDR" => on_http,
             // A protocol that only the server speaks.
             "OTEL_EXPORTER_OTLP_PROTOCOL" => false,
-            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" | "MAINSTAY_ENVELOPE_VALIDATION" => {
-                false
-            }
+            "MCP_MAX_BATCH" | "MAINSTAY_ALLOW_UNVALIDATED" => false,
             _ => !name.starts_with("SYN_"),
         };
         Self::from(|name| get(name).filter(|_| ours(name)), |_| false)

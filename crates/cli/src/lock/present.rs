@@ -26,10 +26,10 @@ impl Present {
     /// Asks the target. What a running host does not list is taken to be as recorded.
     pub(crate) fn of(locked: &Locked, recorded: &Lock) -> Result<Self, Failure> {
         let mut connection = Connection::open(&locked.target)?;
-        let listed = connection.client.tools();
+        let listed = connection.tools();
         // A host that could not start says more than the connection that it closed.
         let served = connection.close()?;
-        let listed = listed.map_err(Failure::fault)?;
+        let listed = listed?;
         match served {
             Some(served) => Self::served(served, locked.packs_only),
             None if !locked.target.command.is_empty() => Ok(Self::foreign(listed)),

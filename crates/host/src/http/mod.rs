@@ -51,7 +51,7 @@ use self::guard::Guard;
 pub(crate) use self::link::{Back, Happens};
 pub(crate) use self::listen::{Listening, bind, start};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
-use self::rest::Route;
+use self::rest::{Callers, Route};
 use self::table::Table;
 use crate::envelopes::Envelopes;
 use crate::telemetry::Recorder;
@@ -114,11 +114,10 @@ pub(crate) struct Front {
     serves: Serves,
     envelopes: Envelopes,
     recorder: Recorder,
-    #[expect(dead_code, reason = "for the catalog of a wrapped server")]
     name: String,
-    #[expect(dead_code, reason = "for the catalog of a wrapped server")]
     version: String,
     table: Table,
+    callers: Callers,
     counts: Counts,
     in_flight: AtomicUsize,
 }
@@ -156,6 +155,7 @@ impl Front {
             name: facts.name,
             version: facts.version,
             table: Table::default(),
+            callers: Callers::default(),
             counts: Counts::default(),
             in_flight: AtomicUsize::new(0),
         })

@@ -1,4 +1,4 @@
-//! How the tools are asked, whoever serves them.
+//! How packs are asked: with a request that stands alone.
 
 use std::time::Instant;
 
@@ -26,11 +26,17 @@ pub(super) struct Ended {
 impl Ended {
     /// It ended before anybody was asked.
     pub(super) fn refused(problem: Problem) -> Self {
+        Self::after(Instant::now(), Err(problem))
+    }
+
+    /// It ended now.
+    pub(super) fn after(started: Instant, outcome: Outcome) -> Self {
         Self {
-            outcome: Err(problem),
+            outcome,
             tool: None,
             repeated: 0,
-            duration_ms: 0.0,
+            // Nobody needs more than microseconds.
+            duration_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
         }
     }
 }
@@ -38,12 +44,35 @@ impl Ended {
 /// Asks the packs. Whoever stops waiting cancels what was asked. The request is known under `id` in
 /// telemetry.
 pub(super) async fn packs(front: &Front, op: Op, bytes: usize, id: &str) -> Ended {
+    packs_for(front, op, bytes, id, Reader::Program).await
+}
+
+/// Who reads an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// JSON alone.
+    Program,
+    /// The text that a client of MCP would show, too.
+    Person,
+}
+
+/// The same for a reader.
+pub(super) async fn packs_for(
+    front: &Front,
+    op: Op,
+    bytes: usize,
+    id: &str,
+    reader: Reader,
+) -> Ended {
     let started = Instant::now();
     let (reply, answer) = oneshot::channel();
     let (_wanting, wanted) = oneshot::channel();
     let request = Request {
         id: request_id(id),
-        dialect: Dialect::Rest,
+        dialect: match reader {
+            Reader::Program => Dialect::Rest,
+            Reader::Person => Dialect::Modern,
+        },
         op,
         progress_token: None,
         trace: None,
@@ -62,10 +91,7 @@ pub(super) async fn packs(front: &Front, op: Op, bytes: usize, id: &str) -> Ende
             repeated: u64::from(end.attempt.saturating_sub(1)),
             duration_ms: millis(end.latency_us),
         },
-        Err(_) => Ended {
-            duration_ms: started.elapsed().as_secs_f64() * 1000.0,
-            ..Ended::refused(Problem::of(ErrorKind::ShuttingDown))
-        },
+        Err(_) => Ended::after(started, Err(Problem::of(ErrorKind::ShuttingDown))),
     }
 }
 

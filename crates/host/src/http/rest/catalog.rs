@@ -8,7 +8,7 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
 use super::super::{Front, Serves};
-use super::ask;
+use super::{ask, wrapped};
 
 pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {
     match fetch(front, who).await {
@@ -19,13 +19,13 @@ pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {
 }
 
 /// The catalog.
-async fn fetch(front: &Front, _who: &Credential) -> Outcome {
+async fn fetch(front: &Front, who: &Credential) -> Outcome {
     match front.serves {
         Serves::Packs => {
             ask::packs(front, Op::Catalog {}, 0, "catalog")
                 .await
                 .outcome
         }
-        Serves::Wrapped => Err(Problem::of(ErrorKind::Unsupported)),
+        Serves::Wrapped => wrapped::catalog(front, who).await,
     }
 }

@@ -13,6 +13,7 @@ use mainstay_contract::outcome::{Outcome, Problem};
 use super::super::Front;
 use super::super::access::{Access, Credential};
 use super::super::respond::{self, Answer};
+use super::ask::Reader;
 use super::tool;
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
@@ -64,7 +65,13 @@ pub(super) async fn answer(
     let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
     let outcome = match run_of(&id, Some(invocation.payload.as_str())) {
         Ok(op) => {
-            let ended = tool::call(front, &who, op, body.len(), &invocation.id).await;
+            let ended = tool::call(
+                front,
+                &who,
+                op,
+                (body.len(), &invocation.id, Reader::Program),
+            )
+            .await;
             ended.outcome
         }
         Err(problem) => Err(problem),

@@ -163,7 +163,7 @@ fn http(page: &mut Page, front: &Front) {
         counts.connections.load(Ordering::Relaxed),
     );
     page.single(
-        ("mainstay_http_connections_total", "counter"),
+        ("mainstay_http_connections_accepted_total", "counter"),
         "HTTP connections that were accepted.",
         counts.connections_total.load(Ordering::Relaxed),
     );

@@ -1,7 +1,7 @@
 //! Everything that is one request and one answer: the catalog, tools by name, invocation envelopes,
 //! diagnostics, schemas, the description of all of this, and metrics.
 //!
-//! * [`ask`]: how the tools are asked, whoever serves them;
+//! * [`ask`]: how packs are asked; [`wrapped`] and [`caller`]: how a wrapped server is;
 //! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
 //! * [`openapi`]: what a program must know to use them.
@@ -10,6 +10,7 @@
 //! from the same error row.
 
 mod ask;
+mod caller;
 mod catalog;
 mod diagnostics;
 mod invoke;
@@ -17,6 +18,7 @@ mod metrics;
 mod openapi;
 mod schemas;
 mod tool;
+mod wrapped;
 
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 
+pub(super) use self::caller::Callers;
 use super::access::Credential;
 use super::respond::{self, Answer, Tongue, with_allowed};
 use super::{Front, body, headers};

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
 use super::super::{Front, Serves};
-use super::ask;
 use super::tool::decoded;
+use super::{ask, wrapped};
 
 const SCHEMA: &str = "application/schema+json";
 
@@ -53,13 +53,13 @@ async fn definition(
         .map(Value::to_string))
 }
 
-async fn listing(front: &Front, _who: &Credential) -> Outcome {
+async fn listing(front: &Front, who: &Credential) -> Outcome {
     match front.serves {
         Serves::Packs => {
             ask::packs(front, Op::ListTools {}, 0, "schemas")
                 .await
                 .outcome
         }
-        Serves::Wrapped => Err(Problem::of(ErrorKind::Unsupported)),
+        Serves::Wrapped => wrapped::listing(front, who).await,
     }
 }

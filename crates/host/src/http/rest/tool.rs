@@ -1,21 +1,25 @@
 //! `/v1/tool/{tool}`: one run of a tool, answered with a result envelope.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::HeaderMap;
+use hyper::header::{ACCEPT, HeaderMap};
 use mainstay_contract::dialect::{Op, run_of};
 use mainstay_contract::envelope::{Asked, Meta, Route, TOOL_ID_PREFIX, Transport, tool_name};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::Problem;
+use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::render::shorten;
 use mainstay_contract::scan::{self, ScanErrorKind};
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
-use super::super::{Front, Serves};
-use super::ask::{self, Ended};
+use super::super::{Front, Serves, headers};
+use super::ask::{self, Ended, Reader};
+use super::wrapped;
 
+const TEXT: &str = "text/plain; charset=utf-8";
 /// The only member of a body.
 const ARGUMENTS: &str = "arguments";
 
@@ -37,10 +41,28 @@ pub(super) async fn answer(
                 meta.tool_id = known_id(&identifier(name));
             }
             let id = meta.ids.request.clone();
-            let ended = call(front, who, op, body.len(), &id).await;
-            envelope(front, meta, &ended)
+            let reader = reader(headers);
+            let ended = call(front, who, op, (body.len(), &id, reader)).await;
+            match &ended.outcome {
+                Ok(Success::Tool(reply)) if reader == Reader::Person => {
+                    let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
+                    respond::typed(TEXT, text.to_owned())
+                }
+                _ => envelope(front, meta, &ended),
+            }
         }
         Err(problem) => refuse(front, tool, &problem),
+    }
+}
+
+/// One that accepts text and no JSON wants to be read by people.
+fn reader(headers: &HeaderMap) -> Reader {
+    let accepts = |kind| headers::accepts(headers, kind);
+    let says = headers.contains_key(ACCEPT);
+    if says && accepts("text/plain") && !accepts("application/json") {
+        Reader::Person
+    } else {
+        Reader::Program
     }
 }
 
@@ -59,17 +81,20 @@ pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
     envelope(front, meta, &Ended::refused(problem.clone()))
 }
 
-/// Runs a tool, whoever serves it.
+/// Runs a tool, whoever serves it, for a request of so many bytes under this id.
 pub(super) async fn call(
     front: &Front,
-    _who: &Credential,
+    who: &Credential,
     op: Op,
-    bytes: usize,
-    id: &str,
+    (bytes, id, reader): (usize, &str, Reader),
 ) -> Ended {
     match front.serves {
-        Serves::Packs => ask::packs(front, op, bytes, id).await,
-        Serves::Wrapped => Ended::refused(Problem::of(ErrorKind::Unsupported)),
+        Serves::Packs => ask::packs_for(front, op, bytes, id, reader).await,
+        Serves::Wrapped => {
+            let started = Instant::now();
+            let outcome = wrapped::call(front, who, &op).await;
+            Ended::after(started, outcome)
+        }
     }
 }
 

@@ -149,6 +149,9 @@ fn tool() -> Value {
         "additionalProperties": false,
     });
     let answers = json("ResultEnvelope");
+    let mut good = answers.clone();
+    let text = json!({ "type": "string" });
+    merge(&mut good, content("text/plain", &text));
     let name = r"^(mcp\.tool:)?[A-Za-z0-9_][A-Za-z0-9_./-]*$";
     json!({
         "parameters": [parts::in_path("tool", name)],
@@ -156,7 +159,7 @@ fn tool() -> Value {
             "operationId": "callTool",
             "summary": "Runs a tool.",
             "requestBody": { "required": true, "content": content("application/json", &body) },
-            "responses": responses(&answers, &answers, &of_a_run()),
+            "responses": responses(&good, &answers, &of_a_run()),
         },
     })
 }

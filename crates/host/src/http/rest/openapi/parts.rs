@@ -18,9 +18,9 @@ pub(super) fn schemas() -> Value {
     let count = json!({ "type": "integer", "minimum": 0 });
     let amount = json!({ "type": "number", "minimum": 0 });
     json!({
-        "InvocationRequest": { "$ref": "/schemas/v1/request.schema.json" },
-        "InvocationResponse": { "$ref": "/schemas/v1/response.schema.json" },
-        "ResultEnvelope": { "$ref": "/schemas/v1/envelope.schema.json" },
+        "InvocationRequest": { "$ref": "schemas/v1/request.schema.json" },
+        "InvocationResponse": { "$ref": "schemas/v1/response.schema.json" },
+        "ResultEnvelope": { "$ref": "schemas/v1/envelope.schema.json" },
         "Error": {
             "type": "object",
             "properties": {

@@ -1,0 +1,285 @@
+//! A host that is asked over HTTP, for one-off commands.
+//!
+//! What it answers is shown as a local host's answer is: the same text, the same exit codes.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use mainstay_contract::error::{ErrorKind, Surface};
+use mainstay_contract::tool::CONTRACT_META;
+use serde_json::{Map, Value, json};
+use ureq::Agent;
+use ureq::http::Response;
+
+use crate::client::ToolAnswer;
+use crate::exit::Failure;
+
+/// Time to reach the host.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longer than any call may take.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Longest answer that is read.
+const MAX_BODY: u64 = 64 * 1024 * 1024;
+/// Members of a catalog entry that stand in the contract of a definition, in its order.
+const CONTRACT: [&str; 5] = [
+    "schemaVersion",
+    "toolingVersion",
+    "replay",
+    "timeoutMs",
+    "errors",
+];
+
+/// A host, and what it must be shown.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    url: String,
+    token: Option<String>,
+    agent: Agent,
+}
+
+impl Remote {
+    /// The host at a URL such as `http://127.0.0.1:8080`.
+    pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self, Failure> {
+        let is_http = url.starts_with("http://") || url.starts_with("https://");
+        if !is_http || url.contains(['?', '#', '@']) {
+            let failure = Failure::input(anyhow!("--url {url} is not the URL of a host"));
+            return Err(failure.hint("name it as in --url http://127.0.0.1:8080"));
+        }
+        let config = Agent::config_builder()
+            // The builder's default is whatever the environment says.
+            .proxy(None)
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(PATIENCE))
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            token,
+            agent: config.into(),
+        })
+    }
+
+    /// The definitions of all tools, as `tools/list` has them.
+    pub(crate) fn tools(&self) -> Result<Vec<Value>, Failure> {
+        let mut request = self.agent.get(format!("{}/v1/tools", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let answer = self.answer(request.call())?;
+        let mut catalog: Value = self.parsed(&answer)?;
+        if answer.status != 200 {
+            return Err(match answer.status {
+                404 => self.is_no_host(),
+                _ => self.refused(&catalog),
+            });
+        }
+        match catalog.get_mut("tools").map(Value::take) {
+            Some(Value::Array(tools)) if catalog.get("server").is_some() => {
+                Ok(tools.into_iter().map(definition).collect())
+            }
+            _ => Err(self.is_no_host()),
+        }
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+        let url = format!("{}/v1/tool/{}", self.url, encoded(tool));
+        let mut request = self
+            .agent
+            .post(url)
+            .header("Accept", "text/plain")
+            .content_type("application/json");
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let body = json!({ "arguments": arguments }).to_string();
+        let answer = self.answer(request.send(body))?;
+        if answer.status == 200 {
+            return Ok(ToolAnswer {
+                structured: Value::Null,
+                is_error: false,
+                text: answer.text,
+            });
+        }
+        let envelope: Value = self.parsed(&answer)?;
+        failed(&envelope).unwrap_or_else(|| Err(self.is_no_host()))
+    }
+
+    fn answer(&self, sent: Result<Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
+        let unreachable = |error: ureq::Error| {
+            let failure = anyhow::Error::new(error).context(format!("cannot reach {}", self.url));
+            Failure::input(failure).hint("start a host there with mainstay serve --http ADDR:PORT")
+        };
+        let mut response = sent.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let mut text = String::new();
+        response
+            .body_mut()
+            .as_reader()
+            .take(MAX_BODY + 1)
+            .read_to_string(&mut text)
+            .with_context(|| format!("the answer of {} broke off", self.url))
+            .map_err(Failure::input)?;
+        if text.len() as u64 > MAX_BODY {
+            let said = anyhow!("the answer of {} is too long", self.url);
+            return Err(Failure::input(said));
+        }
+        if status == 401 {
+            let (said, hint) = match self.token {
+                None => (
+                    "asks for a token",
+                    "set MAINSTAY_TOKEN_FILE, or MAINSTAY_TOKEN",
+                ),
+                Some(_) => (
+                    "refuses the token",
+                    "look at MAINSTAY_TOKEN_FILE and MAINSTAY_TOKEN",
+                ),
+            };
+            return Err(Failure::input(anyhow!("{} {said}", self.url)).hint(hint));
+        }
+        Ok(Answer { status, text })
+    }
+
+    fn parsed(&self, answer: &Answer) -> Result<Value, Failure> {
+        serde_json::from_str(&answer.text).map_err(|_| self.is_no_host())
+    }
+
+    /// What a refusal that is no envelope says.
+    fn refused(&self, payload: &Value) -> Failure {
+        let text = |name| payload.get(name).and_then(Value::as_str);
+        match (text("message"), text("code")) {
+            (Some(message), Some(_)) => {
+                let failure = Failure::fault(anyhow!("{} says: {message}", self.url));
+                match text("hint") {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
+            _ => self.is_no_host(),
+        }
+    }
+
+    fn is_no_host(&self) -> Failure {
+        let said = anyhow!("{} answers, but not as a Mainstay host does", self.url);
+        Failure::input(said).hint("name the URL of mainstay serve --http, without a path")
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+/// What an error envelope says, as a local host would say it; nothing if it is none.
+fn failed(envelope: &Value) -> Option<Result<ToolAnswer, Failure>> {
+    let error = envelope.get("error")?;
+    let message = error.get("message")?.as_str()?;
+    let details = error.get("details")?.as_object()?;
+    let name = details.get("kind")?.as_str()?;
+    let kind = ErrorKind::ALL.iter().find(|kind| kind.row().name == name);
+    let own = details.get("details");
+    // A wrapped server's own words.
+    if let Some(result) = own.filter(|own| own.get("isError") == Some(&json!(true))) {
+        let text = result.pointer("/content/0/text").and_then(Value::as_str);
+        return Some(Ok(ToolAnswer {
+            structured: Value::Null,
+            is_error: true,
+            text: text.unwrap_or_default().to_owned(),
+        }));
+    }
+    if kind.is_none_or(|kind| kind.row().surface == Surface::Tool) {
+        let text = payload(message, details).to_string();
+        return Some(Ok(ToolAnswer {
+            structured: Value::Null,
+            is_error: true,
+            text,
+        }));
+    }
+    let hint = details.get("hint").and_then(Value::as_str);
+    Some(Err(Failure::fault(match hint {
+        Some(hint) => anyhow!("{message} ({hint})"),
+        None => anyhow!("{message}"),
+    })))
+}
+
+/// The error payload that MCP clients get.
+fn payload(message: &str, details: &Map<String, Value>) -> Value {
+    let mut payload = Map::new();
+    payload.insert("message".to_owned(), json!(message));
+    for name in [
+        "code",
+        "hint",
+        "retryable",
+        "fault",
+        "timeoutMs",
+        "details",
+        "stderr",
+        "stdout",
+    ] {
+        if let Some(value) = details.get(name) {
+            payload.insert(name.to_owned(), value.clone());
+        }
+    }
+    Value::Object(payload)
+}
+
+/// The definition of a tool, from its entry in the catalog.
+fn definition(mut entry: Value) -> Value {
+    let Some(members) = entry.as_object_mut() else {
+        return entry;
+    };
+    members.shift_remove("toolId");
+    if members.contains_key("replay") {
+        let mut contract = Map::new();
+        for name in CONTRACT {
+            if let Some(value) = members.get(name) {
+                contract.insert(name.to_owned(), value.clone());
+            }
+        }
+        for name in ["replay", "timeoutMs", "errors"] {
+            members.shift_remove(name);
+        }
+        members.insert("_meta".to_owned(), json!({ CONTRACT_META: contract }));
+    }
+    entry
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str) -> String {
+    use std::fmt::Write as _;
+    name.bytes().fold(String::new(), |mut path, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            let _ = write!(path, "%{byte:02X}");
+        }
+        path
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_becomes_the_definition_that_it_was() {
+        let entry = json!({"toolId": "mcp.tool:a", "name": "a", "schemaVersion": 1,
+            "toolingVersion": "1", "replay": "convergent", "timeoutMs": 5, "errors": []});
+        assert_eq!(
+            definition(entry).to_string(),
+            r#"{"name":"a","schemaVersion":1,"toolingVersion":"1","_meta":{"io.mainstay/contract":{"schemaVersion":1,"toolingVersion":"1","replay":"convergent","timeoutMs":5,"errors":[]}}}"#
+        );
+        let foreign = json!({"name": "b", "_meta": {"x": 1}});
+        assert_eq!(definition(foreign.clone()), foreign);
+    }
+
+    #[test]
+    fn names_are_encoded_whole() {
+        assert_eq!(encoded("a/b c.d"), "a%2Fb%20c.d");
+    }
+}
