@@ -5,11 +5,11 @@
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::Code;
 use crate::fault::{Fault, FaultClass};
 use crate::id::{Generation, RequestId};
-use crate::json::Json;
 
 /// Counts of the whole host or of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,9 +219,9 @@ pub struct InvocationEvent {
     pub trace_id: Option<String>,
     /// Of `context` and `metadata`: the object, or the number of its bytes where it is too long.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub context: Option<Json>,
+    pub context: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub metadata: Option<Json>,
+    pub metadata: Option<Value>,
 }
 
 /// The tools worth a look, since the host's start.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 /// `traceparent`: a trace, a span in it, and whether it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,22 @@ impl TraceContext {
             _ => true,
         };
         (good && trace != [0; 16] && span != [0; 8]).then_some(Self { trace, span, flags })
+    }
+
+    /// The trace that a client calls by a name of its own: a `traceparent`, the 32 digits of a
+    /// trace, or any text, which stands for the same trace whenever it comes.
+    pub fn named(name: &str) -> Self {
+        if let Some(context) = Self::parse(name) {
+            return context;
+        }
+        let hash: [u8; 32] = Sha256::digest(name.as_bytes()).into();
+        let (mut trace, mut span) = ([0; 16], [0; 8]);
+        trace.copy_from_slice(hash.first_chunk::<16>().unwrap_or(&[1; 16]));
+        span.copy_from_slice(hash.last_chunk::<8>().unwrap_or(&[1; 8]));
+        if let Some(written) = unhex(name).filter(|written| *written != [0; 16]) {
+            trace = written;
+        }
+        Self::root(trace, span)
     }
 
     /// Whether it is recorded.
@@ -131,6 +148,21 @@ mod tests {
         );
         assert!(TraceContext::parse(&GOOD.replacen("00-", "01-", 1)).is_some());
         assert!(TraceContext::parse(&format!("{}-more", GOOD.replacen("00-", "cc-", 1))).is_some());
+    }
+
+    #[test]
+    fn a_name_stands_for_the_same_trace_each_time() {
+        assert_eq!(TraceContext::named(GOOD).to_string(), GOOD);
+        let digits = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let context = TraceContext::named(digits);
+        assert_eq!(Hex(&context.trace).to_string(), digits);
+        let (one, two) = (
+            TraceContext::named("trace-9ab2"),
+            TraceContext::named("trace-9ab3"),
+        );
+        assert_eq!(one, TraceContext::named("trace-9ab2"));
+        assert_ne!(one.trace, two.trace);
+        assert!(one.is_sampled());
     }
 
     #[test]

@@ -26,9 +26,10 @@ impl std::fmt::Debug for Collector {
 impl Collector {
     /// Reads the variables; nothing is sent unless one of them names a place.
     pub(super) fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
-        if get("OTEL_SDK_DISABLED").is_some_and(|off| off.eq_ignore_ascii_case("true")) {
-            return Ok(None);
-        }
+        let disabled = get("OTEL_SDK_DISABLED").is_some_and(|off| off.eq_ignore_ascii_case("true"));
+        let protocol = get("OTEL_EXPORTER_OTLP_PROTOCOL");
+        let (headers, named) = (get("OTEL_EXPORTER_OTLP_HEADERS"), get("OTEL_SERVICE_NAME"));
+        let attributes = pairs(get("OTEL_RESOURCE_ATTRIBUTES"));
         let base = get("OTEL_EXPORTER_OTLP_ENDPOINT");
         let place = |name: &str, path: &str| {
             let base = base.as_deref().map(|base| base.trim_end_matches('/'));
@@ -36,10 +37,10 @@ impl Collector {
         };
         let traces = place("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "/v1/traces");
         let metrics = place("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "/v1/metrics");
-        if traces.is_none() && metrics.is_none() {
+        if disabled || (traces.is_none() && metrics.is_none()) {
             return Ok(None);
         }
-        if get("OTEL_EXPORTER_OTLP_PROTOCOL").is_some_and(|protocol| protocol == "grpc") {
+        if protocol.is_some_and(|protocol| protocol == "grpc") {
             return Err(
                 "OTEL_EXPORTER_OTLP_PROTOCOL is grpc; set it to http/json and the endpoint to the \
                  collector's HTTP port, usually 4318"
@@ -54,14 +55,16 @@ impl Collector {
                     .to_owned(),
             );
         }
-        let attributes = pairs(get("OTEL_RESOURCE_ATTRIBUTES"));
-        let named = |(key, _): &&(String, String)| key == "service.name";
-        let service = attributes.iter().find(named).map(|(_, name)| name.clone());
+        let is_name = |(key, _): &&(String, String)| key == "service.name";
+        let service = attributes
+            .iter()
+            .find(is_name)
+            .map(|(_, name)| name.clone());
         Ok(Some(Self {
             traces,
             metrics,
-            headers: pairs(get("OTEL_EXPORTER_OTLP_HEADERS")),
-            service: get("OTEL_SERVICE_NAME").or(service),
+            headers: pairs(headers),
+            service: named.or(service),
             attributes: attributes
                 .into_iter()
                 .filter(|(key, _)| key != "service.name")

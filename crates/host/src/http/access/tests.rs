@@ -1,3 +1,5 @@
+//! Tokens that are taken, and tokens that are not.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use ring::rand::SystemRandom;

@@ -7,6 +7,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::push_string;
 use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::trace::TraceContext;
 use tokio::sync::oneshot;
 
 use super::super::Front;
@@ -44,7 +45,24 @@ impl Ended {
 /// Asks the packs. Whoever stops waiting cancels what was asked. The request is known under `id` in
 /// telemetry.
 pub(super) async fn packs(front: &Front, op: Op, bytes: usize, id: &str) -> Ended {
-    packs_for(front, op, bytes, id, Reader::Program).await
+    let order = Order {
+        bytes,
+        id,
+        reader: Reader::Program,
+        trace: None,
+    };
+    packs_for(front, op, order).await
+}
+
+/// What is known about a request beside what it asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order<'a> {
+    pub(super) bytes: usize,
+    /// Under which it is known in telemetry.
+    pub(super) id: &'a str,
+    pub(super) reader: Reader,
+    /// The span of the client that asks.
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// Who reads an answer.
@@ -57,29 +75,23 @@ pub(super) enum Reader {
 }
 
 /// The same for a reader.
-pub(super) async fn packs_for(
-    front: &Front,
-    op: Op,
-    bytes: usize,
-    id: &str,
-    reader: Reader,
-) -> Ended {
+pub(super) async fn packs_for(front: &Front, op: Op, order: Order<'_>) -> Ended {
     let started = Instant::now();
     let (reply, answer) = oneshot::channel();
     let (_wanting, wanted) = oneshot::channel();
     let request = Request {
-        id: request_id(id),
-        dialect: match reader {
+        id: request_id(order.id),
+        dialect: match order.reader {
             Reader::Program => Dialect::Rest,
             Reader::Person => Dialect::Modern,
         },
         op,
         progress_token: None,
-        trace: None,
+        trace: order.trace,
     };
     let single = Single {
         request,
-        bytes,
+        bytes: order.bytes,
         reply,
         wanted,
     };

@@ -20,6 +20,9 @@ use super::super::access::Credential;
 use super::super::body::lock;
 use super::super::link::{self, Back, Input, Output, lines};
 
+/// Member of a request's parameters that is about the request itself.
+pub(super) const META: &str = "_meta";
+
 /// What a server answered.
 #[derive(Debug)]
 pub(super) enum Said {
@@ -206,10 +209,19 @@ impl Caller {
     async fn ask(&self, method: &str, params: &[(&str, &str)]) -> Result<Said, Problem> {
         let mut object = ObjectWriter::with_capacity(256);
         for (name, value) in params {
-            object = object.raw(name, value);
+            if *name != META {
+                object = object.raw(name, value);
+            }
         }
+        let own = params.iter().find(|(name, _)| *name == META);
+        let own = own.map_or("{}", |(_, value)| *value);
         if self.era == Era::Modern {
-            object = object.raw("_meta", &self.meta);
+            let meta = ObjectWriter::with_capacity(self.meta.len() + own.len())
+                .members_of(&self.meta)
+                .members_of(own);
+            object = object.raw(META, &meta.finish());
+        } else if own != "{}" {
+            object = object.raw(META, own);
         }
         let (asked, answer) = Asked::new(&self.line).ok_or_else(gone)?;
         let line = ObjectWriter::with_capacity(320)

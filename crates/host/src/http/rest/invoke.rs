@@ -9,11 +9,12 @@ use mainstay_contract::dialect::run_of;
 use mainstay_contract::envelope::{Auth, AuthType, Invocation, TOOL_ID_PREFIX, Timings};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::trace::TraceContext;
 
 use super::super::Front;
 use super::super::access::{Access, Credential};
 use super::super::respond::{self, Answer};
-use super::ask::Reader;
+use super::ask::{Order, Reader};
 use super::tool;
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
@@ -65,14 +66,13 @@ pub(super) async fn answer(
     let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
     let outcome = match run_of(&id, Some(invocation.payload.as_str())) {
         Ok(op) => {
-            let ended = tool::call(
-                front,
-                &who,
-                op,
-                (body.len(), &invocation.id, Reader::Program),
-            )
-            .await;
-            ended.outcome
+            let order = Order {
+                bytes: body.len(),
+                id: &invocation.id,
+                reader: Reader::Program,
+                trace: invocation.trace_id.as_deref().map(TraceContext::named),
+            };
+            tool::call(front, &who, op, order).await.outcome
         }
         Err(problem) => Err(problem),
     };

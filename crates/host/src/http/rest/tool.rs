@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, HeaderMap};
+use hyper::header::{ACCEPT, HeaderMap, HeaderName};
 use mainstay_contract::dialect::{Op, run_of};
 use mainstay_contract::envelope::{Asked, Meta, Route, TOOL_ID_PREFIX, Transport, tool_name};
 use mainstay_contract::error::ErrorKind;
@@ -12,13 +12,15 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::render::shorten;
 use mainstay_contract::scan::{self, ScanErrorKind};
+use mainstay_contract::trace::TraceContext;
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
 use super::super::{Front, Serves, headers};
-use super::ask::{self, Ended, Reader};
+use super::ask::{self, Ended, Order, Reader};
 use super::wrapped;
 
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The only member of a body.
 const ARGUMENTS: &str = "arguments";
@@ -42,7 +44,13 @@ pub(super) async fn answer(
             }
             let id = meta.ids.request.clone();
             let reader = reader(headers);
-            let ended = call(front, who, op, (body.len(), &id, reader)).await;
+            let order = Order {
+                bytes: body.len(),
+                id: &id,
+                reader,
+                trace: headers::value(headers, &TRACEPARENT).and_then(TraceContext::parse),
+            };
+            let ended = call(front, who, op, order).await;
             match &ended.outcome {
                 Ok(Success::Tool(reply)) if reader == Reader::Person => {
                     let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
@@ -81,18 +89,13 @@ pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
     envelope(front, meta, &Ended::refused(problem.clone()))
 }
 
-/// Runs a tool, whoever serves it, for a request of so many bytes under this id.
-pub(super) async fn call(
-    front: &Front,
-    who: &Credential,
-    op: Op,
-    (bytes, id, reader): (usize, &str, Reader),
-) -> Ended {
+/// Runs a tool, whoever serves it.
+pub(super) async fn call(front: &Front, who: &Credential, op: Op, order: Order<'_>) -> Ended {
     match front.serves {
-        Serves::Packs => ask::packs_for(front, op, bytes, id, reader).await,
+        Serves::Packs => ask::packs_for(front, op, order).await,
         Serves::Wrapped => {
             let started = Instant::now();
-            let outcome = wrapped::call(front, who, &op).await;
+            let outcome = wrapped::call(front, who, &op, order.trace).await;
             Ended::after(started, outcome)
         }
     }

@@ -6,11 +6,12 @@ use mainstay_contract::error::{ErrorKind, Surface};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
 use mainstay_contract::scan;
+use mainstay_contract::trace::TraceContext;
 use serde_json::{Value, json};
 
 use super::super::Front;
 use super::super::access::Credential;
-use super::caller::{Handle, Said};
+use super::caller::{Handle, META, Said};
 use crate::wrap::edit;
 
 /// Pages that a list may have.
@@ -19,13 +20,25 @@ const PAGES: usize = 64;
 const MESSAGE: usize = 4096;
 
 /// Calls a tool.
-pub(super) async fn call(front: &Front, who: &Credential, op: &Op) -> Outcome {
+pub(super) async fn call(
+    front: &Front,
+    who: &Credential,
+    op: &Op,
+    trace: Option<TraceContext>,
+) -> Outcome {
     let Op::CallTool { name, arguments } = op else {
         return Err(Problem::of(ErrorKind::UnknownMethod));
     };
     let caller = front.callers.of(front, who).await?;
     let name = Json::from_serialize(name);
-    let params = [("name", name.as_str()), ("arguments", arguments.as_str())];
+    let mut params = vec![("name", name.as_str()), ("arguments", arguments.as_str())];
+    let meta = trace.map(|trace| {
+        let meta = ObjectWriter::with_capacity(80).string("traceparent", &trace.to_string());
+        meta.finish()
+    });
+    if let Some(meta) = &meta {
+        params.push((META, meta));
+    }
     match caller.ask("tools/call", &params).await? {
         Said::Result(result) => outcome_of(&result),
         Said::Error(error) => Err(problem_of(&error)),
