@@ -80,6 +80,7 @@ fn the_event_lines_of_the_telemetry_page_are_true_and_complete() {
     let all = [
         "dropped",
         "hot_tools",
+        "invocation",
         "request",
         "worker_lost",
         "worker_ready",

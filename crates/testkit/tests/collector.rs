@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use mainstay_testkit::http::{Connection, Request};
 use mainstay_testkit::judge::python;
 use mainstay_testkit::process::{Serve, workspace};
 use serde_json::{Value, json};
@@ -157,6 +158,45 @@ fn every_request_is_a_span_of_its_clients_trace() -> anyhow::Result<()> {
             point["name"] == "mcp.server.operation.duration" && point["unit"] == "s"
         })
     );
+    Ok(())
+}
+
+#[test]
+fn requests_over_rest_belong_to_the_trace_that_they_name() -> anyhow::Result<()> {
+    let Some(collector) = Collector::start()? else {
+        return Ok(());
+    };
+    let host = Serve::http()?
+        .ledger()?
+        .env(
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            format!("http://127.0.0.1:{}", collector.port),
+        )
+        .spawn()?;
+    let address = host.address()?;
+    let tool = Request::to(address, "POST", "/v1/tool/get")
+        .header("Content-Type", "application/json")
+        .header("traceparent", &format!("00-{TRACE}-{PARENT}-01"))
+        .body("{}");
+    ensure!(Connection::open(address)?.ask(&tool)?.status() == 200);
+    let envelope = json!({"id": "e1", "version": "1.0.0", "timestamp": "2026-01-01T00:00:00Z",
+        "tool": "get", "trace_id": TRACE, "payload": {}});
+    let invoke = Request::to(address, "POST", "/v1/invoke")
+        .header("Content-Type", "application/json")
+        .body(envelope.to_string());
+    let answer = Connection::open(address)?.ask(&invoke)?;
+    ensure!(answer.json()?["trace_id"] == TRACE, "{}", answer.text());
+    host.stop()?;
+    let spans = found(&collector.finish()?, "/v1/traces");
+    ensure!(spans.len() == 2, "{spans:?}");
+    for span in &spans {
+        assert_eq!(span["traceId"], TRACE);
+        assert_eq!(span["name"], "tools/call get");
+        assert_eq!(span["attributes"]["network.transport"], "tcp");
+        assert_eq!(span["attributes"]["network.protocol.name"], "http");
+    }
+    assert_eq!(spans[0]["parentSpanId"], PARENT);
+    assert_eq!(spans[1]["attributes"]["jsonrpc.request.id"], "e1");
     Ok(())
 }
 

@@ -27,7 +27,11 @@ const SHARED: [&str; 12] = [
 const MCP_ONLY: [&str; 4] = ["list-tools", "resources", "prompts", "completion"];
 
 /// What HTTP has other words for, and where that is tested.
-const NOT_OVER_HTTP: [(&str, &str); 3] = [
+const NOT_OVER_HTTP: [(&str, &str); 4] = [
+    (
+        "modern-listen.jsonl",
+        "a subscription ends with its stream: http_sessions.rs",
+    ),
     (
         "modern-cancel.jsonl",
         "a closed stream cancels: http_attacks.rs",
