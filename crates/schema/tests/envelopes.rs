@@ -268,7 +268,7 @@ fn what_contradicts_itself_is_refused() {
     let errors = json!([{"message": "x"}]);
     let changes: [(&str, usize, &str, Value); 14] = [
         ("result", 0, "/ok", json!(false)),
-        ("result", 0, "/error", error.clone()),
+        ("result", 0, "/error", error),
         ("result", 0, "/meta/status", json!("error")),
         ("result", 4, "/ok", json!(true)),
         ("result", 4, "/data", json!({})),
