@@ -170,10 +170,9 @@ fn replayed_call_says_so_and_the_lives_of_its_workers_are_recorded() -> anyhow::
             Event::WorkerReady(run) => Some(format!("ready {}", run.generation)),
             Event::WorkerLost(loss) => Some(format!("lost {} {}", loss.generation, loss.fault)),
             Event::WorkerReaped(run) => Some(format!("reaped {}", run.generation)),
-            Event::Request(_)
-            | Event::Invocation(_)
-            | Event::HotTools(_)
-            | Event::Dropped(_) => None,
+            Event::Request(_) | Event::Invocation(_) | Event::HotTools(_) | Event::Dropped(_) => {
+                None
+            }
         })
         .collect();
     let of = |generation: &str| -> Vec<_> {
