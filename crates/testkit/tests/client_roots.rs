@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use mainstay_testkit::peer::Client;
-use mainstay_testkit::process::{Running, Serve, TempDir, binary};
+use mainstay_testkit::process::{Running, Serve, TempDir, binary, kill};
 use serde_json::{Value, json};
 
 /// Every wait ends after this time.
@@ -190,6 +190,43 @@ fn calls_also_wait_for_the_successor_of_a_worker_that_had_to_start_before() -> a
     answer(client, FIRST, &[uri(&root)])?;
     expect(client, "of_the_client", "of_the_host")?;
     running.wait_for_line("mcp:rollout pack=code generation=2")?;
+    running.stop()
+}
+
+#[test]
+fn a_pack_that_refuses_the_clients_roots_serves_the_hosts_folder_also_after_a_loss()
+-> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let root = project(&folder, "refused", "of_the_client")?;
+    let script = folder.join("picky.sh");
+    let program = binary("mainstay")?;
+    fs::write(
+        &script,
+        format!(
+            "IFS= read -r start\n\
+             case \"$start\" in *{}*) echo '{{\"unable\":{{\"detail\":\"not there\"}}}}'; exit 2;; esac\n\
+             {{ printf '%s\\n' \"$start\"; cat; }} | {} worker --pack code\n",
+            root.display(),
+            program.display()
+        ),
+    )?;
+    let serve = Serve::stdio()?
+        .pack(format!("code=sh {}", script.display()))
+        .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
+    write(serve.folder(), "of_the_host")?;
+    let running = serve.spawn()?;
+    let client = running.client()?;
+    asked(client)?;
+    answer(client, FIRST, &[uri(&root)])?;
+    expect(client, "of_the_host", "of_the_client")?;
+    running.wait_for_line("mcp:warning reason=rollout_failed pack=code")?;
+    let shells = running.workers("sh");
+    ensure!(!shells.is_empty(), "no worker");
+    for pid in shells.into_iter().chain(running.workers("mainstay-worker")) {
+        kill(pid);
+    }
+    running.wait_for_line("mcp:warning reason=worker_lost pack=code")?;
+    expect(client, "of_the_host", "of_the_client")?;
     running.stop()
 }
 
