@@ -102,6 +102,7 @@ impl Executable {
                 catalog,
                 build: self.build.clone(),
             }),
+            follows_roots: None,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{Command, Config, IdSource, Pack, Transport};
+use mainstay_host::config::{Command, Config, FollowsRoots, IdSource, Pack, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
@@ -31,7 +31,7 @@ pub(crate) fn config(
     };
     let asset = Asset::of(environment, &file);
     let executable = Executable::open()?;
-    let code = Code::of(packs, environment, &file)?;
+    let code = Code::of(packs, environment, &file, &transport)?;
     let packs = select(packs, &file, &asset, &code, &executable)?;
     Ok(Config {
         server_name: "mainstay".to_owned(),
@@ -179,10 +179,13 @@ fn select(
         let section = file.packs.get(&name);
         let command = command.or_else(|| section.and_then(|section| section.command.clone()));
         let settings = settings_of(&name, section, asset, code);
-        selected.push(match command {
+        let follows_roots = code.follows_roots.clone().filter(|_| name == CODE);
+        let mut pack = match command {
             Some(command) => external(name, command, settings)?,
             None => executable.pack(&name, settings)?,
-        });
+        };
+        pack.follows_roots = follows_roots;
+        selected.push(pack);
     }
     Ok(selected)
 }
@@ -231,15 +234,21 @@ const CODE: &str = "code";
 const ROOTS: &str = "roots";
 const CACHE_DIR: &str = "cache_dir";
 
-/// What the code pack is set up with: the command line before the file before the working
-/// directory.
+/// What the code pack is set up with: the command line before the file before the roots of an only
+/// client before the working directory.
 struct Code {
     roots: Option<Vec<PathBuf>>,
+    follows_roots: Option<FollowsRoots>,
     cache_dir: Option<PathBuf>,
 }
 
 impl Code {
-    fn of(packs: &Packs, environment: &Environment, file: &ConfigFile) -> Result<Self, Failure> {
+    fn of(
+        packs: &Packs,
+        environment: &Environment,
+        file: &ConfigFile,
+        transport: &Transport,
+    ) -> Result<Self, Failure> {
         for root in &packs.roots {
             if !root.is_dir() {
                 let shown = root.display();
@@ -252,21 +261,28 @@ impl Code {
             .packs
             .get(CODE)
             .and_then(|pack| pack.settings.as_ref()?.get(ROOTS));
+        let home = environment.home.as_ref().map(whole);
+        // What many clients share is what the operator says it is.
+        let is_left_open = packs.roots.is_empty() && of_file.is_none();
+        let follows_roots =
+            (is_left_open && matches!(transport, Transport::Stdio)).then(|| FollowsRoots {
+                setting: ROOTS.to_owned(),
+                named_only: home.iter().cloned().collect(),
+            });
         let roots = match (packs.roots.as_slice(), of_file) {
             ([], Some(_)) => None,
             // The whole disk or all of a user's files are searched only when they are named.
             ([], None) => {
                 let here = std::env::current_dir().ok().map(|here| whole(&here));
-                let named_only = |here: &PathBuf| {
-                    here.parent().is_none()
-                        || environment.home.as_ref().map(whole).as_ref() == Some(here)
-                };
+                let named_only =
+                    |here: &PathBuf| here.parent().is_none() || home.as_ref() == Some(here);
                 Some(here.into_iter().filter(|here| !named_only(here)).collect())
             }
             (named, _) => Some(named.iter().map(whole).collect()),
         };
         Ok(Self {
             roots,
+            follows_roots,
             cache_dir: environment.cache_dir.clone(),
         })
     }
@@ -300,5 +316,6 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
         },
         settings,
         expected: None,
+        follows_roots: None,
     })
 }

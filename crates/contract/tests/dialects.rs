@@ -9,7 +9,8 @@
 
 use mainstay_contract::dialect::encode::{self, ProgressOf};
 use mainstay_contract::dialect::{
-    Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Op, Refused, Shape, decode, decode_oversize,
+    Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Shape, decode,
+    decode_oversize,
 };
 use mainstay_contract::error::{ErrorKind, Surface};
 use mainstay_contract::id::RequestId;
@@ -280,14 +281,74 @@ fn malformed_messages_get_their_code_and_their_id() {
 #[test]
 fn a_message_without_an_id_is_never_answered() {
     for line in [
-        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#,
         r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"append"}}"#,
         r#"{"jsonrpc":"2.0","method":"x","params":7}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,
-        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#,
     ] {
         assert_eq!(read(line), Inbound::Ignored, "{line}");
+    }
+    for (method, notice) in [
+        ("notifications/initialized", Notice::Initialized),
+        ("notifications/roots/list_changed", Notice::RootsChanged),
+    ] {
+        let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
+        assert_eq!(read(&line), Inbound::Notice(notice), "{line}");
+    }
+}
+
+#[test]
+fn an_answer_keeps_its_id_and_what_it_says() {
+    let id = || RequestId::parse("\"io.mainstay/roots/1\"").unwrap();
+    let json = |text| Json::parse(text).unwrap();
+    for (member, result) in [
+        (r#""result":{"roots":[]}"#, Ok(json(r#"{"roots":[]}"#))),
+        (
+            r#""error":{"code":1,"message":"x"}"#,
+            Err(json(r#"{"code":1,"message":"x"}"#)),
+        ),
+    ] {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":"io.mainstay/roots/1",{member}}}"#);
+        assert_eq!(
+            read(&line),
+            Inbound::Answer(Answer { id: id(), result }),
+            "{line}"
+        );
+    }
+    for line in [
+        r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"x"}}"#,
+        r#"{"jsonrpc":"2.0","result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1}"#,
+    ] {
+        assert_eq!(
+            refused(line).problem.kind,
+            ErrorKind::InvalidMessage,
+            "{line}"
+        );
+    }
+    assert_eq!(
+        encode::question("io.mainstay/roots/1", "roots/list"),
+        r#"{"jsonrpc":"2.0","id":"io.mainstay/roots/1","method":"roots/list"}"#
+    );
+}
+
+#[test]
+fn a_client_declares_its_roots_with_an_object() {
+    for (capabilities, expected) in [
+        (r#"{"roots":{}}"#, true),
+        (r#"{"sampling":{},"roots":{"listChanged":true}}"#, true),
+        (r#"{"roots":null}"#, false),
+        (r#"{"sampling":{"roots":{}}}"#, false),
+        ("{}", false),
+        ("7", false),
+    ] {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"2025-11-25","capabilities":{capabilities}}}}}"#
+        );
+        match request(&line).op {
+            Op::Initialize { roots, .. } => assert_eq!(roots, expected, "{line}"),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

@@ -92,6 +92,17 @@ pub struct Pack {
     pub settings: Json,
     /// For built-in packs: what the worker must announce, and the build that it must be.
     pub expected: Option<Expected>,
+    /// For packs that work on what the host's only client works on.
+    pub follows_roots: Option<FollowsRoots>,
+}
+
+/// How the roots of a host's only client become a setting of a pack.
+#[derive(Clone, Debug)]
+pub struct FollowsRoots {
+    /// The setting: a list of objects with a `path`.
+    pub setting: String,
+    /// Directories that no client can name, without links in their paths; beside `/`.
+    pub named_only: Vec<PathBuf>,
 }
 
 /// What is known about a pack before its worker runs.

@@ -17,6 +17,7 @@
 //!
 //! It must never know a tool by name, except its own two.
 
+mod client_roots;
 mod clock;
 pub mod config;
 mod control;

@@ -177,7 +177,12 @@ pub fn fuzz_decode(data: &[u8]) {
                 .and_then(|envelope| envelope.id);
             assert_eq!(Some(request.id.as_raw()), id);
         }
-        Inbound::Cancel(_) | Inbound::Ignored => assert!(is_message),
+        Inbound::Answer(answer) => {
+            assert!(is_message);
+            let (Ok(text) | Err(text)) = &answer.result;
+            assert!(Json::parse(text.as_str()).is_ok_and(|json| json == *text));
+        }
+        Inbound::Cancel(_) | Inbound::Notice(_) | Inbound::Ignored => assert!(is_message),
         Inbound::Refused(refused) => {
             let line = encode::answer(&refused.id, refused.form, &Err(refused.problem));
             assert!(!line.contains('\n'));

@@ -9,7 +9,9 @@ use std::borrow::Cow;
 
 use super::envelope;
 use super::params::{self, Bad};
-use super::{Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Op, Refused, Request, Shape};
+use super::{
+    Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request, Shape,
+};
 use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
@@ -105,10 +107,13 @@ fn message(envelope: &Envelope<'_>) -> Inbound {
         return malformed(echo_id(), ErrorKind::InvalidMessage, said);
     }
     let Some(method) = envelope.method else {
-        // An answer: we ask packs' clients nothing, so there is nobody waiting for it.
-        let is_answer = id.is_some() && envelope.result.is_some() != envelope.error.is_some();
-        if is_answer {
-            return Inbound::Ignored;
+        let result = match (envelope.result, envelope.error) {
+            (Some(result), None) => Some(Ok(Json::from_scanned(result))),
+            (None, Some(error)) => Some(Err(Json::from_scanned(error))),
+            _ => None,
+        };
+        if let (Some(id), Some(result)) = (id.clone(), result) {
+            return Inbound::Answer(Answer { id, result });
         }
         let said = "the message has no method".to_owned();
         return malformed(echo_id(), ErrorKind::InvalidMessage, said);
@@ -135,6 +140,8 @@ fn notification(method: &str, params: Option<&str>) -> Inbound {
     let (key, kind) = match method {
         "$/cancelRequest" => ("id", CancelKind::Answered),
         "notifications/cancelled" => ("requestId", CancelKind::Silent),
+        "notifications/initialized" => return Inbound::Notice(Notice::Initialized),
+        "notifications/roots/list_changed" => return Inbound::Notice(Notice::RootsChanged),
         _ => return Inbound::Ignored,
     };
     let target = params
@@ -255,7 +262,11 @@ fn legacy(method: &str, params: &str) -> Result<Op, Bad> {
     match method {
         "initialize" => {
             let version = params::string(params, "protocolVersion")?;
-            Ok(Op::Initialize { version })
+            let roots = scan::member(params, "capabilities")
+                .filter(|capabilities| capabilities.starts_with('{'))
+                .and_then(|capabilities| scan::member(capabilities, "roots"))
+                .is_some_and(|roots| roots.starts_with('{'));
+            Ok(Op::Initialize { version, roots })
         }
         "ping" => Ok(Op::Ping {}),
         _ => shared(method, params),

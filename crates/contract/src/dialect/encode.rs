@@ -26,6 +26,15 @@ pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
     }
 }
 
+/// A question to the client without params, without its line end.
+pub fn question(id: &str, method: &str) -> String {
+    ObjectWriter::with_capacity(96)
+        .string("jsonrpc", "2.0")
+        .string("id", id)
+        .string("method", method)
+        .finish()
+}
+
 /// The answer whose result is an envelope that was made elsewhere, without its line end.
 pub fn enveloped(id: &EchoId, envelope: &str) -> String {
     result(id, envelope)

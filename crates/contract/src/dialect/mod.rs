@@ -104,10 +104,31 @@ pub enum Inbound {
     Request(Request),
     /// A control message: read at once, never queued.
     Cancel(Cancel),
-    /// A notification that asks for nothing, or an answer to a question we never asked.
+    /// News of a client, which nothing is answered to.
+    Notice(Notice),
+    /// An answer: whether we asked is for whoever asks to say.
+    Answer(Answer),
+    /// A notification that asks for nothing.
     Ignored,
     /// A message that gets an error and nothing else.
     Refused(Refused),
+}
+
+/// A notification that somebody may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The handshake is over.
+    Initialized,
+    /// The client's roots are others now.
+    RootsChanged,
+}
+
+/// What a client says to a question of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub id: RequestId,
+    /// The result or the error, byte for byte.
+    pub result: Result<Json, Json>,
 }
 
 /// A request that is well-formed.
@@ -131,6 +152,9 @@ pub enum Op {
     /// Open a legacy session with the version that the client offers.
     Initialize {
         version: String,
+        /// Whether the client can be asked for its roots.
+        #[serde(default)]
+        roots: bool,
     },
     Discover {},
     /// Everything on offer, as envelopes describe it.

@@ -192,6 +192,7 @@ mod tests {
             },
             settings: Json::empty_object(),
             expected,
+            follows_roots: None,
         }
     }
 

@@ -142,6 +142,13 @@ impl Directory {
             .all(|pack| pack.catalog.is_some() || pack.failed_starts >= FAILED_STARTS)
     }
 
+    /// Whether it is known what a pack offers.
+    pub(crate) fn is_known(&self, slot: SlotId) -> bool {
+        self.packs
+            .get(slot.0)
+            .is_some_and(|pack| pack.catalog.is_some())
+    }
+
     /// The name of a slot's pack.
     pub(crate) fn pack_name(&self, slot: SlotId) -> &str {
         self.packs.get(slot.0).map_or("", |pack| &pack.name)

@@ -98,6 +98,8 @@ impl Engine {
         let asked = asked_of(&inbound);
         let request = match inbound {
             Inbound::Ignored => return,
+            Inbound::Notice(notice) => return self.client_news(session, notice),
+            Inbound::Answer(answer) => return self.client_answer(session, answer),
             Inbound::Cancel(cancel) => {
                 return self.kernel.handle_cancel(now, session, &cancel);
             }
@@ -111,19 +113,22 @@ impl Engine {
                 trace: None,
                 work: Work::Refused(refused.problem),
             },
-            Inbound::Request(request) => NewRequest {
-                id: EchoId::Known(request.id),
-                form: Form {
-                    dialect: request.dialect,
-                    shape: request.op.shape(),
-                },
-                method: request.op.method().to_owned(),
-                tool: None,
-                progress_token: request.progress_token,
-                input_bytes: bytes,
-                trace: self.recorder.span(request.trace),
-                work: Work::Unrouted(request.op),
-            },
+            Inbound::Request(request) => {
+                self.hear(session, &request.op);
+                NewRequest {
+                    id: EchoId::Known(request.id),
+                    form: Form {
+                        dialect: request.dialect,
+                        shape: request.op.shape(),
+                    },
+                    method: request.op.method().to_owned(),
+                    tool: None,
+                    progress_token: request.progress_token,
+                    input_bytes: bytes,
+                    trace: self.recorder.span(request.trace),
+                    work: Work::Unrouted(request.op),
+                }
+            }
         };
         let call = self.kernel.handle_request(now, session, request);
         self.remember(call, asked);
@@ -137,6 +142,10 @@ impl Engine {
             return;
         }
         let routed = self.directory.route(dialect, &op);
+        if matches!(&routed.work, Work::Worker(task) if self.roots.holds(task.slot)) {
+            self.unrouted.insert(call, (dialect, op));
+            return;
+        }
         if let Some(mismatch) = routed.mismatch {
             self.kernel.note_mismatch(mismatch);
         }
@@ -149,7 +158,7 @@ impl Engine {
             .handle_routed(self.clock.now(), call, routed.tool, routed.work);
     }
 
-    /// Routes what waited for the last pack to be known.
+    /// Routes what waited for the last pack or for the client's roots to be known.
     pub(super) fn route_waiting(&mut self) {
         for (call, (dialect, op)) in std::mem::take(&mut self.unrouted) {
             self.route(call, dialect, op);
@@ -158,6 +167,7 @@ impl Engine {
 
     pub(super) fn input_ended(&mut self, session: SessionId) {
         self.end_listeners(Some(session));
+        self.roots_end(session);
         self.kernel.handle_input_end(session);
     }
 
@@ -279,7 +289,7 @@ impl Engine {
                 .facts(&identity.name, &identity.version, about)
         };
         let members = match op {
-            Op::Initialize { version } => facts().initialized(version),
+            Op::Initialize { version, .. } => facts().initialized(version),
             Op::Discover {} => facts().discovered(),
             Op::Catalog {} => {
                 let identity = &self.identity;

@@ -84,6 +84,7 @@ impl Engine {
                 self.log.line(&format!(
                     "mcp:warning reason=rollout_failed pack={pack} {fault}"
                 ));
+                self.release(slot);
             }
         }
         for waiter in &mut self.waiters {

@@ -8,6 +8,7 @@ mod clients;
 mod control;
 mod envelopes;
 mod listeners;
+mod roots;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,9 @@ use self::clients::Conversation;
 pub(crate) use self::clients::Single;
 use self::control::Waiter;
 use self::listeners::Listener;
+use self::roots::ClientRoots;
 use self::workers::Incarnation;
+use crate::client_roots::Found;
 use crate::clock::{Clock, iso_now};
 use crate::config::{Config, Pack, Shim};
 use crate::control::Control;
@@ -56,6 +59,15 @@ pub(crate) enum Event {
     /// One request that stands alone.
     Single(Box<Single>),
     Worker(WorkerEvent),
+    /// The directories of a client's answer were looked at.
+    RootsFound {
+        question: u64,
+        found: Result<Found, String>,
+    },
+    /// The client's roots are not waited for any longer.
+    RootsOverdue {
+        wait: u64,
+    },
     /// An operator asks for something.
     Control(Control),
     /// The host is to stop.
@@ -143,6 +155,7 @@ pub(crate) struct Engine {
     waiters: Vec<Waiter>,
     /// Requests whose turn came before every pack was known.
     unrouted: BTreeMap<CallId, (Dialect, Op)>,
+    roots: ClientRoots,
     envelopes: Envelopes,
     /// What the envelopes will be about that are not sent yet.
     asked: BTreeMap<CallId, Asked>,
@@ -181,6 +194,7 @@ impl Engine {
         Ok(Self {
             kernel,
             directory,
+            roots: ClientRoots::new(&config.packs, lifetime),
             packs: config.packs,
             shim: config.shim,
             identity: Identity {
@@ -237,8 +251,11 @@ impl Engine {
 
     async fn go_on(&mut self) {
         let now = self.clock.now();
-        for slot in 0..self.packs.len() {
-            self.kernel.warm(now, SlotId(slot));
+        for slot in (0..self.packs.len()).map(SlotId) {
+            // What a pack offers must be known for the handshake, and only a worker can say it.
+            if !self.roots.leads(slot) || !self.directory.is_known(slot) {
+                self.kernel.warm(now, slot);
+            }
         }
         self.act();
         let sleep = tokio::time::sleep_until(far_away(Instant::now()).into());
@@ -297,6 +314,8 @@ impl Engine {
             }
             Event::Single(single) => self.single(*single),
             Event::Worker(event) => self.worker(event),
+            Event::RootsFound { question, found } => self.roots_found(question, found),
+            Event::RootsOverdue { wait } => self.roots_overdue(wait),
             Event::Control(control) => self.control(control),
             Event::Stop => self.stop(),
             Event::LeaveClients => self.conversations.clear(),

@@ -24,6 +24,8 @@ pub(super) struct Incarnation {
     process: Option<(u32, &'static str)>,
     build: Option<String>,
     facts: Option<Json>,
+    /// What it was started with.
+    settings: Json,
 }
 
 impl Incarnation {
@@ -48,6 +50,7 @@ impl Engine {
                     process: None,
                     build: None,
                     facts: None,
+                    settings: pack.settings.clone(),
                 };
                 self.workers.insert(generation, worker);
             }
@@ -121,7 +124,7 @@ impl Engine {
         match self.directory.announce(slot, &ready) {
             Ok(read) => {
                 let name = self.directory.pack_name(slot);
-                if read == Read::Otherwise {
+                if read == Read::Otherwise && !self.roots.leads(slot) {
                     self.log.line(&format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));
@@ -137,6 +140,7 @@ impl Engine {
                 worker.build = Some(ready.build);
                 worker.facts = Some(ready.facts);
                 self.kernel.handle_ready(self.clock.now(), generation);
+                self.renew(slot);
             }
             Err(reason) => {
                 let detail = format!("the worker {reason}");
@@ -180,7 +184,9 @@ impl Engine {
     fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
         let expected = self.kernel.is_ending(generation);
         // Then the host ends, and that is its last line.
-        let refused = fault.kind == ErrorKind::WorkerSetup && !self.directory.has_served(slot);
+        let unable = fault.kind == ErrorKind::WorkerSetup;
+        let with_roots = unable && self.refuse_roots(slot);
+        let refused = unable && !with_roots && !self.directory.has_served(slot);
         if !expected && !refused {
             let name = self.directory.pack_name(slot);
             self.log.line(&format!(
@@ -201,6 +207,32 @@ impl Engine {
         if !was_complete && self.directory.is_complete() {
             self.route_waiting();
         }
+        if self.kernel.serving(slot).is_none() {
+            // What cannot start as it is set up is not started again by itself.
+            if with_roots {
+                self.kernel.handle_rollout(now, slot);
+            }
+            // The next one is started with the settings of now.
+            self.release(slot);
+        }
+    }
+
+    /// Whether a worker was started with other settings than its pack has now.
+    pub(super) fn is_outdated(&self, generation: Generation) -> bool {
+        let pack = |worker: &Incarnation| self.packs.get(worker.slot.0);
+        self.workers
+            .get(&generation)
+            .is_some_and(|worker| pack(worker).is_some_and(|pack| pack.settings != worker.settings))
+    }
+
+    /// Whether a worker is on its way that was started with other settings.
+    pub(super) fn starts_outdated(&self, slot: SlotId) -> bool {
+        self.workers
+            .iter()
+            .filter(|(generation, worker)| {
+                worker.slot == slot && !self.kernel.is_fenced(**generation)
+            })
+            .any(|(generation, _)| self.is_outdated(*generation))
     }
 
     /// A host that was set up wrongly ends, with what its pack says about it.
