@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Drives an MCP server over stdio with the PyPI `mcp` client.
 
-usage: python_client.py auto|legacy [--call NAME JSON]... -- COMMAND [ARG]...
+usage: python_client.py auto|legacy [--root DIR] [--call NAME JSON]... -- COMMAND [ARG]...
 
 `auto` probes the stateless revision first, `legacy` forces `initialize`.
+With `--root` it has that root.
 Prints one JSON line per step; any failure goes to stderr and exits 1.
 """
 
@@ -13,12 +14,13 @@ import os
 import sys
 
 from mcp import Client, StdioServerParameters
+from mcp_types import ListRootsResult, Root
 
 TIMEOUT_SECONDS = 60
 
 
 def parse(argv):
-    """Returns (mode, [(tool, arguments)], server command)."""
+    """Returns (mode, root or None, [(tool, arguments)], server command)."""
     if "--" not in argv:
         raise ValueError("missing -- and the server command")
     split = argv.index("--")
@@ -27,13 +29,15 @@ def parse(argv):
         raise ValueError("the first argument must be auto or legacy")
     if not command:
         raise ValueError("empty server command")
-    calls, rest = [], options[1:]
+    root, calls, rest = None, [], options[1:]
+    if rest[:1] == ["--root"]:
+        root, rest = rest[1], rest[2:]
     while rest:
         if rest[0] != "--call" or len(rest) < 3:
             raise ValueError(f"expected --call NAME JSON, got {rest}")
         calls.append((rest[1], json.loads(rest[2])))
         rest = rest[3:]
-    return options[0], calls, command
+    return options[0], root, calls, command
 
 
 def emit(value):
@@ -54,9 +58,18 @@ async def every(list_page, field):
         seen.add(cursor)
 
 
-async def drive(mode, calls, command):
+async def drive(mode, root, calls, command):
+    async def roots(_context):
+        return ListRootsResult(roots=[Root(uri=f"file://{root}")])
+
     server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
-    async with Client(server, mode=mode, read_timeout_seconds=TIMEOUT_SECONDS) as client:
+    client = Client(
+        server,
+        mode=mode,
+        read_timeout_seconds=TIMEOUT_SECONDS,
+        list_roots_callback=roots if root else None,
+    )
+    async with client:
         tools = await every(client.list_tools, "tools")
         emit({"tools": sorted(tool.name for tool in tools), "protocol": client.protocol_version})
         for name, arguments in calls:

@@ -1,16 +1,16 @@
 #!/usr/bin/env node
 // Drives an MCP server over stdio with the npm `@modelcontextprotocol/client`.
 //
-// usage: typescript_client.mjs auto|legacy [--call NAME JSON]... -- COMMAND [ARG]...
+// usage: typescript_client.mjs auto|legacy [--root DIR] [--call NAME JSON]... -- COMMAND [ARG]...
 //
 // `auto` probes the stateless revision first (on a sibling process of its own),
-// `legacy` forces `initialize`. Prints one JSON line per step; any failure goes
+// `legacy` forces `initialize`. With `--root` it has that root. Prints one JSON line per step; any failure goes
 // to stderr and exits 1.
 
 import { Client } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
-/** Returns {mode, calls: [{name, arguments}], command}. */
+/** Returns {mode, root, calls: [{name, arguments}], command}. */
 function parse(argv) {
     const split = argv.indexOf('--');
     if (split < 0) throw new Error('missing -- and the server command');
@@ -18,21 +18,25 @@ function parse(argv) {
     const command = argv.slice(split + 1);
     if (mode !== 'auto' && mode !== 'legacy') throw new Error('the first argument must be auto or legacy');
     if (command.length === 0) throw new Error('empty server command');
+    const root = rest[0] === '--root' ? rest.splice(0, 2)[1] : null;
     const calls = [];
     while (rest.length > 0) {
         const [option, name, json] = rest.splice(0, 3);
         if (option !== '--call' || json === undefined) throw new Error(`expected --call NAME JSON, got ${option}`);
         calls.push({ name, arguments: JSON.parse(json) });
     }
-    return { mode, calls, command };
+    return { mode, root, calls, command };
 }
 
 function emit(value) {
     console.log(JSON.stringify(value));
 }
 
-async function drive({ mode, calls, command }) {
-    const client = new Client({ name: 'typescript_client', version: '1.0.0' }, { versionNegotiation: { mode } });
+async function drive({ mode, root, calls, command }) {
+    const capabilities = root ? { roots: {} } : {};
+    const options = { versionNegotiation: { mode }, capabilities };
+    const client = new Client({ name: 'typescript_client', version: '1.0.0' }, options);
+    if (root) client.setRequestHandler('roots/list', () => ({ roots: [{ uri: `file://${root}` }] }));
     const [program, ...args] = command;
     await client.connect(new StdioClientTransport({ command: program, args, env: process.env }));
     try {
@@ -49,12 +53,12 @@ async function drive({ mode, calls, command }) {
                 text: result.content.find(block => block.type === 'text')?.text ?? null
             });
         }
-        const capabilities = client.getServerCapabilities();
-        if (capabilities.resources) {
+        const offered = client.getServerCapabilities();
+        if (offered.resources) {
             const { resources } = await client.listResources();
             emit({ resources: resources.map(resource => resource.uri).sort() });
         }
-        if (capabilities.prompts) {
+        if (offered.prompts) {
             const { prompts } = await client.listPrompts();
             emit({ prompts: prompts.map(prompt => prompt.name).sort() });
         }

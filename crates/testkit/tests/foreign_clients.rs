@@ -4,6 +4,7 @@
     clippy::indexing_slicing,
     reason = "a JSON value has null where it has no member"
 )]
+#![expect(clippy::print_stdout, reason = "a test says when it is skipped")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,13 +39,34 @@ const JUDGED: [(&str, &str, bool); 7] = [
 
 #[test]
 fn python_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
+    with_python(conversation)
+}
+
+#[test]
+fn typescript_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
+    with_typescript(conversation)
+}
+
+#[test]
+fn the_first_search_of_a_legacy_python_client_is_in_its_root() -> anyhow::Result<()> {
+    with_python(search_in_root)
+}
+
+#[test]
+fn the_first_search_of_a_legacy_typescript_client_is_in_its_root() -> anyhow::Result<()> {
+    with_typescript(search_in_root)
+}
+
+type Talk = fn(&mut Command, &str) -> anyhow::Result<()>;
+
+fn with_python(talk: Talk) -> anyhow::Result<()> {
     let driver = workspace()?.join("tests/clients/python_client.py");
     let interpreter = tool("python/bin/python").or_else(|missing| match tool("python-site")? {
         Some(site) => Ok(Some(site)),
         None => Err(missing),
     })?;
     let site = match interpreter {
-        Some(path) if path.is_file() => return both_modes(&mut Command::new(path), &driver),
+        Some(path) if path.is_file() => return both_modes(&mut Command::new(path), &driver, talk),
         Some(site) => Some(site),
         None => tool("python-site")?,
     };
@@ -52,11 +74,14 @@ fn python_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()>
         println!("SKIPPED: target/tools/python is not installed (cargo xtask test installs it)");
         return Ok(());
     };
-    both_modes(Command::new("python3").env("PYTHONPATH", site), &driver)
+    both_modes(
+        Command::new("python3").env("PYTHONPATH", site),
+        &driver,
+        talk,
+    )
 }
 
-#[test]
-fn typescript_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result<()> {
+fn with_typescript(talk: Talk) -> anyhow::Result<()> {
     let Some(modules) = tool("node/node_modules")? else {
         println!("SKIPPED: target/tools/node is not installed (cargo xtask test installs it)");
         return Ok(());
@@ -69,17 +94,49 @@ fn typescript_client_lists_and_calls_our_tools_in_both_modes() -> anyhow::Result
         &driver,
     )?;
     symlink(modules.canonicalize()?, folder.join("node_modules"))?;
-    both_modes(&mut Command::new("node"), &driver)
+    both_modes(&mut Command::new("node"), &driver, talk)
 }
 
-fn both_modes(interpreter: &mut Command, driver: &PathBuf) -> anyhow::Result<()> {
+fn both_modes(interpreter: &mut Command, driver: &PathBuf, talk: Talk) -> anyhow::Result<()> {
     for (mode, protocol) in [("auto", MODERN), ("legacy", LEGACY)] {
         let mut command = Command::new(interpreter.get_program());
         for (name, value) in interpreter.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
-        conversation(command.arg(driver).arg(mode), protocol).context(mode)?;
+        talk(command.arg(driver).arg(mode), protocol).context(mode)?;
     }
+    Ok(())
+}
+
+/// A modern client has roots, too, but nobody can ask it for them.
+fn search_in_root(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
+    let (root, folder) = (TempDir::new()?, TempDir::new()?);
+    fs::write(root.join("a.rs"), "fn wanted_word() {} // its root\n")?;
+    fs::write(folder.join("b.rs"), "fn wanted_word() {} // the folder\n")?;
+    let serve = Serve::stdio()?
+        .pack("code")
+        .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
+    let host = serve.command()?;
+    let search = r#"{"query":"wanted_word","kind":"literal"}"#;
+    client
+        .arg("--root")
+        .arg(root.path())
+        .args(["--call", "search", search, "--"])
+        .arg(host.get_program())
+        .args(host.get_args())
+        .envs(
+            host.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(folder.path());
+    let lines = run(client)?;
+    let [listed, found, ..] = lines.as_slice() else {
+        anyhow::bail!("too few lines: {lines:#?}");
+    };
+    ensure!(listed["protocol"] == protocol, "{listed}");
+    ensure!(found["structured"]["total"]["value"] == 1, "{found}");
+    let place = if protocol == LEGACY { "a.rs" } else { "b.rs" };
+    ensure!(found["structured"].to_string().contains(place), "{found}");
     Ok(())
 }
 
