@@ -37,6 +37,8 @@ const RATE: u32 = 130;
 const CALLS: u64 = 170;
 /// The host's resident memory may end so much over its beginning, in KiB.
 const GROWTH: u64 = 8 * 1024;
+/// Time for the last workers to be reaped.
+const REAPED_WITHIN: Duration = Duration::from_secs(10);
 /// Descriptors that a host may have more than before: those of a worker that is just being started.
 const SPARE: usize = 8;
 /// Time for what comes late to be heard.
@@ -184,11 +186,19 @@ fn storm(stormed: Stormed, seed: u64, time: Duration) -> anyhow::Result<(Summary
         end: host.usage()?.resident,
     };
     let restarts = every_session_lives(&last, sessions)?;
-    let left_open = descriptors(host.pid())?;
-    ensure!(
-        left_open <= open + SPARE,
-        "{open} descriptors before, {left_open} after"
-    );
+    // The last ones that were killed may still be on their way out.
+    let until = Instant::now() + REAPED_WITHIN;
+    loop {
+        let left_open = descriptors(host.pid())?;
+        if left_open <= open + SPARE {
+            break;
+        }
+        ensure!(
+            Instant::now() < until,
+            "{open} descriptors before, {left_open} after"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
     for client in last {
         let rest = client.finish()?;
         ensure!(rest.is_empty(), "said without being asked: {rest:?}");
