@@ -106,3 +106,32 @@ fn description_says_what_is_guarded() -> anyhow::Result<()> {
     ensure!(refused.status() == 401, "{}", refused.status());
     host.stop()
 }
+
+/// The page of metrics, read by Prometheus' own library: every family has a type, every counter its
+/// ending, and what was done is counted.
+#[test]
+fn metrics_are_read_by_prometheus() -> anyhow::Result<()> {
+    let Some(mut case) = case(Serve::http()?)? else {
+        return Ok(());
+    };
+    let address = case.host.address()?;
+    let call = Request::to(address, "POST", "/v1/tool/list_schemas")
+        .header("Content-Type", "application/json")
+        .body("{}");
+    ensure!(Connection::open(address)?.ask(&call)?.status() == 200);
+    let read = "import sys, urllib.request as r\n\
+        from prometheus_client.parser import text_string_to_metric_families as families\n\
+        text = r.urlopen(sys.argv[1]).read().decode()\n\
+        seen = {f.name: f for f in families(text)}\n\
+        assert len(seen) > 8, list(seen)\n\
+        assert all(f.type != 'unknown' and f.documentation for f in seen.values()), seen\n\
+        counted = [s for s in seen['mainstay_requests'].samples if s.labels.get('tool') == 'list_schemas']\n\
+        assert sum(s.value for s in counted) == 1, counted\n\
+        times = seen['mcp_server_operation_duration_seconds']\n\
+        assert times.type == 'histogram', times\n\
+        lines = [l.split()[2] for l in text.splitlines() if l.startswith('# TYPE')]\n\
+        assert len(lines) == len(set(lines)), lines\n";
+    let url = format!("http://{address}/metrics");
+    finished(case.python.args(["-c", read, &url]))?;
+    case.host.stop()
+}

@@ -1,0 +1,92 @@
+//! What is refused before a host listens on HTTP, and what to do about it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use mainstay_testkit::process::TempDir;
+
+/// A host that must refuse: its exit code and what it says.
+fn refused(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let folder = TempDir::new().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(arguments)
+        .env("MCP_READY_FILE", folder.path().join("ready"))
+        .envs(variables.iter().copied())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    for task in [
+        &["serve", "--http", "0.0.0.0:0"][..],
+        &["wrap", "--http", "0.0.0.0:0", "--", "/bin/cat"],
+    ] {
+        let (code, said) = refused(task, &[]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("0.0.0.0:0 can be reached from other machines"), "{said}");
+        assert!(said.contains("set MAINSTAY_TOKEN_FILE"), "{said}");
+    }
+    let (code, said) = refused(&[], &[("MCP_ENDPOINT", "http"), ("MCP_HTTP_ADDR", "[::]:0")]);
+    assert_eq!(code, Some(2), "{said}");
+}
+
+#[test]
+fn a_token_that_others_can_read_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    let serve = ["serve", "--http", "127.0.0.1:0"];
+    let shown = file.display().to_string();
+    let variables = [("MAINSTAY_TOKEN_FILE", shown.as_str())];
+    for (text, mode, wanted) in [
+        ("open-sesame\n", 0o644, "others than its owner may use it"),
+        ("", 0o600, "it holds no token"),
+        ("two words\n", 0o600, "it holds no token"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said) = refused(&serve, &variables);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(wanted), "{said}");
+        assert!(!said.contains("sesame"), "{said}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let (code, said) = refused(&serve, &variables);
+    assert_eq!(code, Some(2), "{said}");
+}
+
+#[test]
+fn an_issuer_needs_keys_that_can_be_used() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("keys.json");
+    std::fs::write(&file, r#"{"keys":[]}"#).unwrap();
+    let shown = file.display().to_string();
+    let serve = ["serve", "--http", "127.0.0.1:0"];
+    let alone = [("MAINSTAY_ISSUER", "https://issuer.example")];
+    let (code, said) = refused(&serve, &alone);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("set both"), "{said}");
+    let both = [alone[0], ("MAINSTAY_ISSUER_KEYS", shown.as_str())];
+    let (code, said) = refused(&serve, &both);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no key that can check a signature"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_exit_code_2() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, said) = refused(&["serve", "--http", &address], &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("choose another address with --http"), "{said}");
+}
