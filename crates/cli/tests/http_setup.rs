@@ -34,10 +34,16 @@ fn an_address_that_others_can_reach_needs_a_token() {
     ] {
         let (code, said) = refused(task, &[]);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("0.0.0.0:0 can be reached from other machines"), "{said}");
+        assert!(
+            said.contains("0.0.0.0:0 can be reached from other machines"),
+            "{said}"
+        );
         assert!(said.contains("set MAINSTAY_TOKEN_FILE"), "{said}");
     }
-    let (code, said) = refused(&[], &[("MCP_ENDPOINT", "http"), ("MCP_HTTP_ADDR", "[::]:0")]);
+    let (code, said) = refused(
+        &[],
+        &[("MCP_ENDPOINT", "http"), ("MCP_HTTP_ADDR", "[::]:0")],
+    );
     assert_eq!(code, Some(2), "{said}");
 }
 
@@ -88,5 +94,8 @@ fn a_port_that_is_taken_is_exit_code_2() {
     let address = taken.local_addr().unwrap().to_string();
     let (code, said) = refused(&["serve", "--http", &address], &[]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("choose another address with --http"), "{said}");
+    assert!(
+        said.contains("choose another address with --http"),
+        "{said}"
+    );
 }
