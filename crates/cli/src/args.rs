@@ -100,7 +100,8 @@ pub(crate) struct Packs {
     /// Configuration file, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Repository of the code pack; may be repeated [default: the current directory]
+    /// Repository of the code pack; may be repeated [default: the roots of a client on standard
+    /// input that has some, else the current directory]
     #[arg(long = "root", value_name = "DIR")]
     pub(crate) roots: Vec<PathBuf>,
 }
