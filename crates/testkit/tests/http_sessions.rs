@@ -210,6 +210,38 @@ fn what_is_in_flight_is_answered_before_the_end() -> anyhow::Result<()> {
 }
 
 #[test]
+fn requests_beyond_the_limit_are_told_to_come_back() -> anyhow::Result<()> {
+    let host = Serve::http()?
+        .ledger()?
+        .limits("http_in_flight = 2")?
+        .spawn()?;
+    let address = host.address()?;
+    let slow = move || {
+        let request = Request::to(address, "POST", "/v1/tool/wait")
+            .header("Content-Type", "application/json")
+            .body(r#"{"arguments":{"ms":1500,"steps":1}}"#);
+        Connection::open(address)?.ask(&request)
+    };
+    let waiting = [thread::spawn(slow), thread::spawn(slow)];
+    thread::sleep(Duration::from_millis(500));
+    let tools = || Connection::open(address)?.ask(&Request::to(address, "GET", "/v1/tools"));
+    let refused = tools()?;
+    ensure!(refused.status() == 429, "{}", refused.status());
+    ensure!(
+        refused.head.header("retry-after").is_some(),
+        "{:?}",
+        refused.head
+    );
+    let health = Connection::open(address)?.ask(&Request::to(address, "GET", "/healthz"))?;
+    ensure!(health.status() == 200, "an operator can still look");
+    for call in waiting {
+        ensure!(call.join().unwrap()?.status() == 200);
+    }
+    ensure!(tools()?.status() == 200);
+    host.stop()
+}
+
+#[test]
 fn idle_servers_make_way_and_come_back() -> anyhow::Result<()> {
     let host = wrapped("wrapped_workers = 2")?;
     let address = host.address()?;

@@ -5,9 +5,10 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::control::Control;
 use crate::engine::Single;
@@ -115,6 +116,34 @@ pub(super) async fn open(back: &dyn Back) -> (Input, Output) {
     })
     .await;
     (Input(says), hears)
+}
+
+/// Whether a link is over, on either side.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    is_over: AtomicBool,
+    ends: Notify,
+}
+
+impl Ending {
+    /// Ends it: what it still asked for is cancelled.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.ends.notify_one();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Does something until it is done or the link is ended; the link is over then.
+    pub(super) async fn until(&self, done: impl Future<Output = ()>) {
+        tokio::select! {
+            () = done => {}
+            () = self.ends.notified() => {}
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The lines of a chunk.

@@ -283,7 +283,7 @@ async fn legacy(
             session.close(&reading);
             Ok(respond::json(StatusCode::OK, event.line))
         }
-        Ok(None) if session.is_over() => Err(gone(front, &session)),
+        Ok(None) if session.ending.is_over() => Err(gone(front, &session)),
         // Without an event it was cancelled: its stream ends without an answer.
         Ok(first) => Ok(streamed(&session, reading, first)),
         Err(()) => Ok(streamed(&session, reading, None)),
@@ -320,7 +320,7 @@ async fn open(
     let unavailable = || refuse(ErrorKind::WorkerUnavailable);
     let mut reading = session.open(request).ok_or_else(unavailable)?;
     if !session.input.say(line).await {
-        session.end();
+        session.ending.end();
         return Err(unavailable());
     }
     // A server that is slow to start is waited for; the host answers in its place if it must.
@@ -330,7 +330,7 @@ async fn open(
             session.close(&reading);
             let text = std::str::from_utf8(&event.line).unwrap_or_default();
             if scan::member(text, "result").is_none() {
-                session.end();
+                session.ending.end();
                 return Ok(respond::json(StatusCode::OK, event.line));
             }
             session.agreed(&event.line);
@@ -338,7 +338,7 @@ async fn open(
         }
         Ok(first @ Some(_)) => streamed(&session, reading, first),
         Ok(None) | Err(()) => {
-            session.end();
+            session.ending.end();
             return Err(unavailable());
         }
     };

@@ -6,18 +6,16 @@
 //! belongs to no request.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
 use mainstay_contract::scan;
-use tokio::sync::Notify;
 
 use super::access::Credential;
 use super::body::{Reading, lock};
-use super::link::{Input, Output, lines};
+use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, ReaderId, StreamId, Streams};
 
 /// The stream for what belongs to no request.
@@ -31,8 +29,7 @@ pub(super) struct Session {
     pub(super) input: Input,
     streams: Arc<Mutex<Streams>>,
     desk: Mutex<Desk>,
-    is_over: AtomicBool,
-    ends: Notify,
+    pub(super) ending: Ending,
 }
 
 /// What is known about the requests of a session.
@@ -70,15 +67,8 @@ impl Session {
                 version: None,
                 used: Instant::now(),
             }),
-            is_over: AtomicBool::new(false),
-            ends: Notify::new(),
+            ending: Ending::default(),
         }
-    }
-
-    /// Ends it: what it still asked for is cancelled.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.ends.notify_one();
     }
 
     /// Sorts what the host says, until it says no more.
@@ -91,11 +81,7 @@ impl Session {
                 std::future::poll_fn(|context| lock(&self.streams).poll_room(context)).await;
             }
         };
-        tokio::select! {
-            () = sorting => {}
-            () = self.ends.notified() => {}
-        }
-        self.is_over.store(true, Ordering::Relaxed);
+        self.ending.until(sorting).await;
         lock(&self.streams).end_all();
     }
 
@@ -190,11 +176,6 @@ impl Session {
     /// It has been used.
     pub(super) fn touch(&self) {
         lock(&self.desk).used = Instant::now();
-    }
-
-    /// The host has closed its end.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
     }
 
     /// How long nobody has used it.

@@ -5,18 +5,16 @@
 //! Whoever goes away before its answer cancels it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
 use mainstay_contract::scan;
-use tokio::sync::Notify;
 
 use super::body::{Reading, lock};
 use super::headers::Mirrored;
-use super::link::{Input, Output, lines};
+use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
 use crate::wrap::edit;
 
@@ -31,8 +29,7 @@ pub(super) struct Shared {
     input: Input,
     streams: Arc<Mutex<Streams>>,
     desk: Mutex<Desk>,
-    is_over: AtomicBool,
-    ends: Notify,
+    pub(super) ending: Ending,
 }
 
 #[derive(Debug)]
@@ -64,15 +61,8 @@ impl Shared {
                 mirrored: None,
                 used: Instant::now(),
             }),
-            is_over: AtomicBool::new(false),
-            ends: Notify::new(),
+            ending: Ending::default(),
         }
-    }
-
-    /// Ends it.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.ends.notify_one();
     }
 
     /// Sorts what the host says, until it says no more.
@@ -84,11 +74,7 @@ impl Shared {
                 }
             }
         };
-        tokio::select! {
-            () = sorting => {}
-            () = self.ends.notified() => {}
-        }
-        self.is_over.store(true, Ordering::Relaxed);
+        self.ending.until(sorting).await;
         lock(&self.streams).end_all();
     }
 
@@ -191,11 +177,6 @@ impl Shared {
 
     pub(super) fn set_mirrored(&self, mirrored: Arc<Mirrored>) {
         lock(&self.desk).mirrored = Some(mirrored);
-    }
-
-    /// The host has closed its end.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
     }
 
     /// How long nobody has used it.

@@ -66,13 +66,14 @@ impl Table {
     pub(super) fn find(&self, id: &str, credential: &Credential) -> Option<Arc<Session>> {
         let sessions = lock(&self.sessions);
         let session = sessions.get(&key(id))?;
-        (session.credential == *credential && !session.is_over()).then(|| Arc::clone(session))
+        (session.credential == *credential && !session.ending.is_over())
+            .then(|| Arc::clone(session))
     }
 
     /// Ends a session and everything in it.
     pub(super) fn remove(&self, session: &Session) {
         lock(&self.sessions).remove(&key(&session.id));
-        session.end();
+        session.ending.end();
     }
 
     /// The link for the modern requests of a credential.
@@ -83,7 +84,7 @@ impl Table {
         credential: &Credential,
     ) -> Result<Arc<Shared>, Full> {
         let known = lock(&self.shared).get(credential).cloned();
-        if let Some(shared) = known.filter(|shared| !shared.is_over()) {
+        if let Some(shared) = known.filter(|shared| !shared.ending.is_over()) {
             return Ok(shared);
         }
         if !self.has_room_for_link(limits.http_sessions) {
@@ -93,7 +94,10 @@ impl Table {
         let fresh = Arc::new(Shared::new(input, limits.resume_bytes));
         let mut all = lock(&self.shared);
         // Another request may have been faster.
-        if let Some(shared) = all.get(credential).filter(|shared| !shared.is_over()) {
+        if let Some(shared) = all
+            .get(credential)
+            .filter(|shared| !shared.ending.is_over())
+        {
             return Ok(Arc::clone(shared));
         }
         all.insert(credential.clone(), Arc::clone(&fresh));
@@ -105,7 +109,7 @@ impl Table {
 
     fn has_room_for_link(&self, most: usize) -> bool {
         let mut shared = lock(&self.shared);
-        shared.retain(|_, shared| !shared.is_over());
+        shared.retain(|_, shared| !shared.ending.is_over());
         if shared.len() < most {
             return true;
         }
@@ -116,14 +120,14 @@ impl Table {
             return false;
         };
         if let Some(link) = shared.remove(&key) {
-            link.end();
+            link.ending.end();
         }
         true
     }
 
     fn has_room(&self, most: usize) -> bool {
         let mut sessions = lock(&self.sessions);
-        sessions.retain(|_, session| !session.is_over());
+        sessions.retain(|_, session| !session.ending.is_over());
         if sessions.len() < most {
             return true;
         }
@@ -134,7 +138,7 @@ impl Table {
         match idlest {
             Some((idle, key)) if idle >= YIELDS_AFTER => {
                 if let Some(session) = sessions.remove(&key) {
-                    session.end();
+                    session.ending.end();
                 }
                 true
             }
@@ -145,16 +149,16 @@ impl Table {
     /// Ends what nobody has used for too long.
     pub(super) fn sweep(&self, idle: Duration) {
         lock(&self.sessions).retain(|_, session| {
-            let stays = !session.is_over() && session.idle() < idle;
+            let stays = !session.ending.is_over() && session.idle() < idle;
             if !stays {
-                session.end();
+                session.ending.end();
             }
             stays
         });
         lock(&self.shared).retain(|_, shared| {
-            let stays = !shared.is_over() && shared.idle() < idle;
+            let stays = !shared.ending.is_over() && shared.idle() < idle;
             if !stays {
-                shared.end();
+                shared.ending.end();
             }
             stays
         });
