@@ -1,5 +1,10 @@
 //! Two real hosts with the code pack over one tree and one cache at once.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
