@@ -11,8 +11,21 @@ use crate::args::{Call, Render};
 use crate::exit::{self, Failure, eprint_line, print};
 use crate::target::Connection;
 
-/// Calls one tool.
+/// Calls one tool. What a host says is shown as its answer, even where it takes no calls at all.
 pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
+    match answered(call) {
+        Err(Failure {
+            payload: Some(payload),
+            ..
+        }) => {
+            print(&format!("{payload}\n"))?;
+            Ok(ExitCode::from(code_of(&payload)))
+        }
+        other => other,
+    }
+}
+
+fn answered(call: &Call) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&call.target)?;
     let called = call_tool(&mut connection, call);
     let (text, code) = match called {
@@ -71,8 +84,17 @@ fn after(tool: &str, answer: &Value) -> After {
 
 fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, After), Failure> {
     let tools = connection.tools()?;
-    let tool = find(&tools, &call.tool)?;
-    let mut arguments = parse_arguments(&call.arguments, tool.get("inputSchema"))?;
+    let (tool, mut arguments) = match find(&tools, &call.tool) {
+        Ok(tool) => (
+            tool.get("name").and_then(Value::as_str),
+            parse_arguments(&call.arguments, tool.get("inputSchema"))?,
+        ),
+        // The host knows best why a tool is not on its list.
+        Err(unlisted) => match parse_arguments(&call.arguments, None) {
+            Ok(arguments) => (None, arguments),
+            Err(_) => return Err(unlisted),
+        },
+    };
     if let Some(render) = call.render {
         let mode = match render {
             Render::Porcelain => "porcelain",
@@ -80,10 +102,7 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
         };
         arguments.insert("render".to_owned(), json!(mode));
     }
-    let name = tool
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or(&call.tool);
+    let name = tool.unwrap_or(&call.tool);
     let answer = connection.call(name, &Value::Object(arguments))?;
     let after = after(name, &answer.structured);
     let mut text = answer.text;
@@ -186,8 +205,9 @@ fn property<'a>(schema: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     properties(schema)?.get(key)
 }
 
+/// Of a tool without a schema nothing is known, so everything may be an argument.
 fn is_argument(schema: Option<&Value>, key: &str) -> bool {
-    property(schema, key).is_some()
+    schema.is_none() || property(schema, key).is_some()
 }
 
 /// The tool's only required string argument.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 
+use crate::answer::{Refused, ToolAnswer};
 use crate::progress_bar::ProgressBar;
 
 /// Longest answer that is read.
@@ -26,19 +27,12 @@ pub(crate) struct Client {
     progress: Option<ProgressBar>,
 }
 
-/// What a tool answered.
-#[derive(Debug)]
-pub(crate) struct ToolAnswer {
-    pub(crate) is_error: bool,
-    pub(crate) text: String,
-    pub(crate) structured: Value,
-}
-
 impl Client {
     /// Opens a session on a connected stream.
-    pub(crate) fn open(stream: UnixStream) -> anyhow::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let writer = stream.try_clone()?;
+    pub(crate) fn open(stream: UnixStream) -> Result<Self, Refused> {
+        let cannot = "the connection cannot be used";
+        stream.set_read_timeout(Some(PATIENCE)).context(cannot)?;
+        let writer = stream.try_clone().context(cannot)?;
         let mut client = Self {
             reader: BufReader::new(stream),
             writer,
@@ -57,21 +51,21 @@ impl Client {
     }
 
     /// The definitions of all tools.
-    pub(crate) fn tools(&mut self) -> anyhow::Result<Vec<Value>> {
+    pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Refused> {
         let mut tools = Vec::new();
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
             let mut result = self.request("tools/list", &params)?;
             match result.get_mut("tools").map(Value::take) {
                 Some(Value::Array(page)) => tools.extend(page),
-                _ => return Err(anyhow!("the list of tools cannot be read")),
+                _ => return Err(anyhow!("the list of tools cannot be read").into()),
             }
             match result.get("nextCursor") {
                 Some(cursor) if cursor.is_string() => params = json!({ "cursor": cursor }),
                 _ => return Ok(tools),
             }
         }
-        Err(anyhow!("the list of tools does not end"))
+        Err(anyhow!("the list of tools does not end").into())
     }
 
     /// Calls a tool.
@@ -87,7 +81,13 @@ impl Client {
         if let Some(bar) = &mut self.progress {
             bar.clear();
         }
-        let mut result = result?;
+        let mut result = match result {
+            Ok(result) => result,
+            Err(Refused::Problem { message, facts }) => {
+                return Ok(ToolAnswer::problem(&message, &facts));
+            }
+            Err(Refused::Other(error)) => return Err(error),
+        };
         let structured = result
             .get_mut("structuredContent")
             .map(Value::take)
@@ -108,7 +108,7 @@ impl Client {
         self.progress.is_some()
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value, Refused> {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
@@ -124,15 +124,7 @@ impl Client {
                 continue;
             }
             if let Some(error) = answer.get("error") {
-                let message = error
-                    .get("message")
-                    .and_then(Value::as_str)
-                    .unwrap_or("no message");
-                let hint = error.pointer("/data/hint").and_then(Value::as_str);
-                return Err(match hint {
-                    Some(hint) => anyhow!("{message} ({hint})"),
-                    None => anyhow!("{message}"),
-                });
+                return Err(Refused::of_error(error));
             }
             return Ok(answer
                 .get_mut("result")

@@ -18,6 +18,8 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) error: anyhow::Error,
     pub(crate) hint: Option<String>,
+    /// The host's own error payload, where it is a host that refused.
+    pub(crate) payload: Option<String>,
 }
 
 impl Failure {
@@ -27,6 +29,7 @@ impl Failure {
             code: INPUT,
             error: error.into(),
             hint: None,
+            payload: None,
         }
     }
 
@@ -36,7 +39,14 @@ impl Failure {
             code: FAULT,
             error: error.into(),
             hint: None,
+            payload: None,
         }
+    }
+
+    /// Adds the error payload of the host that refused.
+    pub(crate) fn said(mut self, payload: String) -> Self {
+        self.payload = Some(payload);
+        self
     }
 
     /// Adds what to do about it.

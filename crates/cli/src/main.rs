@@ -4,6 +4,7 @@
 //! The environment is read once, in [`environment`].
 
 mod adopt;
+mod answer;
 mod args;
 mod builtin;
 mod cache;

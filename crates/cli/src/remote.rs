@@ -6,13 +6,12 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use mainstay_contract::error::{ErrorKind, Surface};
 use mainstay_contract::tool::CONTRACT_META;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
 
-use crate::client::ToolAnswer;
+use crate::answer::{Refused, ToolAnswer};
 use crate::exit::Failure;
 
 /// Time to reach the host.
@@ -70,6 +69,10 @@ impl Remote {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         let answer = self.answer(request.call())?;
+        // Whoever sees the list may call: a later 401 is a tool's own answer.
+        if answer.status == 401 {
+            return Err(self.asks_for_a_token());
+        }
         let mut catalog: Value = self.parsed(&answer)?;
         if answer.status != 200 {
             return Err(match answer.status {
@@ -106,7 +109,7 @@ impl Remote {
             });
         }
         let envelope: Value = self.parsed(&answer)?;
-        failed(&envelope).unwrap_or_else(|| Err(self.is_no_host()))
+        failed(&envelope).ok_or_else(|| self.is_no_host())
     }
 
     fn answer(&self, sent: Result<Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
@@ -128,19 +131,6 @@ impl Remote {
             let said = anyhow!("the answer of {} is too long", self.url);
             return Err(Failure::input(said));
         }
-        if status == 401 {
-            let (said, hint) = match self.token {
-                None => (
-                    "asks for a token",
-                    "set MAINSTAY_TOKEN_FILE, or MAINSTAY_TOKEN",
-                ),
-                Some(_) => (
-                    "refuses the token",
-                    "look at MAINSTAY_TOKEN_FILE and MAINSTAY_TOKEN",
-                ),
-            };
-            return Err(Failure::input(anyhow!("{} {said}", self.url)).hint(hint));
-        }
         Ok(Answer { status, text })
     }
 
@@ -150,17 +140,31 @@ impl Remote {
 
     /// What a refusal that is no envelope says.
     fn refused(&self, payload: &Value) -> Failure {
-        let text = |name| payload.get(name).and_then(Value::as_str);
-        match (text("message"), text("code")) {
-            (Some(message), Some(_)) => {
-                let failure = Failure::fault(anyhow!("{} says: {message}", self.url));
-                match text("hint") {
-                    Some(hint) => failure.hint(hint),
-                    None => failure,
+        let message = payload.get("message").and_then(Value::as_str);
+        match (message, payload.as_object()) {
+            (Some(message), Some(facts)) if facts.get("code").is_some_and(Value::is_string) => {
+                Refused::Problem {
+                    message: message.to_owned(),
+                    facts: facts.clone(),
                 }
+                .into()
             }
             _ => self.is_no_host(),
         }
+    }
+
+    fn asks_for_a_token(&self) -> Failure {
+        let (said, hint) = match self.token {
+            None => (
+                "asks for a token",
+                "set MAINSTAY_TOKEN_FILE, or MAINSTAY_TOKEN",
+            ),
+            Some(_) => (
+                "refuses the token",
+                "look at MAINSTAY_TOKEN_FILE and MAINSTAY_TOKEN",
+            ),
+        };
+        Failure::input(anyhow!("{} {said}", self.url)).hint(hint)
     }
 
     fn is_no_host(&self) -> Failure {
@@ -176,56 +180,18 @@ struct Answer {
 }
 
 /// What an error envelope says, as a local host would say it; nothing if it is none.
-fn failed(envelope: &Value) -> Option<Result<ToolAnswer, Failure>> {
+fn failed(envelope: &Value) -> Option<ToolAnswer> {
     let error = envelope.get("error")?;
     let message = error.get("message")?.as_str()?;
     let details = error.get("details")?.as_object()?;
-    let name = details.get("kind")?.as_str()?;
-    let kind = ErrorKind::ALL.iter().find(|kind| kind.row().name == name);
-    let own = details.get("details");
     // A wrapped server's own words.
+    let own = details.get("details");
     if let Some(result) = own.filter(|own| own.get("isError") == Some(&json!(true))) {
         let text = result.pointer("/content/0/text").and_then(Value::as_str);
-        return Some(Ok(ToolAnswer {
-            structured: Value::Null,
-            is_error: true,
-            text: text.unwrap_or_default().to_owned(),
-        }));
+        return Some(ToolAnswer::failed(text.unwrap_or_default()));
     }
-    if kind.is_none_or(|kind| kind.row().surface == Surface::Tool) {
-        let text = payload(message, details).to_string();
-        return Some(Ok(ToolAnswer {
-            structured: Value::Null,
-            is_error: true,
-            text,
-        }));
-    }
-    let hint = details.get("hint").and_then(Value::as_str);
-    Some(Err(Failure::fault(match hint {
-        Some(hint) => anyhow!("{message} ({hint})"),
-        None => anyhow!("{message}"),
-    })))
-}
-
-/// The error payload that MCP clients get.
-fn payload(message: &str, details: &Map<String, Value>) -> Value {
-    let mut payload = Map::new();
-    payload.insert("message".to_owned(), json!(message));
-    for name in [
-        "code",
-        "hint",
-        "retryable",
-        "fault",
-        "timeoutMs",
-        "details",
-        "stderr",
-        "stdout",
-    ] {
-        if let Some(value) = details.get(name) {
-            payload.insert(name.to_owned(), value.clone());
-        }
-    }
-    Value::Object(payload)
+    details.get("code")?.as_str()?;
+    Some(ToolAnswer::problem(message, details))
 }
 
 /// The definition of a tool, from its entry in the catalog.

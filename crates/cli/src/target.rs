@@ -9,8 +9,9 @@ use mainstay_host::wrap::serve_wrapped;
 use mainstay_host::{Level, Log, ServeError, Served};
 use serde_json::Value;
 
+use crate::answer::ToolAnswer;
 use crate::args::{Target, WrapRules};
-use crate::client::{Client, ToolAnswer};
+use crate::client::Client;
 use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::remote::Remote;
@@ -49,7 +50,7 @@ impl Connection {
                 .map_err(|error| {
                     Failure::input(error).hint("start a host there with mainstay serve --socket")
                 })?;
-            let client = Asks::Session(Client::open(stream).map_err(Failure::fault)?);
+            let client = Asks::Session(Client::open(stream)?);
             return Ok(Self { client, host: None });
         }
         let (ours, theirs) = UnixStream::pair()
@@ -78,7 +79,7 @@ impl Connection {
             // The host says more than the connection that it closed.
             Err(error) => match host.join() {
                 Ok(Err(refused)) => Err(serve::explain(refused)),
-                _ => Err(Failure::fault(error)),
+                _ => Err(error.into()),
             },
         }
     }
@@ -99,7 +100,7 @@ impl Connection {
     /// The definitions of all tools.
     pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Failure> {
         match &mut self.client {
-            Asks::Session(client) => client.tools().map_err(Failure::fault),
+            Asks::Session(client) => Ok(client.tools()?),
             Asks::Remote(remote) => remote.tools(),
         }
     }

@@ -131,32 +131,25 @@ impl Problem {
         }
     }
 
+    /// The problem's own sentence, or the row's where it has none: no form of it is silent.
+    pub fn sentence(&self) -> &str {
+        match self.message.as_str() {
+            "" => self.kind.row().message,
+            own => own,
+        }
+    }
+
     /// The error payload of `tool-stability.md` §5.2, as JSON.
     pub fn payload(&self) -> String {
         let row = self.kind.row();
         let mut object = ObjectWriter::with_capacity(192)
-            .string("message", &self.message)
+            .string("message", self.sentence())
             .string("code", row.code.as_str());
         if let Some(hint) = &self.hint {
             object = object.string("hint", hint);
         }
-        object = object.value("retryable", &row.retryable);
-        if let Some(class) = self.fault_class() {
-            object = object.string("fault", class.as_str());
-        }
-        if let Some(timeout_ms) = self.timeout_ms {
-            object = object.value("timeoutMs", &timeout_ms);
-        }
-        if let Some(details) = &self.details {
-            object = object.raw("details", details.as_str());
-        }
-        if let Some(stderr) = &self.stderr {
-            object = object.string("stderr", stderr);
-        }
-        if let Some(stdout) = &self.stdout {
-            object = object.string("stdout", stdout);
-        }
-        object.finish()
+        let object = object.value("retryable", &row.retryable);
+        self.particulars(object).finish()
     }
 
     /// What an envelope says about an error beside its sentence: every projection of the row that
@@ -172,6 +165,26 @@ impl Problem {
         if let Some(hint) = &self.hint {
             object = object.string("hint", hint);
         }
+        self.particulars(object).finish()
+    }
+
+    /// The `data` member of a JSON-RPC error (`shapes.md`).
+    pub fn jsonrpc_data(&self) -> String {
+        let row = self.kind.row();
+        let mut object = ObjectWriter::with_capacity(192)
+            .string("canonical", row.canonical.as_str())
+            .string("code", row.code.as_str())
+            .value("httpStatus", &row.http)
+            .string("message", self.sentence())
+            .value("retryable", &row.retryable);
+        if let Some(hint) = &self.hint {
+            object = object.string("hint", hint);
+        }
+        self.particulars(object).finish()
+    }
+
+    /// What every form of an error ends with: what is known of this call alone.
+    fn particulars(&self, mut object: ObjectWriter) -> ObjectWriter {
         if let Some(class) = self.fault_class() {
             object = object.string("fault", class.as_str());
         }
@@ -187,28 +200,7 @@ impl Problem {
         if let Some(stdout) = &self.stdout {
             object = object.string("stdout", stdout);
         }
-        object.finish()
-    }
-
-    /// The `data` member of a JSON-RPC error (`shapes.md`).
-    pub fn jsonrpc_data(&self) -> String {
-        let row = self.kind.row();
-        let mut object = ObjectWriter::with_capacity(192)
-            .string("canonical", row.canonical.as_str())
-            .string("code", row.code.as_str())
-            .value("httpStatus", &row.http)
-            .string("message", &self.message)
-            .value("retryable", &row.retryable);
-        if let Some(hint) = &self.hint {
-            object = object.string("hint", hint);
-        }
-        if let Some(timeout_ms) = self.timeout_ms {
-            object = object.value("timeoutMs", &timeout_ms);
-        }
-        if let Some(details) = &self.details {
-            object = object.raw("details", details.as_str());
-        }
-        object.finish()
+        object
     }
 }
 

@@ -16,7 +16,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::ToolReply;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{
-    Answer, Call, FromWorker, Op, PROTOCOL, Progress, Ready, Start, ToWorker,
+    Answer, Call, FromWorker, Op, PROTOCOL, Probed, Progress, Ready, Start, ToWorker,
 };
 use mainstay_contract::tool::{Annotations, Catalog, ToolSpec};
 use serde_json::json;
@@ -56,6 +56,11 @@ modes! {
     DieOnce = "die-once", "In its first generation dies as soon as it reads a call.";
     DuplicateAnswer = "duplicate-answer", "Answers every call twice.";
     AnswerUnknownCall = "answer-unknown-call", "Before every answer answers a call that nobody made.";
+    Fail = "fail", "Fails every call with the problem that stands in its arguments.";
+    BareAnswer = "bare-answer", "Answers with JSON that is no object.";
+    WrongAnswer = "wrong-answer", "Answers a call of a tool as if it had been a probe.";
+    UnableLater = "unable-later", "As die-once, and is unable to start ever after.";
+    ExitLater = "exit-later", "As die-once, and ends with code 3 instead of becoming ready ever after.";
     NoPong = "no-pong", "Answers calls but no pings.";
     Deaf = "deaf", "In its first generation closes its input, says that it is ready, and lives on.";
 }
@@ -138,18 +143,20 @@ impl<W: Write> Worker<W> {
 
     fn start(&mut self, start: &Start) -> io::Result<Option<ExitCode>> {
         let generation = start.generation.get();
+        let later = generation > 1;
         match self.mode {
             Mode::NeverReady => return Ok(None),
             Mode::ExitAtStart => return Ok(Some(ExitCode::from(3))),
-            Mode::Unable => {
+            Mode::ExitLater if later => return Ok(Some(ExitCode::from(3))),
+            Mode::Unable | Mode::UnableLater if later || self.mode == Mode::Unable => {
                 let detail = "told to be unable".to_owned();
                 self.say(&FromWorker::Unable { detail })?;
                 return Ok(Some(ExitCode::from(1)));
             }
-            Mode::DieOnce | Mode::Deaf if generation > 1 => self.mode = Mode::Honest,
+            Mode::DieOnce | Mode::Deaf if later => self.mode = Mode::Honest,
             _ => {}
         }
-        let wrong = self.mode == Mode::WrongBuild && generation > 1;
+        let wrong = self.mode == Mode::WrongBuild && later;
         let protocol = match self.mode {
             Mode::WrongProtocol => PROTOCOL + 998,
             _ => PROTOCOL,
@@ -181,11 +188,27 @@ impl<W: Write> Worker<W> {
             .ok()
             .and_then(|value| value.get("ms")?.as_u64());
         let wanted = ms.unwrap_or_default();
+        let told = arguments.clone();
         let answer = answer(call.call, arguments);
         match self.mode {
             Mode::Hang | Mode::IgnoreTerm => return Ok(None),
             Mode::DieOnCall | Mode::DieOnce | Mode::WrongBuild => {
                 return Ok(Some(ExitCode::from(DEAD)));
+            }
+            Mode::UnableLater | Mode::ExitLater => return Ok(Some(ExitCode::from(DEAD))),
+            Mode::Fail => {
+                let problem = serde_json::from_str(told.as_str())?;
+                return self
+                    .say(&ended(call.call, Answer::Failed(problem)))
+                    .map(|()| None);
+            }
+            Mode::BareAnswer => {
+                let bare = Json::parse("[1, 2]").map_err(io::Error::other)?;
+                return self.say(&self::answer(call.call, bare)).map(|()| None);
+            }
+            Mode::WrongAnswer => {
+                let probed = Answer::Probed(Probed::NotApplied {});
+                return self.say(&ended(call.call, probed)).map(|()| None);
             }
             Mode::HalfFrame => {
                 let line = serde_json::to_vec(&answer)?;
@@ -250,14 +273,12 @@ impl<W: Write> Worker<W> {
     }
 }
 
-fn answer(call: CallId, arguments: Json) -> FromWorker {
-    FromWorker::Answer {
-        call,
-        answer: Answer::Tool(ToolReply {
-            json: arguments,
-            text: None,
-        }),
-    }
+fn ended(call: CallId, answer: Answer) -> FromWorker {
+    FromWorker::Answer { call, answer }
+}
+
+fn answer(call: CallId, json: Json) -> FromWorker {
+    ended(call, Answer::Tool(ToolReply { json, text: None }))
 }
 
 fn progress(call: CallId, step: u64) -> FromWorker {

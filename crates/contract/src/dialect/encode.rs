@@ -157,7 +157,7 @@ fn error(id: &EchoId, form: Form, problem: &Problem) -> String {
     };
     let error = ObjectWriter::with_capacity(data.len() + problem.message.len() + 64)
         .value("code", &code)
-        .string("message", &problem.message)
+        .string("message", problem.sentence())
         .raw("data", &data)
         .finish();
     envelope(id, error.len()).raw("error", &error).finish()

@@ -72,12 +72,3 @@ fn shown(outcome: &Outcome) -> Result<Json, Cow<'_, Problem>> {
         Err(problem) => Err(Cow::Borrowed(problem)),
     }
 }
-
-/// The problem's own sentence, or the row's where it has none: envelopes always say something.
-fn sentence(problem: &Problem) -> &str {
-    if problem.message.is_empty() {
-        problem.kind.row().message
-    } else {
-        &problem.message
-    }
-}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fields::{self, Field, FieldErrorKind, Fields, Read};
 use super::request::parts;
-use super::{ENVELOPE_VERSION, is_date_time, sentence, shown};
+use super::{ENVELOPE_VERSION, is_date_time, shown};
 use crate::json::{Json, ObjectWriter};
 use crate::outcome::{Outcome, Problem};
 use crate::scan;
@@ -225,7 +225,7 @@ impl Status {
         Self {
             code,
             http: Some(row.http),
-            message: Some(sentence(problem).to_owned()),
+            message: Some(problem.sentence().to_owned()),
         }
     }
 
@@ -273,7 +273,7 @@ impl ResponseError {
     /// The row's public code; whatever else it and the call say stands in the detail.
     pub fn new(problem: &Problem) -> Self {
         Self {
-            message: sentence(problem).to_owned(),
+            message: problem.sentence().to_owned(),
             code: Some(problem.kind.row().code.as_str().to_owned()),
             detail: Some(Json::from_scanned(&problem.envelope_details())),
         }

@@ -1,7 +1,7 @@
 //! The result envelope, `{ok, data, error, meta}`: success or error, never both.
 
 use super::fields::{self, Field, FieldErrorKind, Fields, Read};
-use super::{Meta, sentence, shown};
+use super::{Meta, shown};
 use crate::canonical::canonical_text;
 use crate::error::CanonicalError;
 use crate::json::{Json, ObjectWriter};
@@ -27,7 +27,7 @@ impl EnvelopeError {
     pub fn new(problem: &Problem) -> Self {
         Self {
             code: problem.kind.row().canonical,
-            message: sentence(problem).to_owned(),
+            message: problem.sentence().to_owned(),
             details: Some(Json::from_scanned(&problem.envelope_details())),
         }
     }

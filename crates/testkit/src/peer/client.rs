@@ -190,7 +190,7 @@ impl Drop for Client {
 }
 
 /// A request as one line.
-pub(crate) fn request_line(id: &str, method: &str, params: &Value) -> String {
+pub fn request_line(id: &str, method: &str, params: &Value) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#,
         json!(method)

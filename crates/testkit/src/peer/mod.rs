@@ -11,7 +11,7 @@ mod message;
 mod pipe;
 
 pub use client::Client;
-pub(crate) use client::request_line;
+pub use client::request_line;
 pub use fake_host::{FakeHost, Heard, start};
 pub use message::Message;
 pub(crate) use message::shortened;

@@ -126,29 +126,44 @@ fn many_tiny_chunks_cost_no_more_than_their_bytes() -> anyhow::Result<()> {
 fn slow_body_is_given_up() -> anyhow::Result<()> {
     for kind in KINDS {
         let victim = Victim::with(kind, "http_body_ms = 1000", None)?;
-        let request = Request::message(victim.address, "")
-            .unmeasured()
-            .header("Content-Length", "1000");
-        let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
-        connection.send(&request.bytes())?;
-        let start = Instant::now();
-        let mut writer = connection.stream()?;
-        let dripping = thread::spawn(move || {
-            use std::io::Write as _;
-            let end = Instant::now() + Duration::from_secs(8);
-            while Instant::now() < end && writer.write_all(b" ").is_ok() {
-                thread::sleep(Duration::from_millis(100));
-            }
-        });
-        match connection.response() {
-            Ok(answer) => expect(&answer, &[408], "a slow body")?,
-            Err(error) => ensure!(format!("{error:#}").contains("closed"), "{error:#}"),
-        }
-        let took = start.elapsed();
-        ensure!(took < Duration::from_secs(5), "given up after {took:?}");
-        drop(connection);
-        ensure!(dripping.join().is_ok(), "the writer panicked");
+        slow_body(&victim, "/mcp", "/error/data/code")?;
+        slow_body(&victim, "/v1/tool/echo", "/error/details/code")?;
+        slow_body(&victim, "/v1/invoke", "/errors/0/code")?;
         victim.survives()?;
     }
+    Ok(())
+}
+
+/// Sends a body byte by byte; the answer says at `pointer` what its row says.
+fn slow_body(victim: &Victim, path: &str, pointer: &str) -> anyhow::Result<()> {
+    let request = Request::to(victim.address, "POST", path)
+        .header("Content-Type", "application/json")
+        .header("Accept", "application/json, text/event-stream")
+        .unmeasured()
+        .header("Content-Length", "1000");
+    let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+    connection.send(&request.bytes())?;
+    let start = Instant::now();
+    let mut writer = connection.stream()?;
+    let dripping = thread::spawn(move || {
+        use std::io::Write as _;
+        let end = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < end && writer.write_all(b" ").is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    match connection.response() {
+        Ok(answer) => {
+            expect(&answer, &[408], path)?;
+            let body = answer.json()?;
+            let code = body.pointer(pointer).and_then(serde_json::Value::as_str);
+            ensure!(code == Some("INVALID_REQUEST"), "{path}: {body}");
+        }
+        Err(error) => ensure!(format!("{error:#}").contains("closed"), "{error:#}"),
+    }
+    let took = start.elapsed();
+    ensure!(took < Duration::from_secs(5), "given up after {took:?}");
+    drop(connection);
+    ensure!(dripping.join().is_ok(), "the writer panicked");
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use mainstay_testkit::peer::PATIENCE;
@@ -109,6 +110,32 @@ impl Host {
         self.ask("POST", path, &headers, &body.to_string())
     }
 
+    /// Runs a tool on so many connections that stay open until they are dropped; gives them when
+    /// all of these calls run or wait.
+    pub(crate) fn occupy(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        times: u64,
+    ) -> anyhow::Result<Vec<TcpStream>> {
+        let body = json!({ "arguments": arguments }).to_string();
+        let request = format!(
+            "POST /v1/tool/{tool} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        let held = (0..times).map(|_| self.send(&request));
+        let held = held.collect::<anyhow::Result<Vec<_>>>()?;
+        for _ in 0..250 {
+            let health = self.call("system_health", &json!({}))?.json()?;
+            if busy(&health["data"]) >= times {
+                return Ok(held);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        anyhow::bail!("{times} calls of {tool} are not in flight")
+    }
+
     /// Runs a tool by its name.
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> anyhow::Result<Answer> {
         let path = format!("/v1/tool/{tool}");
@@ -122,4 +149,11 @@ pub(crate) fn envelope(tool: &str, payload: &Value) -> Value {
         "id": "one", "version": "1.0.0", "timestamp": "2026-01-01T00:00:00Z",
         "tool": tool, "payload": payload,
     })
+}
+
+/// How many calls run or wait with the workers, as a host's health says.
+pub(crate) fn busy(health: &Value) -> u64 {
+    let workers = health["workers"].as_array().into_iter().flatten();
+    let counts = workers.flat_map(|worker| [&worker["in_flight"], &worker["queue_depth"]]);
+    counts.filter_map(Value::as_u64).sum()
 }
