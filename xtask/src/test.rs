@@ -26,10 +26,12 @@ pub(crate) fn run(context: &Context, options: &TestOptions) -> anyhow::Result<()
         context.cargo(["test", "--doc", "--workspace", "--locked"]),
     )?;
     if succeeds(context.cargo(["nextest", "--version"])) {
-        command_step(
-            "tests",
-            context.cargo(["nextest", "run", "--workspace", "--locked"]),
-        )
+        let profile = if context.ci { "ci" } else { "default" };
+        command_step("tests", {
+            let mut command = context.cargo(["nextest", "run", "--workspace", "--locked"]);
+            command.args(["--profile", profile]);
+            command
+        })
     } else {
         // Documentation tests have had their own step, hence the three targets.
         command_step(
