@@ -54,20 +54,26 @@ struct JsonFile {
     mainstay: ConfigFile,
 }
 
+/// The text of a configuration, and whether it is JSON rather than TOML.
+pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
+    let shown = path.display();
+    let cannot = || format!("cannot read {shown}");
+    let size = std::fs::metadata(path).with_context(cannot)?.len();
+    if size > MAX_BYTES {
+        bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
+    }
+    let text = std::fs::read_to_string(path).with_context(cannot)?;
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    Ok((text, is_json))
+}
+
 impl ConfigFile {
     /// Reads and checks a file.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let size = std::fs::metadata(path)
-            .with_context(|| format!("cannot read {shown}"))?
-            .len();
-        if size > MAX_BYTES {
-            bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
-        }
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-        let is_json = path
-            .extension()
-            .is_some_and(|extension| extension == "json");
+        let (text, is_json) = read(path)?;
         let config = Self::parse(&text, is_json).with_context(|| shown.to_string())?;
         config.check().with_context(|| shown.to_string())?;
         Ok(config)

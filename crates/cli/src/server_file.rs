@@ -13,10 +13,10 @@ use mainstay_host::wrap::Rules;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::config_file;
+
 /// Longest line of a client or of a wrapped server.
 const FRAME_BYTES: usize = 16 * 1024 * 1024;
-/// Largest file that is read.
-const MAX_BYTES: u64 = 1024 * 1024;
 
 /// One server of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,18 +95,8 @@ pub(crate) fn load(
     wanted: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
-    let shown = path.display();
-    let size = std::fs::metadata(path)
-        .with_context(|| format!("cannot read {shown}"))?
-        .len();
-    if size > MAX_BYTES {
-        bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
-    }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    let is_json = path
-        .extension()
-        .is_some_and(|extension| extension == "json");
-    parse(&text, is_json, wanted, &variable).with_context(|| shown.to_string())
+    let (text, is_json) = config_file::read(path)?;
+    parse(&text, is_json, wanted, &variable).with_context(|| path.display().to_string())
 }
 
 fn parse(

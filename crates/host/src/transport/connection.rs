@@ -57,52 +57,84 @@ impl Gate {
     }
 }
 
+/// A client's lines, read while its gate is open.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    source: Source,
+    frames: FrameReader,
+    gate: Gate,
+    ended: bool,
+}
+
+impl Lines {
+    pub(crate) fn new(source: Source, limit: usize, gate: Gate) -> Self {
+        Self {
+            source,
+            frames: FrameReader::new(limit),
+            gate,
+            ended: false,
+        }
+    }
+
+    /// Reads on. Then everything is to be taken; nothing more comes if this says so.
+    pub(crate) async fn is_last_read(&mut self) -> bool {
+        self.gate.pass().await;
+        match self.source.read(self.frames.spare()).await {
+            Ok(count) if count > 0 => self.frames.filled(count),
+            // A connection that breaks has ended, too; its writer will notice if it is gone.
+            _ => self.ended = true,
+        }
+        self.ended
+    }
+
+    /// The next whole line of what was read.
+    pub(crate) fn take(&mut self) -> Option<Frame<'_>> {
+        if self.ended {
+            self.frames.finish()
+        } else {
+            self.frames.next_frame()
+        }
+    }
+
+    /// Waits until the next line may be taken.
+    pub(crate) async fn pass(&self) {
+        self.gate.pass().await;
+    }
+}
+
 /// Reads a client until its input ends.
 pub(crate) async fn read_requests(
     session: SessionId,
-    mut source: Source,
+    source: Source,
     limits: Limits,
     gate: Gate,
     events: mpsc::Sender<Event>,
 ) {
-    let mut frames = FrameReader::new(limits.request_frame_bytes);
+    let mut lines = Lines::new(source, limits.request_frame_bytes, gate);
     let mut decoder = Decoder { limits, last: None };
     loop {
-        gate.pass().await;
-        let ended = match source.read(frames.spare()).await {
-            Ok(count) if count > 0 => {
-                frames.filled(count);
-                false
-            }
-            // A connection that breaks has ended, too; its writer will notice if it is gone.
-            _ => true,
-        };
-        loop {
-            let frame = if ended {
-                frames.finish()
-            } else {
-                frames.next_frame()
-            };
-            let Some(frame) = frame else { break };
+        let is_last = lines.is_last_read().await;
+        while let Some(frame) = lines.take() {
             let (inbound, bytes) = decoder.decode(frame);
-            if inbound != Inbound::Ignored {
-                let event = Event::Inbound {
-                    session,
-                    inbound: Box::new(inbound),
-                    bytes,
-                };
-                if events.send(event).await.is_err() {
-                    return;
-                }
-                // The engine sees a large request before the next one is read, so that what is
-                // on its way counts against the session's limit.
-                if bytes > LARGE {
-                    tokio::task::yield_now().await;
-                }
-                gate.pass().await;
+            if inbound == Inbound::Ignored {
+                continue;
             }
+            let event = Event::Inbound {
+                session,
+                inbound: Box::new(inbound),
+                bytes,
+            };
+            if events.send(event).await.is_err() {
+                return;
+            }
+            // The engine sees a large request before the next one is read, so that what is
+            // on its way counts against the session's limit.
+            if bytes > LARGE {
+                tokio::task::yield_now().await;
+            }
+            lines.pass().await;
         }
-        if ended {
+        if is_last {
             let ended = ClientEvent::InputEnded { session };
             let _ = events.send(ended.into()).await;
             return;

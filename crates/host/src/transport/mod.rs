@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use mainstay_contract::id::SessionId;
 use tokio::sync::mpsc;
 
-pub(crate) use self::connection::{Client, Gate, read_requests};
+pub(crate) use self::connection::{Client, Gate, Lines, read_requests};
 use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
-use mainstay_contract::frame::{Frame, FrameReader};
+use mainstay_contract::frame::Frame;
 use mainstay_contract::id::SessionId;
 use mainstay_contract::metrics::HostMetrics;
 use tokio::signal::unix::SignalKind;
@@ -28,7 +28,7 @@ use crate::outbox::Outbox;
 use crate::serve::{
     Opened, ServeError, Sinks, in_runtime, open_transport, watch, watch_signals, write_ready_file,
 };
-use crate::transport::{Client, ClientEvent, Gate, write_answers};
+use crate::transport::{Client, ClientEvent, Gate, Lines, write_answers};
 
 /// A host with one client has one server.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -395,38 +395,25 @@ fn join(mut whole: HostStatus, one: HostStatus) -> HostStatus {
 /// Reads a client's lines until its input ends.
 async fn read_lines(
     session: SessionId,
-    mut source: Source,
+    source: Source,
     limit: usize,
     gate: Gate,
     events: mpsc::Sender<Event>,
 ) {
-    let mut frames = FrameReader::new(limit);
+    let mut lines = Lines::new(source, limit, gate);
     loop {
-        gate.pass().await;
-        let ended = match source.read(frames.spare()).await {
-            Ok(count) if count > 0 => {
-                frames.filled(count);
-                false
-            }
-            _ => true,
-        };
-        loop {
-            let frame = if ended {
-                frames.finish()
-            } else {
-                frames.next_frame()
-            };
+        let is_last = lines.is_last_read().await;
+        while let Some(frame) = lines.take() {
             let event = match frame {
-                None => break,
-                Some(Frame::Line(line)) => Event::Line(line.to_vec()),
-                Some(Frame::Oversize(oversize)) => Event::Oversize(oversize.head),
+                Frame::Line(line) => Event::Line(line.to_vec()),
+                Frame::Oversize(oversize) => Event::Oversize(oversize.head),
             };
             if events.send(event).await.is_err() {
                 return;
             }
-            gate.pass().await;
+            lines.pass().await;
         }
-        if ended {
+        if is_last {
             let ended = ClientEvent::InputEnded { session };
             let _ = events.send(ended.into()).await;
             return;
