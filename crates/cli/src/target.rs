@@ -17,6 +17,9 @@ use crate::exit::Failure;
 use crate::remote::Remote;
 use crate::{local, serve, transport, wrap};
 
+/// How often a server is started again within one command, before whoever waits is told.
+const RESTARTS: u32 = 2;
+
 /// A host of our own, before it runs.
 type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
 
@@ -57,13 +60,14 @@ impl Connection {
             .context("cannot make a connection")
             .map_err(Failure::fault)?;
         let transport = Transport::Connected(theirs.into());
-        let log = Log::start(Level::Error);
+        let log = Log::start(Level::Quiet);
         let host: Host = if target.command.is_empty() {
             let environment = Environment::read()?;
             let config = local::config(&target.packs, &environment, transport)?;
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {
-            let config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            let mut config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            config.limits.restarts = RESTARTS;
             Box::new(move || serve_wrapped(config, &log).map(|()| None))
         };
         let host = std::thread::Builder::new()

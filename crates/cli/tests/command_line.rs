@@ -294,6 +294,21 @@ fn an_internal_fault_is_exit_code_3() {
 }
 
 #[test]
+fn a_server_that_does_not_start_is_told_once_with_its_own_words() {
+    let server = "echo 'the key is missing' >&2; exit 4";
+    for command in [&["tools"][..], &["call", "echo", "text=hi"]] {
+        let output = run(&[command, &["--", "sh", "-c", server]].concat());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains("the worker exited with code 4"), "{said}");
+        assert!(said.contains("the key is missing"), "{said}");
+        assert!(!said.contains("mcp:warning"), "{said}");
+        let tries = said.lines().filter(|line| *line == "the key is missing");
+        assert!(tries.count() <= 3, "{said}");
+    }
+}
+
+#[test]
 fn mistakes_on_the_command_line_are_told_with_a_way_out() {
     insta::assert_snapshot!("unknown_option", shown(&run(&["serve", "--sokcet", "x"])));
     insta::assert_snapshot!("unknown_command", shown(&run(&["sreve"])));

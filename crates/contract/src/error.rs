@@ -355,11 +355,11 @@ table! {
     ReplayExhausted = "replay_exhausted", Internal, InternalError, 503, -31503,
         "unavailable", Replay, Tool, retry true,
         "the worker was lost repeatedly during this call and its attempts are used up",
-        Some("retry later; look at system_health for the last fault"),
+        Some("retry later; system_health and mainstay status have the last fault"),
         "Every allowed attempt was lost with its worker.";
     WorkerUnavailable = "worker_unavailable", Internal, InternalError, 503, -31503,
         "unavailable", Process, Tool, retry true,
-        "no worker is available for this tool", Some("retry later; look at system_health for the last fault"),
+        "no worker is available for this tool", Some("retry later; system_health and mainstay status have the last fault"),
         "The worker could not be started, or its restart budget is spent.";
     WorkerSetup = "worker_setup", Internal, InternalError, 503, -31503,
         "unavailable", Process, Tool, retry false,
@@ -367,7 +367,7 @@ table! {
         "The worker said itself that its settings do not let it start.";
     WorkerProtocol = "worker_protocol", Internal, InternalError, 502, -31502,
         "internal", Protocol, Tool, retry false,
-        "the worker broke its protocol", Some("report this with the last fault of system_health"),
+        "the worker broke its protocol", Some("report this with the last fault of system_health or mainstay status"),
         "A worker answered in a form that cannot be used.";
     AnswerTooLarge = "answer_too_large", Internal, InvalidOutput, 502, -31502,
         "internal", Resource, Tool, retry false,

@@ -24,6 +24,8 @@ const LINE: usize = 4096;
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// Nothing of the host's own: whoever runs it for a moment says what went wrong.
+    Quiet,
     /// Nothing but errors.
     Error,
     /// Also what an operator should look at.
@@ -73,8 +75,11 @@ impl Log {
         }
     }
 
-    /// Says something that is part of the contract, whatever the level.
+    /// Says something that is part of the contract, whatever the level of a host that serves.
     pub fn line(&self, text: &str) {
+        if self.level == Level::Quiet {
+            return;
+        }
         let clean = one_line(&redact_text(text));
         let entry = Entry::Line(format!("{} {clean}\n", iso_now()));
         if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
