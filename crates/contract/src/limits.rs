@@ -84,6 +84,7 @@ limits! {
     porcelain_lines: usize = 200, 5 => 100_000, "lines of porcelain";
     porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of porcelain";
     stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
+    diagnostics: usize = 200, 1 => 10_000, "schema mismatches that are kept, of tools and of envelopes each";
     telemetry_file_bytes: usize = 64 * MIB, 4 * KIB => 4096 * MIB,
         "size at which the telemetry file is rotated";
     telemetry_files: usize = 4, 2 => 100, "telemetry files that are kept, the current one included";

@@ -53,14 +53,12 @@ pub const LATENCY_BOUNDS_US: [u64; 20] = [
 ];
 
 impl HostMetrics {
-    /// Most mismatches that are kept.
-    const MISMATCHES: usize = 200;
     /// Most methods that are told apart.
     const METHODS: usize = 512;
 
-    /// Two parts of one host as a whole.
+    /// Two parts of one host as a whole, with so many mismatches at most.
     #[must_use]
-    pub fn plus(mut self, other: Self) -> Self {
+    pub fn plus(mut self, other: Self, diagnostics: usize) -> Self {
         self.restart_count += other.restart_count;
         for method in other.methods {
             let known = |known: &&mut MethodMetrics| {
@@ -73,10 +71,7 @@ impl HostMetrics {
             }
         }
         self.schema_mismatches.extend(other.schema_mismatches);
-        let excess = self
-            .schema_mismatches
-            .len()
-            .saturating_sub(Self::MISMATCHES);
+        let excess = self.schema_mismatches.len().saturating_sub(diagnostics);
         self.schema_mismatches.drain(..excess);
         self
     }
@@ -119,8 +114,8 @@ mod tests {
             schema_mismatches: Vec::new(),
         };
         let whole = part("a", &[1, 0])
-            .plus(part("a", &[0, 2]))
-            .plus(part("b", &[1]));
+            .plus(part("a", &[0, 2]), 9)
+            .plus(part("b", &[1]), 9);
         assert_eq!(whole.restart_count, 3);
         assert_eq!(whole.methods.len(), 2);
         assert_eq!(whole.methods[0].counts.request_count, 2);

@@ -9,11 +9,12 @@ mod counts;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::envelope::{
-    Asked, Ids, InvocationResponse, Meta, ResultEnvelope, Timings, Transport, tool_name,
+    Asked, Ids, InvocationError, InvocationResponse, Meta, ResultEnvelope, Timings, Transport,
+    tool_name,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
@@ -26,8 +27,8 @@ use self::counts::Counts;
 pub(crate) use self::counts::Latencies;
 use crate::config::{EnvelopeMode, IdSource};
 
-/// Mismatches that are kept, as many as of tools.
-const MISMATCHES: usize = 200;
+/// What an envelope is about that names no tool.
+const INVOCATION: &str = "invocation";
 
 /// A handle to what is known about envelopes.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Envelopes(Arc<Shared>);
 struct Shared {
     mode: EnvelopeMode,
     ids: IdSource,
+    /// How many mismatches are kept.
+    keep: usize,
     result: OnceLock<Result<Validator, CompileError>>,
     response: OnceLock<Result<Validator, CompileError>>,
     counts: Counts,
@@ -44,10 +47,11 @@ struct Shared {
 }
 
 impl Envelopes {
-    pub(crate) fn new(mode: EnvelopeMode, ids: IdSource) -> Self {
+    pub(crate) fn new(mode: EnvelopeMode, ids: IdSource, keep: usize) -> Self {
         Self(Arc::new(Shared {
             mode,
             ids,
+            keep,
             result: OnceLock::new(),
             response: OnceLock::new(),
             counts: Counts::default(),
@@ -107,7 +111,7 @@ impl Envelopes {
         self.seal(Draft {
             compiled: &self.0.response,
             load: SchemaRegistry::load_response,
-            about: asked.tool.unwrap_or("invocation"),
+            about: asked.tool.unwrap_or(INVOCATION),
             text: response.encode(),
             kind: kind_of(outcome),
             without_data: &|| {
@@ -161,13 +165,27 @@ impl Envelopes {
         found
     }
 
+    /// A client's request envelope was read, or refused for a reason, in so much time.
+    pub(crate) fn received(&self, refused: Option<&InvocationError>, took: Duration) {
+        if self.0.mode != EnvelopeMode::Off {
+            self.0.counts.add(refused.is_none(), took);
+        }
+        if let Some(refused) = refused {
+            let (path, message) = match refused {
+                InvocationError::Field(error) => (error.path.clone(), error.kind.to_string()),
+                other => (String::new(), other.to_string()),
+            };
+            self.note(INVOCATION, &Violation { path, message });
+        }
+    }
+
     fn note(&self, what: &str, violation: &Violation) {
         let mut kept = self
             .0
             .mismatches
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MISMATCHES {
+        while kept.len() >= self.0.keep.max(1) {
             kept.pop_front();
         }
         kept.push_back(SchemaMismatch {
@@ -266,12 +284,14 @@ mod tests {
 
     use super::*;
 
+    const KEEP: usize = 5;
+
     fn asked() -> Asked {
         Asked::tool("mcp.tool:put", &Json::empty_object())
     }
 
     fn envelopes(mode: EnvelopeMode) -> Envelopes {
-        Envelopes::new(mode, IdSource::Random)
+        Envelopes::new(mode, IdSource::Random, KEEP)
     }
 
     /// An envelope that we would never make: its error has no words.
@@ -357,11 +377,11 @@ mod tests {
     #[test]
     fn mismatches_are_bounded_and_the_newest_stay() {
         let envelopes = envelopes(EnvelopeMode::Shadow);
-        for number in 0..MISMATCHES + 3 {
+        for number in 0..KEEP + 3 {
             envelopes.note(&number.to_string(), &violation(String::new()));
         }
         let kept = envelopes.mismatches();
-        assert_eq!(kept.len(), MISMATCHES);
+        assert_eq!(kept.len(), KEEP);
         assert_eq!(kept.first().unwrap().tool, "3");
     }
 
@@ -371,7 +391,7 @@ mod tests {
         let meta = |envelopes: &Envelopes| envelopes.meta(&asked(), Transport::Cli);
         assert_ne!(meta(&random).ids, meta(&random).ids);
         assert!(!meta(&random).deterministic);
-        let fixed = Envelopes::new(EnvelopeMode::Shadow, IdSource::Deterministic);
+        let fixed = Envelopes::new(EnvelopeMode::Shadow, IdSource::Deterministic, KEEP);
         assert_eq!(meta(&fixed), meta(&fixed));
         assert!(meta(&fixed).deterministic);
     }

@@ -27,6 +27,7 @@ mod engine;
 mod envelopes;
 mod http;
 mod io;
+mod link_ids;
 mod log;
 mod outbox;
 mod process;

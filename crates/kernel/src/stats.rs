@@ -15,8 +15,6 @@ use crate::call::SlotId;
 
 /// Most method labels that are kept apart; the rest are counted together.
 const METHODS: usize = 512;
-/// Most schema mismatches that are kept.
-const MISMATCHES: usize = 200;
 /// Most losses that wait to be reported.
 const LOSSES: usize = 64;
 /// Buckets of a latency histogram: four to each doubling, from 1 us to about 18 hours.
@@ -114,13 +112,13 @@ impl Stats {
         self.losses.pop_front()
     }
 
-    /// A tool's input or output did not fit its schema.
-    pub fn mismatch(&mut self, mut mismatch: SchemaMismatch) {
+    /// A tool's input or output did not fit its schema; so many of them are kept.
+    pub fn mismatch(&mut self, mut mismatch: SchemaMismatch, keep: usize) {
         // Both may repeat names of the client's own members.
         for text in [&mut mismatch.path, &mut mismatch.message] {
             *text = redact_text(text).into_owned();
         }
-        if self.mismatches.len() >= MISMATCHES {
+        while self.mismatches.len() >= keep.max(1) {
             self.mismatches.pop_front();
         }
         self.mismatches.push_back(mismatch);
@@ -287,13 +285,19 @@ mod tests {
     #[test]
     fn mismatches_are_kept_without_secrets() {
         let mut stats = Stats::default();
-        stats.mismatch(SchemaMismatch {
-            tool: "get".to_owned(),
-            side: mainstay_contract::telemetry::Side::Input,
-            path: "/Bearer abc".to_owned(),
-            message: "unknown member \"token=abc\"".to_owned(),
-        });
+        for tool in ["put", "get"] {
+            let mismatch = SchemaMismatch {
+                tool: tool.to_owned(),
+                side: mainstay_contract::telemetry::Side::Input,
+                path: "/Bearer abc".to_owned(),
+                message: "unknown member \"token=abc\"".to_owned(),
+            };
+            stats.mismatch(mismatch, 1);
+        }
+        let all = stats.telemetry().schema_mismatches;
+        assert_eq!(all.len(), 1, "the last one is kept: {all:?}");
         let kept = stats.telemetry().schema_mismatches.remove(0);
+        assert_eq!(kept.tool, "get");
         assert_eq!(kept.path, "/Bearer [redacted]");
         assert_eq!(kept.message, "unknown member \"token=[redacted]\"");
     }

@@ -6,6 +6,7 @@ use super::fields::{Field, Fields, Read};
 use super::{ENVELOPE_VERSION, Ids, tool_name};
 use crate::canonical::{canonical_json, canonical_text};
 use crate::json::{Json, ObjectWriter};
+use crate::trace::{Hex, TraceContext};
 
 /// How a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +154,13 @@ impl Meta {
             input_bytes: canonical_text(&asked.payload).len() as u64,
             output_bytes: 0,
             tool_id: None,
+        }
+    }
+
+    /// Takes the trace of the client that asks, unless the ids follow from the request.
+    pub fn follow(&mut self, trace: &TraceContext) {
+        if !self.deterministic {
+            self.ids.trace = Hex(&trace.trace).to_string();
         }
     }
 

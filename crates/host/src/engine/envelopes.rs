@@ -68,6 +68,9 @@ impl Engine {
             _ => Transport::Stdio,
         };
         let mut meta = self.envelopes.meta(asked, transport);
+        if let Some(span) = &end.trace {
+            meta.follow(&span.context);
+        }
         meta.duration_ms = millis(end.latency_us);
         meta.attempt = u64::from(end.attempt.saturating_sub(1));
         meta.tool_id = match &end.tool {

@@ -189,6 +189,7 @@ impl Engine {
         let directory = Directory::new(&config.packs, own, config.render, &config.limits)?;
         let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
         let seed = u64::from(std::process::id()) << 8;
+        let keep = config.limits.diagnostics;
         let kernel = Kernel::seeded(config.limits.clone(), &names, seed);
         let (events, incoming) = mpsc::channel(EVENTS);
         Ok(Self {
@@ -215,7 +216,7 @@ impl Engine {
             setup: None,
             waiters: Vec::new(),
             unrouted: BTreeMap::new(),
-            envelopes: Envelopes::new(config.envelopes, config.envelope_ids),
+            envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep),
             asked: BTreeMap::new(),
             listeners: BTreeMap::new(),
             events,

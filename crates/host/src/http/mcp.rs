@@ -200,11 +200,11 @@ async fn mirrored(
             params = params.raw("cursor", cursor);
         }
         if let Some(meta) = request.param("_meta") {
-            params = params.raw("_meta", &without_token(meta));
+            params = params.raw("_meta", &of_the_host(meta));
         }
         let line = ObjectWriter::with_capacity(320)
             .string("jsonrpc", "2.0")
-            .raw("id", "0")
+            .string("id", "headers")
             .string("method", "tools/list")
             .raw("params", &params.finish())
             .finish();
@@ -233,9 +233,16 @@ async fn mirrored(
     mirrored
 }
 
-fn without_token(meta: &str) -> String {
+/// A client's `_meta` for a request that it did not make: without its progress and its trace.
+fn of_the_host(meta: &str) -> String {
+    let own = |name: &str| {
+        matches!(
+            name,
+            "progressToken" | "traceparent" | "tracestate" | "baggage"
+        )
+    };
     let mut kept = ObjectWriter::with_capacity(meta.len());
-    for (name, value) in scan::members(meta).filter(|(name, _)| name != "progressToken") {
+    for (name, value) in scan::members(meta).filter(|(name, _)| !own(name)) {
         kept = kept.raw(&name, value);
     }
     kept.finish()

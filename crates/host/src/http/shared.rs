@@ -1,7 +1,8 @@
 //! Modern requests over HTTP: many requests of one credential on one link.
 //!
 //! A modern request stands alone: its id means something only to the client that sent it. So each
-//! gets an id and a progress token of ours on the link, and what comes back gets its own again.
+//! gets an id (see [`crate::link_ids`]) and a progress token of ours on the link, and what comes back
+//! gets its own again.
 //! Whoever goes away before its answer cancels it.
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use super::body::{Reading, lock};
 use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
+use crate::link_ids::{link_id, number_of};
 use crate::wrap::edit;
 
 /// `_meta` key of the request that opened a subscription.
@@ -87,7 +89,8 @@ impl Shared {
             let number = desk.next;
             let opened = lock(&self.streams).open();
             let token = request.meta("progressToken").map(str::to_owned);
-            let line = renamed(text, number, token.is_some());
+            let id = link_id(number, request.id.as_raw());
+            let line = renamed(text, &id, number, token.is_some());
             let pending = Pending {
                 stream: opened.0,
                 id: request.id.as_raw().to_owned(),
@@ -110,9 +113,11 @@ impl Shared {
     }
 
     fn cancel(&self, number: u64) {
-        if lock(&self.desk).pending.remove(&number).is_some() {
+        let pending = lock(&self.desk).pending.remove(&number);
+        if let Some(pending) = pending {
+            let id = link_id(number, &pending.id);
             self.input.say_later(&format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{number},"reason":"the client closed the stream"}}}}"#
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"the client closed the stream"}}}}"#
             ));
         }
     }
@@ -124,7 +129,7 @@ impl Shared {
         let mut desk = lock(&self.desk);
         let (stream, line, is_last) = match &said {
             Relayed::Answer { id, result, .. } => {
-                let Some(pending) = number(id.as_raw()).and_then(|id| desk.pending.remove(&id))
+                let Some(pending) = number_of(id.as_raw()).and_then(|id| desk.pending.remove(&id))
                 else {
                     return;
                 };
@@ -194,12 +199,12 @@ impl Desk {
     fn notice(&self, text: &str, method: &str, params: &str) -> Option<(StreamId, String)> {
         let with = |params: &str| edit::with_member(text, "params", params);
         if method == "notifications/progress" {
-            let token = scan::member(params, "progressToken").and_then(number)?;
+            let token = scan::member(params, "progressToken").and_then(number_of)?;
             let pending = self.pending.get(&token)?;
             let params = edit::with_member(params, "progressToken", pending.token.as_ref()?);
             return Some((pending.stream, with(&params)));
         }
-        if let Some(number) = subscription(params).and_then(number) {
+        if let Some(number) = subscription(params).and_then(number_of) {
             let pending = self.pending.get(&number)?;
             let params = edit::with_inner(params, "_meta", SUBSCRIPTION, &pending.id);
             return Some((pending.stream, with(&params)));
@@ -214,19 +219,14 @@ impl Desk {
 }
 
 /// The line with an id of ours, and with a progress token of ours where it has one.
-fn renamed(text: &str, number: u64, has_token: bool) -> String {
-    let name = number.to_string();
-    let line = edit::with_member(text, "id", &name);
+fn renamed(text: &str, id: &str, number: u64, has_token: bool) -> String {
+    let line = edit::with_member(text, "id", id);
     if !has_token {
         return line;
     }
     let params = scan::member(&line, "params").unwrap_or("{}");
-    let params = edit::with_inner(params, "_meta", "progressToken", &name);
+    let params = edit::with_inner(params, "_meta", "progressToken", &number.to_string());
     edit::with_member(&line, "params", &params)
-}
-
-fn number(raw: &str) -> Option<u64> {
-    raw.parse().ok()
 }
 
 /// The subscription that an object's `_meta` names.
@@ -260,12 +260,12 @@ mod tests {
     fn a_request_gets_an_id_and_a_token_of_ours_and_keeps_the_rest() {
         let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#;
         assert_eq!(
-            renamed(text, 7, true),
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"_meta":{"progressToken":7,"k":1.0}}}"#
+            renamed(text, "\"i\"", 7, true),
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":7,"k":1.0}}}"#
         );
         assert_eq!(
-            renamed(text, 7, false),
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#
+            renamed(text, "\"i\"", 7, false),
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#
         );
     }
 

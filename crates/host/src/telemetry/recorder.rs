@@ -29,6 +29,7 @@ use super::queue::Queue;
 use super::span_ids::SpanIds;
 use super::writer;
 use crate::clock::{iso_now, wall};
+use crate::link_ids::client_id;
 use crate::log::Log;
 
 /// Ended requests between two snapshots of the hot tools.
@@ -322,6 +323,7 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
 
 /// The client's own words, but for secrets.
 fn without_secrets(id: &RequestId) -> Option<RequestId> {
+    let id = client_id(id);
     match redact_text(id.as_raw()) {
         Cow::Borrowed(_) => Some(id.clone()),
         // What lost its closing quote is no id any more.

@@ -118,9 +118,9 @@ async fn run(
     }
     let Opened { place, source } = open_transport(config.transport)?;
     let facts = FrontFacts {
+        envelopes: Envelopes::new(config.envelopes, IdSource::Random, limits.diagnostics),
         limits,
         serves: Serves::Wrapped,
-        envelopes: Envelopes::new(config.envelopes, IdSource::Random),
         recorder: common.recorder.clone(),
         name: common.name.clone(),
         version: common.version.clone(),
@@ -192,7 +192,8 @@ impl Hub {
                 HubEvent::Reread => self.reread().await,
                 HubEvent::Stop => self.stop().await,
                 HubEvent::Over(number, metrics) => {
-                    self.past = std::mem::take(&mut self.past).plus(*metrics);
+                    let keep = self.common.limits.diagnostics;
+                    self.past = std::mem::take(&mut self.past).plus(*metrics, keep);
                     self.engines.remove(&number);
                     self.stopping |= !self.lasting;
                 }
@@ -336,7 +337,7 @@ impl Hub {
             if engine.send(Event::Metrics(reply)).await.is_ok()
                 && let Ok(metrics) = wait.await
             {
-                whole = whole.plus(metrics);
+                whole = whole.plus(metrics, self.common.limits.diagnostics);
             }
         }
         whole

@@ -235,7 +235,7 @@ impl Kernel {
 
     /// A tool's input or output did not fit its schema.
     pub fn note_mismatch(&mut self, mismatch: SchemaMismatch) {
-        self.stats.mismatch(mismatch);
+        self.stats.mismatch(mismatch, self.limits.diagnostics);
     }
 
     /// The telemetry payload.

@@ -9,5 +9,6 @@ mod http;
 mod invoke;
 mod pages;
 mod parity;
+mod telling;
 mod url;
 mod wrapped;

@@ -159,7 +159,7 @@ impl Access {
 }
 
 /// The bearer token of a request: exactly one.
-fn presented(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn presented(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let value = all.next()?.to_str().ok()?;
     if all.next().is_some() {

@@ -12,7 +12,7 @@ use mainstay_contract::outcome::{Outcome, Problem};
 use mainstay_contract::trace::TraceContext;
 
 use super::super::Front;
-use super::super::access::{Access, Credential};
+use super::super::access::{Access, Credential, presented};
 use super::super::respond::{self, Answer};
 use super::ask::{Order, Reader};
 use super::tool;
@@ -40,6 +40,9 @@ pub(super) async fn answer(
     let invocation = match Invocation::parse(body.trim_ascii(), front.limits.json_depth) {
         Ok(invocation) => invocation,
         Err(refused) => {
+            front
+                .envelopes
+                .received(Some(&refused.reason), started.elapsed());
             // What it says may be used only by those who may ask at all.
             if who.is_none() {
                 return refuse(front, &Problem::of(ErrorKind::Unauthorized));
@@ -53,12 +56,14 @@ pub(super) async fn answer(
             return respond_to(front, &asked, &Err(problem), started);
         }
     };
+    front.envelopes.received(None, started.elapsed());
     let asked = Responds {
         id: &invocation.id,
         trace_id: invocation.trace_id.as_deref(),
         tool: Some(&invocation.tool),
     };
-    let who = match admitted(&front.guard.access, invocation.auth.as_ref(), who) {
+    let shown = presented(headers);
+    let who = match admitted(&front.guard.access, invocation.auth.as_ref(), who, shown) {
         Ok(who) => who,
         Err(problem) => return respond_to(front, &asked, &Err(problem), started),
     };
@@ -99,9 +104,16 @@ fn admitted(
     access: &Access,
     auth: Option<&Auth>,
     header: Option<Credential>,
+    shown: Option<&str>,
 ) -> Result<Credential, Problem> {
     let refused =
         |said: &str, hint: &str| Err(Problem::new(ErrorKind::Unauthorized, said).with_hint(hint));
+    let contradicts = || {
+        refused(
+            "auth and the Authorization header contradict each other",
+            "send the same token in both, or one of them",
+        )
+    };
     let header = match auth.map(|auth| (auth.kind, auth.token.as_deref())) {
         Some((AuthType::ApiKey | AuthType::Basic, _)) => {
             return refused(
@@ -112,12 +124,13 @@ fn admitted(
         Some((AuthType::Bearer, Some(token))) if access.asks() => {
             let own = access.judge(token)?;
             if header.is_some_and(|header| header != own) {
-                return refused(
-                    "auth and the Authorization header contradict each other",
-                    "send the same token in both, or one of them",
-                );
+                return contradicts();
             }
             Some(own)
+        }
+        // Nobody is asked here, but two tokens are still one too many.
+        Some((AuthType::Bearer, Some(token))) if shown.is_some_and(|shown| shown != token) => {
+            return contradicts();
         }
         _ => header,
     };
@@ -151,7 +164,7 @@ mod tests {
         let known = access.judge("s3cret").unwrap();
         let bearer = |token| auth(AuthType::Bearer, Some(token));
         let admit = |auth: Option<&Auth>, header: Option<&Credential>| {
-            admitted(&access, auth, header.cloned()).map_err(|problem| problem.kind)
+            admitted(&access, auth, header.cloned(), None).map_err(|problem| problem.kind)
         };
         assert_eq!(admit(None, Some(&known)), Ok(known.clone()));
         assert_eq!(admit(Some(&bearer("s3cret")), None), Ok(known.clone()));
@@ -178,13 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_is_asked_a_token_is_not_looked_at() {
+    fn where_nobody_is_asked_a_token_only_must_not_contradict_the_header() {
         let access = Access::default();
         let bearer = auth(AuthType::Bearer, Some("anything"));
         let anonymous = Some(Credential::Anonymous);
         assert_eq!(
-            admitted(&access, Some(&bearer), anonymous),
+            admitted(&access, Some(&bearer), anonymous.clone(), Some("anything")),
             Ok(Credential::Anonymous)
         );
+        let refused = admitted(&access, Some(&bearer), anonymous, Some("another"));
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Unauthorized);
     }
 }

@@ -42,13 +42,17 @@ pub(super) async fn answer(
             if let Op::CallTool { name, .. } = &op {
                 meta.tool_id = known_id(&identifier(name));
             }
+            let trace = headers::value(headers, &TRACEPARENT).and_then(TraceContext::parse);
+            if let Some(trace) = &trace {
+                meta.follow(trace);
+            }
             let id = meta.ids.request.clone();
             let reader = reader(headers);
             let order = Order {
                 bytes: body.len(),
                 id: &id,
                 reader,
-                trace: headers::value(headers, &TRACEPARENT).and_then(TraceContext::parse),
+                trace,
             };
             let ended = call(front, who, op, order).await;
             match &ended.outcome {
