@@ -1,6 +1,9 @@
 //! What a host answered, in the one form in which a command shows it.
 
 use anyhow::anyhow;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render::content;
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
@@ -17,21 +20,37 @@ const FACTS: [&str; 8] = [
     "stdout",
 ];
 
+/// The form of an answer that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    Text,
+    Json,
+}
+
 /// What a tool answered.
 #[derive(Debug)]
 pub(crate) struct ToolAnswer {
     pub(crate) is_error: bool,
+    /// What a person is shown.
     pub(crate) text: String,
-    pub(crate) structured: Value,
+    /// What a program is given: the structured content, else the content.
+    pub(crate) json: Value,
 }
 
 impl ToolAnswer {
-    /// A failure in a wrapped server's own words.
-    pub(crate) fn failed(text: &str) -> Self {
+    /// A result of `tools/call`.
+    pub(crate) fn of_result(mut result: Value) -> Self {
+        let text = content(&result);
+        let is_error = result.get("isError") == Some(&json!(true));
+        let mut part = |name: &str| result.get_mut(name).map(Value::take);
+        let json = match part("structuredContent").filter(|json| !json.is_null()) {
+            Some(structured) if !is_error => structured,
+            _ => json!({ "content": part("content").unwrap_or_else(|| json!([])) }),
+        };
         Self {
-            is_error: true,
-            text: text.to_owned(),
-            structured: Value::Null,
+            is_error,
+            text,
+            json,
         }
     }
 
@@ -45,7 +64,12 @@ impl ToolAnswer {
                 payload.insert(name.to_owned(), value.clone());
             }
         }
-        Self::failed(&Value::Object(payload).to_string())
+        let json = Value::Object(payload);
+        Self {
+            is_error: true,
+            text: json.to_string(),
+            json,
+        }
     }
 }
 
@@ -57,6 +81,8 @@ pub(crate) enum Refused {
         message: String,
         facts: Map<String, Value>,
     },
+    /// A wrapped server said so.
+    Server(Box<Problem>),
     /// It is no host of ours, or did not answer.
     Other(anyhow::Error),
 }
@@ -65,14 +91,24 @@ impl Refused {
     /// What a JSON-RPC error says. Only a host of ours has a code in its data.
     pub(crate) fn of_error(error: &Value) -> Self {
         let message = error.get("message").and_then(Value::as_str);
-        let message = message.unwrap_or("no message").to_owned();
+        let message = message.unwrap_or_default().to_owned();
         match error.get("data").and_then(Value::as_object) {
             Some(facts) if facts.get("code").is_some_and(Value::is_string) => Self::Problem {
                 message,
                 facts: facts.clone(),
             },
-            _ => Self::Other(anyhow!(message)),
+            _ => {
+                let code = error.get("code").and_then(Value::as_i64);
+                let problem =
+                    Problem::of_server(code.unwrap_or_default(), &message, error.clone().into());
+                Self::Server(Box::new(problem))
+            }
         }
+    }
+
+    /// Whether the other side does not know the method at all.
+    pub(crate) fn is_unknown_method(&self) -> bool {
+        matches!(self, Self::Server(problem) if problem.kind == ErrorKind::UnknownMethod)
     }
 }
 
@@ -92,6 +128,10 @@ impl From<Refused> for Failure {
                     Some(hint) => failure.hint(hint),
                     None => failure,
                 }
+            }
+            Refused::Server(problem) => {
+                let said = anyhow!("the server says: {}", problem.sentence());
+                Self::input(said).said(problem.payload())
             }
             Refused::Other(error) => Self::fault(error),
         }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use mainstay_contract::normalise::{Resolution, resolve_method};
+use mainstay_contract::tool::CONTRACT_META;
 use serde_json::{Map, Value, json};
 
+use crate::answer::Wants;
 use crate::args::{Call, Render};
 use crate::exit::{self, Failure, eprint_line, print};
 use crate::target::Connection;
@@ -71,7 +73,7 @@ fn go_on_building(connection: &mut Connection) {
     };
     let wait = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     // It was not asked for, so it cannot fail the command.
-    let _ = connection.call("index_build", &json!({ "wait_ms": wait }));
+    let _ = connection.call("index_build", &json!({ "wait_ms": wait }), Wants::Text);
 }
 
 fn after(tool: &str, answer: &Value) -> After {
@@ -86,7 +88,7 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
     let tools = connection.tools()?;
     let (tool, mut arguments) = match find(&tools, &call.tool) {
         Ok(tool) => (
-            tool.get("name").and_then(Value::as_str),
+            Some(tool),
             parse_arguments(&call.arguments, tool.get("inputSchema"))?,
         ),
         // The host knows best why a tool is not on its list.
@@ -95,23 +97,43 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
             Err(_) => return Err(unlisted),
         },
     };
-    if let Some(render) = call.render {
+    // Only our tools know how they are to be rendered; others get what the user wrote.
+    let ours = tool.is_some_and(is_ours);
+    let wants = match call.render {
+        Some(Render::Json) if !ours => Wants::Json,
+        _ => Wants::Text,
+    };
+    if let (Some(render), true) = (call.render, ours) {
         let mode = match render {
             Render::Porcelain => "porcelain",
             Render::Json => "json",
         };
         arguments.insert("render".to_owned(), json!(mode));
     }
-    let name = tool.unwrap_or(&call.tool);
-    let answer = connection.call(name, &Value::Object(arguments))?;
-    let after = after(name, &answer.structured);
-    let mut text = answer.text;
-    text.push('\n');
-    Ok(if answer.is_error {
-        (text.clone(), code_of(&text), After::Nothing)
-    } else {
-        (text, exit::SUCCESS, after)
-    })
+    let name = tool.and_then(|tool| tool.get("name")?.as_str());
+    let name = name.unwrap_or(&call.tool);
+    let answer = connection.call(name, &Value::Object(arguments), wants)?;
+    let after = after(name, &answer.json);
+    let code = match answer.is_error {
+        true => code_of(&answer.text),
+        false => exit::SUCCESS,
+    };
+    let text = match wants {
+        Wants::Text => answer.text,
+        Wants::Json => answer.json.to_string(),
+    };
+    let after = match answer.is_error {
+        true => After::Nothing,
+        false => after,
+    };
+    Ok((format!("{text}\n"), code, after))
+}
+
+/// Whether a definition has what only our tools have.
+fn is_ours(tool: &Value) -> bool {
+    tool.get("_meta")
+        .and_then(|meta| meta.get(CONTRACT_META))
+        .is_some()
 }
 
 /// A failed answer's exit code: who has to do something about it.
@@ -178,9 +200,16 @@ fn parse_arguments(
             Some((key, value)) if is_argument(schema, key) => {
                 (key.to_owned(), parse_value(value, property(schema, key)))
             }
-            Some((key, _)) if bare_argument(schema).is_none() => {
+            // What looks like a pair is never taken for something else.
+            Some((key, _)) if bare_argument(schema).is_none() || is_name(key) => {
                 let failure = Failure::input(anyhow!("the tool has no argument {key:?}"));
-                return Err(failure.hint(argument_hint(schema)));
+                let hint = argument_hint(schema);
+                return Err(match bare_argument(schema) {
+                    Some(bare) => {
+                        failure.hint(format!("{hint}; a text with = in it: {bare}={word}"))
+                    }
+                    None => failure.hint(hint),
+                });
             }
             _ => match bare_argument(schema) {
                 Some(key) => (key, json!(word)),
@@ -195,6 +224,12 @@ fn parse_arguments(
         }
     }
     Ok(arguments)
+}
+
+/// Whether a word may be meant as the name of an argument.
+fn is_name(word: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
+    !word.is_empty() && word.chars().all(fits)
 }
 
 fn properties(schema: Option<&Value>) -> Option<&Map<String, Value>> {
@@ -283,6 +318,14 @@ mod tests {
             parse(&["fn main() = 1", "count=2"]).unwrap(),
             json!({"name": "fn main() = 1", "count": 2})
         );
+    }
+
+    #[test]
+    fn a_mistyped_name_is_never_the_value_of_another_argument() {
+        let said = parse(&["nmae=x", "count=2"]).unwrap_err();
+        assert!(said.contains("no argument \"nmae\""), "{said}");
+        assert!(said.contains("name=nmae=x"), "{said}");
+        assert_eq!(parse(&["name=nmae=x"]).unwrap(), json!({"name": "nmae=x"}));
     }
 
     #[test]

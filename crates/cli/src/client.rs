@@ -55,7 +55,11 @@ impl Client {
         let mut tools = Vec::new();
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
-            let mut result = self.request("tools/list", &params)?;
+            let mut result = match self.request("tools/list", &params) {
+                // A server may well have no tools.
+                Err(refused) if refused.is_unknown_method() => return Ok(tools),
+                result => result?,
+            };
             match result.get_mut("tools").map(Value::take) {
                 Some(Value::Array(page)) => tools.extend(page),
                 _ => return Err(anyhow!("the list of tools cannot be read").into()),
@@ -69,7 +73,7 @@ impl Client {
     }
 
     /// Calls a tool.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<ToolAnswer> {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Refused> {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if self.progress.is_some() {
             let meta = json!({ "progressToken": "call" });
@@ -81,26 +85,10 @@ impl Client {
         if let Some(bar) = &mut self.progress {
             bar.clear();
         }
-        let mut result = match result {
-            Ok(result) => result,
-            Err(Refused::Problem { message, facts }) => {
-                return Ok(ToolAnswer::problem(&message, &facts));
-            }
-            Err(Refused::Other(error)) => return Err(error),
-        };
-        let structured = result
-            .get_mut("structuredContent")
-            .map(Value::take)
-            .unwrap_or_default();
-        let text = result.pointer("/content/0/text").and_then(Value::as_str);
-        Ok(ToolAnswer {
-            is_error: result
-                .get("isError")
-                .and_then(Value::as_bool)
-                .unwrap_or(false),
-            text: text.unwrap_or_default().to_owned(),
-            structured,
-        })
+        match result {
+            Err(Refused::Problem { message, facts }) => Ok(ToolAnswer::problem(&message, &facts)),
+            result => result.map(ToolAnswer::of_result),
+        }
     }
 
     /// Whether somebody watches the progress of calls.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
 
-use crate::answer::{Refused, ToolAnswer};
+use crate::answer::{Refused, ToolAnswer, Wants};
 use crate::exit::Failure;
 
 /// Time to reach the host.
@@ -89,26 +89,45 @@ impl Remote {
     }
 
     /// Calls a tool.
-    pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+    pub(crate) fn call(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        wants: Wants,
+    ) -> Result<ToolAnswer, Failure> {
         let url = format!("{}/v1/tool/{}", self.url, encoded(tool));
+        let accept = match wants {
+            Wants::Text => "text/plain",
+            Wants::Json => "application/json",
+        };
         let mut request = self
             .agent
             .post(url)
-            .header("Accept", "text/plain")
+            .header("Accept", accept)
             .content_type("application/json");
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         let body = json!({ "arguments": arguments }).to_string();
         let answer = self.answer(request.send(body))?;
-        if answer.status == 200 {
+        if answer.status == 200 && wants == Wants::Text {
             return Ok(ToolAnswer {
-                structured: Value::Null,
                 is_error: false,
                 text: answer.text,
+                json: Value::Null,
             });
         }
-        let envelope: Value = self.parsed(&answer)?;
+        let mut envelope: Value = self.parsed(&answer)?;
+        if answer.status == 200 {
+            return match envelope.get_mut("data").map(Value::take) {
+                Some(json) => Ok(ToolAnswer {
+                    is_error: false,
+                    text: String::new(),
+                    json,
+                }),
+                None => Err(self.is_no_host()),
+            };
+        }
         failed(&envelope).ok_or_else(|| self.is_no_host())
     }
 
@@ -187,8 +206,7 @@ fn failed(envelope: &Value) -> Option<ToolAnswer> {
     // A wrapped server's own words.
     let own = details.get("details");
     if let Some(result) = own.filter(|own| own.get("isError") == Some(&json!(true))) {
-        let text = result.pointer("/content/0/text").and_then(Value::as_str);
-        return Some(ToolAnswer::failed(text.unwrap_or_default()));
+        return Some(ToolAnswer::of_result(result.clone()));
     }
     details.get("code")?.as_str()?;
     Some(ToolAnswer::problem(message, details))

@@ -9,7 +9,7 @@ use mainstay_host::wrap::serve_wrapped;
 use mainstay_host::{Level, Log, ServeError, Served};
 use serde_json::Value;
 
-use crate::answer::ToolAnswer;
+use crate::answer::{ToolAnswer, Wants};
 use crate::args::{Target, WrapRules};
 use crate::client::Client;
 use crate::environment::Environment;
@@ -109,11 +109,16 @@ impl Connection {
         }
     }
 
-    /// Calls a tool.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+    /// Calls a tool. Over HTTP only that comes which is wanted.
+    pub(crate) fn call(
+        &mut self,
+        tool: &str,
+        arguments: &Value,
+        wants: Wants,
+    ) -> Result<ToolAnswer, Failure> {
         match &mut self.client {
-            Asks::Session(client) => client.call(tool, arguments).map_err(Failure::fault),
-            Asks::Remote(remote) => remote.call(tool, arguments),
+            Asks::Session(client) => Ok(client.call(tool, arguments)?),
+            Asks::Remote(remote) => remote.call(tool, arguments, wants),
         }
     }
 

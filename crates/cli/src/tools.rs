@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mainstay_contract::render::{Bounds, Porcelain, count, shorten};
 use mainstay_contract::tool::CONTRACT_META;
+use mainstay_host::wrap::declared_replay;
 use serde_json::Value;
 
 use crate::args::Tools;
@@ -38,9 +39,14 @@ fn table(tools: &[Value]) -> String {
                 names.collect::<Vec<_>>().join(" ")
             })
             .unwrap_or_default();
+        // Somebody else's tool has the class that it would have behind `mainstay wrap`.
+        let replay = match contract {
+            Some(contract) => text(contract.get("replay")),
+            None => declared_replay(tool).as_str().to_owned(),
+        };
         vec![
             text(tool.get("name")),
-            text(contract.and_then(|contract| contract.get("replay"))),
+            replay,
             shorten(&arguments, 40),
             shorten(&text(tool.get("description")), 70),
         ]

@@ -67,6 +67,15 @@ pub struct Problem {
     pub stdout: Option<String>,
 }
 
+/// Longest text of a server that becomes a sentence of ours; the whole stands in the details.
+const SERVER_WORDS: usize = 4096;
+
+/// A server's words, as long as a sentence may be.
+pub fn shorten_words(text: &str) -> String {
+    let end = text.floor_char_boundary(SERVER_WORDS);
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
 impl Problem {
     /// A problem in the words of the table.
     pub fn of(kind: ErrorKind) -> Self {
@@ -93,6 +102,23 @@ impl Problem {
         let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.cause()));
         problem.generation = fault.generation;
         problem.stderr.clone_from(&fault.stderr);
+        problem
+    }
+
+    /// What an error of a wrapped server means: the nearest row, in the server's words, with the
+    /// whole error in the details.
+    pub fn of_server(code: i64, message: &str, error: Json) -> Self {
+        let kind = match code {
+            -32601 => ErrorKind::UnknownMethod,
+            -32602 => ErrorKind::InvalidParams,
+            -32002 => ErrorKind::ResourceNotFound,
+            -32021 => ErrorKind::MissingClientCapability,
+            _ => ErrorKind::BackendError,
+        };
+        let mut problem = Self::of(kind).with_details(error);
+        if !message.is_empty() {
+            problem.message = shorten_words(message);
+        }
         problem
     }
 

@@ -94,11 +94,7 @@ fn message(envelope: &Envelope<'_>) -> Inbound {
         None => None,
         Some(Ok(id)) => Some(id),
         Some(Err(reason)) => {
-            return malformed(
-                EchoId::Null,
-                ErrorKind::InvalidMessage,
-                format!("the id {reason}"),
-            );
+            return malformed(EchoId::Null, ErrorKind::InvalidMessage, reason.to_string());
         }
     };
     let echo_id = || id.clone().map_or(EchoId::Null, EchoId::Known);

@@ -76,7 +76,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
         Some(Ok(id)) => Some(id),
         // Some servers answer what they cannot read with a null id.
         Some(Err(reason)) => {
-            return Err(refused(None, format!("the id {reason}")));
+            return Err(refused(None, reason.to_string()));
         }
     };
     if envelope.jsonrpc.and_then(scan::unquote).as_deref() != Some("2.0") {

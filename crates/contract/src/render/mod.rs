@@ -5,6 +5,7 @@
 //!   a value on one line.
 //! - [`Notice`] is the one definition of `note:`, `hint:` and `warning:` lines.
 //! - [`path`] renders file paths; [`Porcelain`] builds a whole answer, summary first.
+//! - [`content`] is what a person is shown of a tool result of MCP.
 //! - [`count`], [`bytes`] and [`millis`] write quantities.
 //!
 //! Deliberately absent: colours, terminal widths, locales and any taxonomy of detail levels. Width
@@ -12,6 +13,7 @@
 //! here: a cut JSON text is not JSON, so its producer bounds the data.
 
 mod bound;
+mod content;
 mod escape;
 mod mode;
 mod notice;
@@ -22,6 +24,7 @@ mod shorten;
 mod table;
 
 pub use bound::{Bounded, Bounds, Truncation, bound};
+pub use content::content;
 pub use escape::{has_hidden, visible};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};

@@ -44,7 +44,7 @@ use mainstay_contract::limits::Limits;
 pub use self::reread::{Found, Reread};
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
-pub use self::tools::Locked;
+pub use self::tools::{Locked, declared_replay};
 use crate::config::{Command, EnvelopeMode, Shim, Transport};
 use crate::telemetry::OtlpConfig;
 

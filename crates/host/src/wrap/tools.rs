@@ -227,24 +227,7 @@ impl Tools {
         if !self.rules.trust_hints {
             return Replay::NeverReplay;
         }
-        let declared = definition
-            .get("_meta")
-            .and_then(|meta| meta.get(REPLAY_META));
-        // A probe is something only the operator can describe.
-        match declared.and_then(Value::as_str) {
-            Some("convergent") => return Replay::Convergent,
-            Some("probe_required" | "never_replay") => return Replay::NeverReplay,
-            _ => {}
-        }
-        let hint = |key: &str| {
-            let hint = definition.get("annotations").and_then(|all| all.get(key));
-            hint == Some(&Value::Bool(true))
-        };
-        if hint("readOnlyHint") || hint("idempotentHint") {
-            Replay::Convergent
-        } else {
-            Replay::NeverReplay
-        }
+        declared_replay(definition)
     }
 
     /// The timeout of a tool's calls and whether a server that exceeds it must go.
@@ -256,6 +239,28 @@ impl Tools {
             timeout.or(self.rules.timeout_ms).unwrap_or(default_ms),
             on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
         )
+    }
+}
+
+/// The replay class that a server's own definition of a tool stands for.
+pub fn declared_replay(definition: &Value) -> Replay {
+    let declared = definition
+        .get("_meta")
+        .and_then(|meta| meta.get(REPLAY_META));
+    // A probe is something only the operator can describe.
+    match declared.and_then(Value::as_str) {
+        Some("convergent") => return Replay::Convergent,
+        Some("probe_required" | "never_replay") => return Replay::NeverReplay,
+        _ => {}
+    }
+    let hint = |key: &str| {
+        let hint = definition.get("annotations").and_then(|all| all.get(key));
+        hint == Some(&Value::Bool(true))
+    };
+    if hint("readOnlyHint") || hint("idempotentHint") {
+        Replay::Convergent
+    } else {
+        Replay::NeverReplay
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) async fn call(front: &Front, who: &Credential, op: Op, order: Order<'
         Serves::Packs => ask::packs_for(front, op, order).await,
         Serves::Wrapped => {
             let started = Instant::now();
-            let outcome = wrapped::call(front, who, &op, order.trace).await;
+            let outcome = wrapped::call(front, who, &op, order).await;
             Ended::after(started, outcome)
         }
     }

@@ -4,35 +4,29 @@ use mainstay_contract::dialect::Op;
 use mainstay_contract::envelope::{ENVELOPE_VERSION, TOOL_ID_PREFIX, is_tool_name};
 use mainstay_contract::error::{ErrorKind, Surface};
 use mainstay_contract::json::{Json, ObjectWriter};
-use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
+use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply, shorten_words};
+use mainstay_contract::render::content;
 use mainstay_contract::scan;
-use mainstay_contract::trace::TraceContext;
 use serde_json::{Value, json};
 
 use super::super::Front;
 use super::super::access::Credential;
+use super::ask::{Order, Reader};
 use super::caller::{Handle, META, Said};
 use crate::wrap::edit;
 
 /// Pages that a list may have.
 const PAGES: usize = 64;
-/// Longest text of a server that becomes a message; the whole stands in the details.
-const MESSAGE: usize = 4096;
 
 /// Calls a tool.
-pub(super) async fn call(
-    front: &Front,
-    who: &Credential,
-    op: &Op,
-    trace: Option<TraceContext>,
-) -> Outcome {
+pub(super) async fn call(front: &Front, who: &Credential, op: &Op, order: Order<'_>) -> Outcome {
     let Op::CallTool { name, arguments } = op else {
         return Err(Problem::of(ErrorKind::UnknownMethod));
     };
     let caller = front.callers.of(front, who).await?;
     let name = Json::from_serialize(name);
     let mut params = vec![("name", name.as_str()), ("arguments", arguments.as_str())];
-    let meta = trace.map(|trace| {
+    let meta = order.trace.map(|trace| {
         let meta = ObjectWriter::with_capacity(80).string("traceparent", &trace.to_string());
         meta.finish()
     });
@@ -40,7 +34,7 @@ pub(super) async fn call(
         params.push((META, meta));
     }
     match caller.ask("tools/call", &params).await? {
-        Said::Result(result) => outcome_of(&result),
+        Said::Result(result) => outcome_of(&result, order.reader),
         Said::Error(error) => Err(problem_of(&error)),
     }
 }
@@ -113,7 +107,7 @@ fn entry(tool: &Json) -> String {
 }
 
 /// What a result of a call means.
-fn outcome_of(result: &Json) -> Outcome {
+fn outcome_of(result: &Json, reader: Reader) -> Outcome {
     let member = |name| scan::member(result.as_str(), name);
     if member("resultType") == Some("\"input_required\"") {
         let said = "the tool asks for input, which cannot be given here";
@@ -126,7 +120,7 @@ fn outcome_of(result: &Json) -> Outcome {
             let problem = if text.is_empty() {
                 Problem::of(ErrorKind::BackendError)
             } else {
-                Problem::new(ErrorKind::BackendError, cut(text))
+                Problem::new(ErrorKind::BackendError, shorten_words(&text))
             };
             problem.with_details(result.clone())
         }));
@@ -139,20 +133,11 @@ fn outcome_of(result: &Json) -> Outcome {
             Json::from_scanned(&object.finish())
         }
     };
-    let text = member("content").and_then(|content| {
-        let first = *edit::items(content).first()?;
-        scan::unquote(scan::member(first, "text")?)
-    });
-    Ok(Success::Tool(ToolReply {
-        json,
-        text: Some(text.unwrap_or_default().into_owned()),
-    }))
-}
-
-fn cut(mut text: String) -> String {
-    let end = text.floor_char_boundary(MESSAGE);
-    text.truncate(end);
-    text
+    let text = match reader {
+        Reader::Program => None,
+        Reader::Person => Some(content(&result.to_value().unwrap_or_default())),
+    };
+    Ok(Success::Tool(ToolReply { json, text }))
 }
 
 /// The text parts of a content.
@@ -217,21 +202,14 @@ pub(super) fn problem_of(error: &Json) -> Problem {
         problem.details = scan::member(data, "details").map(Json::from_scanned);
         problem.timeout_ms =
             scan::member(data, "timeoutMs").and_then(|timeout| timeout.parse().ok());
+        let words = |name| {
+            let raw = scan::member(data, name)?;
+            scan::unquote(raw).map(std::borrow::Cow::into_owned)
+        };
+        (problem.stderr, problem.stdout) = (words("stderr"), words("stdout"));
         return problem;
     }
-    let kind = match code {
-        -32601 => ErrorKind::UnknownMethod,
-        -32602 => ErrorKind::InvalidParams,
-        -32002 => ErrorKind::ResourceNotFound,
-        -32021 => ErrorKind::MissingClientCapability,
-        _ => ErrorKind::BackendError,
-    };
-    let said = if message.is_empty() {
-        kind.row().message.to_owned()
-    } else {
-        cut(message.into_owned())
-    };
-    Problem::new(kind, said).with_details(error.clone())
+    Problem::of_server(code, &message, error.clone())
 }
 
 #[cfg(test)]
@@ -246,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_result_is_its_structured_content_or_its_content() {
-        let data = |text: &str| match outcome_of(&parsed(text)) {
+        let data = |text: &str| match outcome_of(&parsed(text), Reader::Person) {
             Ok(Success::Tool(reply)) => reply.json.as_str().to_owned(),
             other => panic!("{other:?}"),
         };
@@ -260,7 +238,7 @@ mod tests {
     #[test]
     fn a_servers_own_error_keeps_its_words_and_all_of_the_result() {
         let text = r#"{"content":[{"type":"text","text":"no"},{"type":"text","text":"paper"}],"isError":true}"#;
-        let problem = outcome_of(&parsed(text)).unwrap_err();
+        let problem = outcome_of(&parsed(text), Reader::Person).unwrap_err();
         assert_eq!(problem.kind, ErrorKind::BackendError);
         assert_eq!(problem.message, "no\npaper");
         assert_eq!(problem.details, Some(parsed(text)));
@@ -278,7 +256,7 @@ mod tests {
             let line = encode::answer(&id, form, &Err(problem.clone()));
             let part = |name| scan::member(&line, name).map(Json::from_scanned);
             let read = match (part("result"), part("error")) {
-                (Some(result), _) => outcome_of(&result).unwrap_err(),
+                (Some(result), _) => outcome_of(&result, Reader::Program).unwrap_err(),
                 (None, error) => problem_of(&error.unwrap()),
             };
             // MCP fixes the data of this one itself.
