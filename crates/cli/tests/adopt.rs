@@ -368,3 +368,15 @@ fn a_program_in_a_build_folder_is_not_written_into_a_file() {
     insta::assert_snapshot!("refused_build_folder", shown);
     assert_eq!(fs::read(file).unwrap(), fixture("cursor.json"));
 }
+
+#[test]
+fn a_wrapping_with_options_that_nobody_saw_being_adopted_is_somebodys_own() {
+    let own = r#"{"mcpServers": {"a": {"command": "mainstay", "args": ["wrap", "--timeout", "5", "--", "node", "x"]}}}"#;
+    let (place, file) = Place::with("mcp.json", own.as_bytes());
+    let name = file.to_str().unwrap();
+    let output = place.adopt(&[name, "--undo"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), own, "{output:?}");
+    let output = place.adopt(&[name, "--undo", "--only", "a"]);
+    let undone = fs::read_to_string(&file).unwrap();
+    assert!(!undone.contains("wrap"), "{output:?}");
+}

@@ -68,10 +68,14 @@ impl<'d> Memory<'d> {
         })
     }
 
-    /// Whether a server was never seen but wrapped: then it was not adopted.
+    /// Whether a server was never seen but wrapped: then it was not adopted. Where nobody has seen
+    /// it, options tell, since adopting writes none.
     pub(super) fn is_by_hand(&self, server: &Server<'_>, nth: usize) -> bool {
-        let facts = self.facts(server, nth);
-        !facts.is_empty() && facts.iter().all(|fact| matches!(fact, Fact::Wrapped))
+        match (self.facts(server, nth), server.standing()) {
+            ([], Standing::Wrapped(wrapped)) => !wrapped.options().is_empty(),
+            ([], _) => false,
+            (facts, _) => facts.iter().all(|fact| matches!(fact, Fact::Wrapped)),
+        }
     }
 }
 

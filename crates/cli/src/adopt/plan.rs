@@ -223,9 +223,7 @@ fn unwrapped(
     };
     let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
     let items = wrapped.outer.items;
-    // Between the word wrap and the dashes.
-    let options = items.get(1..inner.saturating_sub(1)).unwrap_or_default();
-    let dropped: Vec<String> = options.iter().map(text).collect();
+    let dropped: Vec<String> = wrapped.options().iter().map(text).collect();
     let program = items.get(inner).map(text).unwrap_or_default();
     let had_args = memory.had_args(server, nth, &program);
     let edits = rewrite::unwrap(document, &wrapped, inner, had_args);

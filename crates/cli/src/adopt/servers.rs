@@ -62,6 +62,14 @@ pub(super) struct Wrapped<'d> {
     pub(super) inner: Option<usize>,
 }
 
+impl<'d> Wrapped<'d> {
+    /// Our options: what stands between the word wrap and the dashes.
+    pub(super) fn options(&self) -> &'d [Node] {
+        let end = self.inner.map_or(0, |inner| inner.saturating_sub(1));
+        self.outer.items.get(1..end).unwrap_or_default()
+    }
+}
+
 /// The servers of a document, in the order of the text; none if it has no place for any.
 pub(super) fn find(document: &Document) -> Option<Vec<Server<'_>>> {
     let root = &document.root;
