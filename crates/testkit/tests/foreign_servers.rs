@@ -68,7 +68,10 @@ tests! {
     typescript_outlives_time: TypeScript Time;
     typescript_outlives_the_fixture: TypeScript Fixture;
     inspector_outlives_everything: Inspector Everything;
+    inspector_outlives_filesystem: Inspector Filesystem;
+    inspector_outlives_memory: Inspector Memory;
     inspector_outlives_git: Inspector Git;
+    inspector_outlives_time: Inspector Time;
     inspector_outlives_the_fixture: Inspector Fixture;
 }
 
