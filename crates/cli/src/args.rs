@@ -127,6 +127,9 @@ pub(crate) struct Serve {
     pub(crate) packs: Packs,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    /// Withdraw tools of packs that differ from this lock, or are not in it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lock: Option<PathBuf>,
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,

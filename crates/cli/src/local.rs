@@ -51,6 +51,7 @@ pub(crate) fn config(
         tooling_version: VERSION.to_owned(),
         envelopes: environment.envelopes.unwrap_or(file.envelopes),
         envelope_ids: IdSource::Random,
+        locked: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use mainstay_host::config::Transport;
 use mainstay_host::{Log, ServeError};
@@ -9,7 +10,7 @@ use mainstay_host::{Log, ServeError};
 use crate::args::Serve;
 use crate::environment::Environment;
 use crate::exit::Failure;
-use crate::{local, transport};
+use crate::{local, lock, transport};
 
 /// Serves until the client leaves or a signal comes.
 pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
@@ -22,6 +23,9 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     config.collector = environment
         .collector
         .map(|collector| collector.config("mainstay"));
+    if let Some(file) = &serve.lock {
+        config.locked = Some(Arc::new(lock::contracts(file)?));
+    }
     config.host_name.clone_from(&serve.name);
     if let Some(telemetry) = &serve.telemetry {
         config.telemetry = Some(telemetry.clone());

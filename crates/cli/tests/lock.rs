@@ -420,6 +420,67 @@ fn a_running_host_is_checked_but_for_names_it_does_not_list() {
 }
 
 #[test]
+fn a_host_with_a_lock_withdraws_what_differs_from_it_and_serves_the_rest() {
+    let desk = Desk::written();
+    desk.alter_tool("put", |put| put.timeout_ms = 7);
+    desk.alter(|lock| drop(lock.tools.remove("append")));
+    let serve = Serve::stdio().unwrap().pack(desk.pack.clone());
+    let host = serve.argument("--lock").argument(desk.file());
+    let host = host.spawn().unwrap();
+    let client = host.client().unwrap();
+    client.open(&json!({})).unwrap();
+    let listed = client.request("1", "tools/list", &json!({})).unwrap();
+    let listed = listed.at("/result/tools");
+    let names: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"get") && names.contains(&"system_health"),
+        "{names:?}"
+    );
+    assert!(
+        !names.contains(&"put") && !names.contains(&"append"),
+        "{names:?}"
+    );
+    for (id, tool, why) in [
+        ("2", "put", "differs from the lock"),
+        ("3", "append", "not in the lock"),
+    ] {
+        let refused = client.call(id, tool, &json!({})).unwrap();
+        let text = refused.at("/result/content/0/text");
+        let payload: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        assert_eq!(payload["code"], "FORBIDDEN");
+        assert!(
+            payload["message"].as_str().unwrap().contains(why),
+            "{payload}"
+        );
+    }
+    host.wait_for_line("reason=tool_changed pack=ledger tool=put withdrawn")
+        .unwrap();
+    host.wait_for_line("reason=tool_not_in_lock pack=ledger tool=append withdrawn")
+        .unwrap();
+    host.stop().unwrap();
+}
+
+#[test]
+fn a_lock_of_somebody_elses_server_is_none_for_packs() {
+    let desk = Desk::new();
+    let fixture = binary("mcp-fixture").unwrap();
+    let written = desk.command().args(["write", "--"]).arg(fixture).status();
+    assert!(written.unwrap().success());
+    let serve = Serve::stdio()
+        .unwrap()
+        .argument("--lock")
+        .argument(desk.file());
+    let (code, said) = serve.refused().unwrap();
+    assert_eq!(code, Some(2));
+    assert!(said.contains("somebody else's server"), "{said}");
+}
+
+#[test]
 fn a_pack_that_cannot_start_is_not_taken_for_an_empty_one() {
     let desk = Desk::written();
     let before = std::fs::read_to_string(desk.file()).unwrap();

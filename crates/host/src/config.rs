@@ -13,6 +13,7 @@ use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
 use crate::http::HttpConfig;
+use crate::locked::Locked;
 use crate::telemetry::OtlpConfig;
 
 /// A host's configuration.
@@ -46,6 +47,8 @@ pub struct Config {
     pub envelopes: EnvelopeMode,
     /// Where the ids of envelopes come from.
     pub envelope_ids: IdSource,
+    /// The tools of packs that somebody has looked at; without it none is withdrawn.
+    pub locked: Option<Arc<Locked>>,
 }
 
 /// Whether the envelopes that the host sends are checked against their schemas.

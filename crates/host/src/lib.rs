@@ -28,6 +28,7 @@ mod envelopes;
 mod http;
 mod io;
 mod link_ids;
+mod locked;
 mod log;
 mod outbox;
 mod process;

@@ -50,6 +50,23 @@ pub(crate) fn foreign(file: &Path) -> Result<Locked, Failure> {
         .collect()
 }
 
+/// The fingerprints of a lock of packs.
+pub(crate) fn contracts(file: &Path) -> Result<Locked, Failure> {
+    let lock = store::read(file)?;
+    let entries = lock.tools.iter();
+    entries
+        .map(|(name, entry)| match entry {
+            Entry::Contract(_) => Ok((name.clone(), entry.fingerprint())),
+            Entry::Foreign(_) => {
+                let shown = file.display();
+                let said = anyhow!("{shown} is the lock of somebody else's server, with {name}");
+                let hint = "write one for the packs: mainstay lock write --file FILE [--pack PACK]";
+                Err(Failure::input(said).hint(hint))
+            }
+        })
+        .collect()
+}
+
 fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
     let file = &arguments.locked.file;
     if arguments.locked.target.socket.is_some() {

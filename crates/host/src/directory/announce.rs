@@ -5,8 +5,10 @@ use mainstay_contract::rpc::{PROTOCOL, Ready};
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_kernel::call::SlotId;
 use mainstay_schema::ToolValidators;
+use mainstay_schema::lock::{Contract, Entry};
 
 use super::{Directory, DirectoryError, FAILED_STARTS, Free, Owner, Tool};
+use crate::locked::Withdrawn;
 
 /// The member of a worker's facts that says what it read at its start.
 const ROOTS: &str = "roots";
@@ -150,7 +152,16 @@ impl Directory {
         for alias in &spec.aliases {
             self.aliases.insert(alias.clone(), spec.name.clone());
         }
+        let withdrawn = match (&self.locked, owner) {
+            (Some(locked), Owner::Slot(_)) => {
+                let contract = Contract::of(&spec, self.limits.call_timeout_ms);
+                Withdrawn::of(locked, &spec.name, &Entry::from(contract).fingerprint())
+            }
+            // What the host says about itself nobody else can change.
+            (None, _) | (_, Owner::Host) => None,
+        };
         let tool = Tool {
+            withdrawn,
             owner,
             free: Free::of(&spec, &full_schema),
             full_schema,
@@ -217,7 +228,14 @@ mod tests {
 
     fn directory(expected: Option<Expected>) -> Directory {
         let own = system_tools::specs("1.0.0");
-        Directory::new(&[pack(expected)], own, RenderMode::Json, &Limits::default()).unwrap()
+        Directory::new(
+            &[pack(expected)],
+            own,
+            RenderMode::Json,
+            &Limits::default(),
+            None,
+        )
+        .unwrap()
     }
 
     #[test]

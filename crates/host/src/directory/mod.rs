@@ -11,6 +11,7 @@ mod route;
 mod skim;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
@@ -24,6 +25,7 @@ use thiserror::Error;
 pub(crate) use self::announce::Read;
 use self::skim::Free;
 use crate::config::{Expected, Pack};
+use crate::locked::{Locked, Withdrawn};
 use crate::serve::Served;
 
 /// Starts that may fail before a pack that never announced anything is not waited for any more.
@@ -40,6 +42,8 @@ pub(crate) struct Directory {
     prompts: BTreeMap<String, SlotId>,
     render: RenderMode,
     limits: Limits,
+    /// The tools that somebody has looked at; without it none is withdrawn.
+    locked: Option<Arc<Locked>>,
 }
 
 #[derive(Debug)]
@@ -64,6 +68,7 @@ struct Tool {
     free: Free,
     validators: ToolValidators,
     definition: Json,
+    withdrawn: Option<Withdrawn>,
 }
 
 /// Who answers a tool's calls.
@@ -100,6 +105,7 @@ impl Directory {
         own: Vec<ToolSpec>,
         render: RenderMode,
         limits: &Limits,
+        locked: Option<Arc<Locked>>,
     ) -> Result<Self, DirectoryError> {
         let mut directory = Self {
             registry: SchemaRegistry::new(),
@@ -109,6 +115,7 @@ impl Directory {
             prompts: BTreeMap::new(),
             render,
             limits: limits.clone(),
+            locked,
         };
         for spec in own {
             directory.add_tool("the host", Owner::Host, spec)?;
@@ -157,6 +164,20 @@ impl Directory {
     /// Whether a pack ever had a worker that was fit to serve.
     pub(crate) fn has_served(&self, slot: SlotId) -> bool {
         self.packs.get(slot.0).is_some_and(|pack| pack.served)
+    }
+
+    /// The tools of a pack that are withdrawn.
+    pub(crate) fn withdrawn(&self, slot: SlotId) -> impl Iterator<Item = (&str, Withdrawn)> {
+        let tools = self.tools.values();
+        tools
+            .filter(move |tool| tool.owner == Owner::Slot(slot))
+            .filter_map(|tool| Some((tool.spec.name.as_str(), tool.withdrawn?)))
+    }
+
+    /// The tools on offer.
+    fn offered(&self) -> impl Iterator<Item = &Tool> {
+        let tools = self.tools.values();
+        tools.filter(|tool| tool.withdrawn.is_none())
     }
 
     /// Whether a tool is called so.

@@ -115,6 +115,12 @@ impl Directory {
             Err(problem) => return Routed::refused(problem),
         };
         let canonical = tool.spec.name.clone();
+        if let Some(withdrawn) = tool.withdrawn {
+            return Routed {
+                tool: Some(canonical.clone()),
+                ..Routed::refused(withdrawn.problem(&canonical))
+            };
+        }
         let (work, mismatch) = match self.prepare(tool, dialect, arguments) {
             Ok(prepared) => (
                 self.work_of(tool, prepared.arguments, prepared.render),
@@ -321,7 +327,7 @@ impl Directory {
     /// Everything on offer, as envelopes describe it.
     pub(crate) fn catalog(&self, name: &str, version: &str) -> Json {
         let timeout_ms = self.limits.call_timeout_ms;
-        let tools = self.tools.values();
+        let tools = self.offered();
         let tools: Vec<_> = tools
             .map(|tool| tool.spec.catalog_entry(timeout_ms))
             .collect();
@@ -333,7 +339,7 @@ impl Directory {
     pub(crate) fn listing(&self, op: &Op) -> Option<Json> {
         match op {
             Op::ListTools {} => {
-                let tools: Vec<_> = self.tools.values().map(|tool| &tool.definition).collect();
+                let tools: Vec<_> = self.offered().map(|tool| &tool.definition).collect();
                 Some(Json::from_serialize(&json!({ "tools": tools })))
             }
             Op::ListResources { .. } => Some(json!({ "resources": [] }).into()),

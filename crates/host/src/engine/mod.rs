@@ -186,7 +186,13 @@ impl Engine {
         recorder: Recorder,
     ) -> Result<Self, DirectoryError> {
         let own = system_tools::specs(&config.tooling_version);
-        let directory = Directory::new(&config.packs, own, config.render, &config.limits)?;
+        let directory = Directory::new(
+            &config.packs,
+            own,
+            config.render,
+            &config.limits,
+            config.locked,
+        )?;
         let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
         let seed = u64::from(std::process::id()) << 8;
         let keep = config.limits.diagnostics;

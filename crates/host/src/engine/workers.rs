@@ -121,6 +121,7 @@ impl Engine {
         };
         let slot = worker.slot;
         let was_complete = self.directory.is_complete();
+        let is_first = !self.directory.has_served(slot);
         match self.directory.announce(slot, &ready) {
             Ok(read) => {
                 let name = self.directory.pack_name(slot);
@@ -128,6 +129,14 @@ impl Engine {
                     self.log.line(&format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));
+                }
+                if is_first {
+                    for (tool, withdrawn) in self.directory.withdrawn(slot) {
+                        let reason = withdrawn.reason();
+                        self.log.line(&format!(
+                            "mcp:warning reason={reason} pack={name} tool={tool} withdrawn"
+                        ));
+                    }
                 }
                 let pid = worker.pid();
                 let build = &ready.build;

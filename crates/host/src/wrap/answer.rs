@@ -235,8 +235,7 @@ impl Engine {
     pub(super) fn report(&self, learned: &Learned) {
         let (pack, tool) = (&self.common.name, &learned.name);
         let reason = match learned.standing {
-            Standing::New => Some("tool_not_in_lock"),
-            Standing::Changed => Some("tool_changed"),
+            Standing::Withdrawn(withdrawn) => Some(withdrawn.reason()),
             Standing::Open | Standing::Denied => None,
         };
         if let Some(reason) = reason {

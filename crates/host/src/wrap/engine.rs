@@ -23,6 +23,7 @@ use mainstay_kernel::time::Time;
 use mainstay_kernel::{Conduct, Kernel};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Locked;
 use super::asks::Asks;
 use super::client::Passed;
 use super::lists::{Kind, Seen};
@@ -32,7 +33,7 @@ use super::remembered::Remembered;
 use super::rules::Rules;
 use super::server::Server;
 use super::told::Told;
-use super::tools::{Locked, Tools};
+use super::tools::Tools;
 use crate::clock::Clock;
 use crate::config::{Command, Shim};
 use crate::drivers::WorkerEvent;

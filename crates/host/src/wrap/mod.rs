@@ -44,8 +44,9 @@ use mainstay_contract::limits::Limits;
 pub use self::reread::{Found, Reread};
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
-pub use self::tools::{Locked, declared_replay};
+pub use self::tools::declared_replay;
 use crate::config::{Command, EnvelopeMode, Shim, Transport};
+pub use crate::locked::Locked;
 use crate::telemetry::OtlpConfig;
 
 /// A host that wraps one server.

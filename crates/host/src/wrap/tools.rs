@@ -16,14 +16,12 @@ use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
 use serde_json::{Value, json};
 
 use super::rules::{OnTimeout, Rules};
+use crate::locked::{Locked, Withdrawn};
 
 /// `_meta` key in which a server may declare a tool's replay class.
 const REPLAY_META: &str = "io.mainstay/replay";
 /// Tools that are remembered.
 const TOOLS: usize = 10_000;
-
-/// Tools that somebody has looked at, with the fingerprints of their definitions.
-pub type Locked = BTreeMap<String, Fingerprint>;
 
 /// Everything that is known.
 #[derive(Debug)]
@@ -53,10 +51,8 @@ pub(super) enum Standing {
     Open,
     /// The operator does not permit it.
     Denied,
-    /// The lock does not have it.
-    New,
-    /// The lock has another definition of it.
-    Changed,
+    /// The lock does not have it as it is.
+    Withdrawn(Withdrawn),
 }
 
 /// What was learned from one definition.
@@ -130,7 +126,7 @@ impl Tools {
         if !self.rules.permits(name) {
             Standing::Denied
         } else if self.locked.is_some() {
-            Standing::New
+            Standing::Withdrawn(Withdrawn::New)
         } else {
             Standing::Open
         }
@@ -205,13 +201,12 @@ impl Tools {
         if !self.rules.permits(name) {
             return Standing::Denied;
         }
-        match self.locked.as_ref().map(|locked| locked.get(name)) {
+        let Some(locked) = &self.locked else {
+            return Standing::Open;
+        };
+        match Withdrawn::of(locked, name, &Fingerprint::of(definition)) {
             None => Standing::Open,
-            Some(None) => Standing::New,
-            Some(Some(fingerprint)) if *fingerprint == Fingerprint::of(definition) => {
-                Standing::Open
-            }
-            Some(Some(_)) => Standing::Changed,
+            Some(withdrawn) => Standing::Withdrawn(withdrawn),
         }
     }
 
@@ -313,20 +308,15 @@ impl Tool {
 impl Standing {
     /// What a call of such a tool is told.
     pub(super) fn problem(self, name: &str) -> Option<Problem> {
-        let (why, hint) = match self {
-            Self::Open => return None,
-            Self::Denied => ("is not permitted here", "ask the operator of this server"),
-            Self::New => (
-                "was withdrawn: it is not in the lock",
-                "mainstay lock diff shows it, mainstay lock write accepts it",
-            ),
-            Self::Changed => (
-                "was withdrawn: its definition differs from the lock",
-                "mainstay lock diff shows how, mainstay lock write accepts it",
-            ),
-        };
-        let problem = Problem::new(ErrorKind::Forbidden, format!("the tool {name} {why}"));
-        Some(problem.with_hint(hint))
+        match self {
+            Self::Open => None,
+            Self::Denied => {
+                let said = format!("the tool {name} is not permitted here");
+                let problem = Problem::new(ErrorKind::Forbidden, said);
+                Some(problem.with_hint("ask the operator of this server"))
+            }
+            Self::Withdrawn(withdrawn) => Some(withdrawn.problem(name)),
+        }
     }
 }
 
@@ -363,17 +353,20 @@ mod tests {
         let fingerprint = Fingerprint::of(&serde_json::from_str(known).unwrap());
         let locked = Locked::from([("t".to_owned(), fingerprint)]);
         let mut tools = Tools::new(Arc::default(), Some(Arc::new(locked)));
-        assert_eq!(tools.stranger("t"), Standing::New);
+        assert_eq!(tools.stranger("t"), Standing::Withdrawn(Withdrawn::New));
         assert_eq!(tools.learn(known).unwrap().standing, Standing::Open);
         assert!(tools.shows(known));
         let reordered = r#"{"description":"reads", "name":"t"}"#;
         assert_eq!(tools.learn(reordered).unwrap().standing, Standing::Open);
         let poisoned = r#"{"name":"t","description":"reads everything"}"#;
-        assert_eq!(tools.learn(poisoned).unwrap().standing, Standing::Changed);
+        assert_eq!(
+            tools.learn(poisoned).unwrap().standing,
+            Standing::Withdrawn(Withdrawn::Changed)
+        );
         assert!(!tools.shows(poisoned));
         assert_eq!(
             tools.learn(known).unwrap().standing,
-            Standing::Changed,
+            Standing::Withdrawn(Withdrawn::Changed),
             "the worse counts"
         );
         assert!(
@@ -384,7 +377,7 @@ mod tests {
         assert_eq!(problem.kind, ErrorKind::Forbidden);
         assert_eq!(
             tools.learn(r#"{"name":"u"}"#).unwrap().standing,
-            Standing::New
+            Standing::Withdrawn(Withdrawn::New)
         );
     }
 
