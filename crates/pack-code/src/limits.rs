@@ -87,6 +87,12 @@ pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
 pub(crate) const FILE_SYMBOLS: usize = 20_000;
 /// Text of one batch of the symbol layer, published as one generation.
 pub(crate) const SYMBOL_BATCH_BYTES: u64 = 32 * 1024 * 1024;
+/// Time of a worker's first batch, so that one that ends soon has added something, and of any later
+/// one; each takes twice as long as the one before.
+pub(crate) const FIRST_SYMBOL_BATCH: Duration = Duration::from_millis(250);
+pub(crate) const SYMBOL_BATCH: Duration = Duration::from_secs(8);
+/// Rest before documents that the symbol layer has passed by are tried again.
+pub(crate) const SYMBOLS_AGAIN: Duration = Duration::from_secs(5);
 
 /// Bytes of all indexes together.
 pub(crate) const CACHE_BYTES: u64 = 20 * 1000 * 1000 * 1000;

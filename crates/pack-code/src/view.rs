@@ -73,17 +73,21 @@ impl Generation {
         segments.flat_map(|(number, segment)| segment.live_docs().map(move |doc| (number, doc)))
     }
 
-    /// The share of text documents that the symbol layer covers.
-    pub(crate) fn symbol_coverage(&self) -> f64 {
-        let (mut all, mut covered) = (0_u64, 0_u64);
+    /// How many documents the symbol layer covers, and of how many.
+    pub(crate) fn symbol_docs(&self) -> (u64, u64) {
+        let (mut all, mut left) = (0, 0);
         for segment in &self.segments {
             all += u64::from(segment.docs.len());
-            covered += u64::from(segment.symbols_to.min(segment.docs.len()));
+            left += u64::from(segment.without_symbols());
         }
-        if all == 0 {
-            1.0
-        } else {
-            covered as f64 / all as f64
+        (all - left.min(all), all)
+    }
+
+    /// The share of documents that the symbol layer covers.
+    pub(crate) fn symbol_coverage(&self) -> f64 {
+        match self.symbol_docs() {
+            (_, 0) => 1.0,
+            (covered, all) => covered as f64 / all as f64,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::store::lock::WriterLock;
 use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
+use crate::store::side::DocSet;
 use crate::store::table::Table;
 
 /// Share of dead documents past which a segment is written anew, in percent.
@@ -174,6 +175,19 @@ fn join(
         join_tables(tables, Shape::Symbol, &place.folder.join(&name), stop)?;
         joined.symbols = vec![name];
         joined.symbols_to = joined.docs;
+        let mut missed = DocSet::default();
+        for (segment, map) in segments.iter().zip(&maps) {
+            for doc in segment.live_missed() {
+                if let Some(Some(new)) = map.get(doc as usize) {
+                    missed.insert(*new);
+                }
+            }
+        }
+        if !missed.is_empty() {
+            let name = format!("{}.missed", joined.name());
+            missed.write(&place.folder.join(&name))?;
+            joined.missed = Some(name);
+        }
     }
     Ok(joined)
 }

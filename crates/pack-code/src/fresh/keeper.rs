@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::build::{Built, Place, Progress, Request, build, compact, describe};
 use crate::fresh::tracker::{Due, Tracker};
+use crate::limits;
 use crate::store::StoreError;
 use crate::store::job::{Job, State};
 use crate::store::lock::WriterLock;
-use crate::symbols::layer;
+use crate::symbols::layer::{self, Effort};
+use crate::view::View;
 
 /// How often the keeper looks by itself.
 const LOOK: Duration = Duration::from_millis(500);
@@ -40,6 +42,18 @@ struct Shared {
     failed_at: Option<Instant>,
     next_job: u64,
     sweeps: u64,
+    symbols: Symbols,
+}
+
+/// How the symbol layer of this process goes.
+#[derive(Debug, Default)]
+struct Symbols {
+    /// Batches that were made.
+    batches: u32,
+    /// Since when there is nothing to do for it.
+    settled: Option<Instant>,
+    /// Calls that wait for it.
+    awaited: u32,
 }
 
 impl Keeper {
@@ -255,15 +269,17 @@ impl Keeper {
         if result.is_ok() {
             crate::cache::trim(&self.place.folder, self.place.cache_bytes);
         }
-        // Whoever waits for the build wants to see its generation, fresh.
+        // Whoever waits for the build wants to see its generation, fresh. A build of the whole tree
+        // also sets right whatever this process believes about it.
         if !self.ended.load(Ordering::Relaxed) {
             self.tracker.refresh();
-            if !self.tracker.is_swept() {
+            if !self.tracker.is_swept() || request.changed.is_none() {
                 self.tracker.sweep();
             }
         }
         let mut shared = self.lock();
         shared.current = None;
+        shared.symbols.settled = None;
         match result {
             Ok(()) => {
                 shared.last_error = None;
@@ -314,15 +330,8 @@ impl Keeper {
         let Some(view) = self.tracker.refresh() else {
             return false;
         };
-        if self.symbols && view.generation.symbol_coverage() < 1.0 {
-            return match layer::extend(&self.place, &view.generation, &self.hurry) {
-                Ok(more) => more,
-                Err(StoreError::Stopped) => true,
-                Err(error) => {
-                    self.lock().last_error = Some(describe(&error));
-                    false
-                }
-            };
+        if self.symbols && self.add_symbols(&view) {
+            return true;
         }
         match compact(&self.place, &self.hurry) {
             Ok(true) => {
@@ -336,5 +345,51 @@ impl Keeper {
                 false
             }
         }
+    }
+
+    /// One batch of symbols. Says whether there may be more.
+    fn add_symbols(&self, view: &View) -> bool {
+        let effort = {
+            let mut shared = self.lock();
+            let symbols = &mut shared.symbols;
+            let rested = symbols
+                .settled
+                .is_none_or(|since| since.elapsed() >= limits::SYMBOLS_AGAIN);
+            let (covered, all) = view.generation.symbol_docs();
+            if covered >= all {
+                symbols.settled.get_or_insert_with(Instant::now);
+                drop(shared);
+                self.changed.notify_all();
+                return false;
+            }
+            symbols.batches = symbols.batches.saturating_add(1);
+            Effort {
+                time: limits::FIRST_SYMBOL_BATCH
+                    .saturating_mul(1 << symbols.batches.min(16) >> 1)
+                    .min(limits::SYMBOL_BATCH),
+                awaited: symbols.awaited > 0,
+                again: rested,
+            }
+        };
+        match layer::extend(&self.place, view, effort, &self.hurry) {
+            Ok(outcome) => {
+                self.tracker.doubt(&outcome.doubted);
+                if !outcome.more && effort.again {
+                    self.settle_symbols();
+                }
+                outcome.more
+            }
+            Err(StoreError::Stopped) => true,
+            Err(error) => {
+                self.lock().last_error = Some(describe(&error));
+                self.settle_symbols();
+                false
+            }
+        }
+    }
+
+    fn settle_symbols(&self) {
+        self.lock().symbols.settled = Some(Instant::now());
+        self.changed.notify_all();
     }
 }

@@ -4,13 +4,15 @@
 //! there is one, drains the watch, looks at what it names, and gives a [`View`]. A change is only
 //! ever decided by looking at the file, so events may be late, double or wrong.
 
+mod sweep;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::build::Place;
-use crate::fresh::watch::Watch;
+use crate::fresh::watch::{Watch, join};
 use crate::limits;
 use crate::store::StoreError;
 use crate::store::manifest;
@@ -210,6 +212,9 @@ impl Tracker {
             return;
         }
         state.last_change = Some(Instant::now());
+        for directory in &events.moved {
+            forget(state, directory);
+        }
         let mut directories: BTreeSet<String> = events.changed.into_iter().collect();
         let written: BTreeSet<String> = events
             .written
@@ -239,6 +244,15 @@ impl Tracker {
         }
         for directory in directories {
             self.rescan(state, &directory);
+        }
+    }
+
+    /// Looks at files of which somebody says that they are not what they are thought to be.
+    pub(crate) fn doubt(&self, paths: &[String]) {
+        let mut state = self.lock();
+        self.reload(&mut state);
+        for path in paths.iter().take(LOOKED_AT) {
+            self.look_at_path(&mut state, path);
         }
     }
 
@@ -322,21 +336,22 @@ impl Tracker {
         walk.under = directory;
         walk.shallow = true;
         let exists = self.place.root.join(directory).is_dir();
-        let listing = if exists {
+        let mut listing = if exists {
             walk.run()
         } else {
             Listing::default()
         };
-        let mut children: BTreeSet<String> = listing.directories;
+        let mut children = std::mem::take(&mut listing.directories);
         children.remove(directory);
         let known = known_under(state, directory);
         for (path, nested) in &known {
             let gone = match nested {
-                Some(child) => !children.contains(child),
-                None => listing
-                    .files
-                    .binary_search_by(|found| found.path.as_str().cmp(path))
-                    .is_err(),
+                Some(child) if !children.contains(child) => {
+                    forget(state, child);
+                    true
+                }
+                Some(_) => false,
+                None => !listing.has(path),
             };
             if gone {
                 Self::removed(state, path);
@@ -351,10 +366,7 @@ impl Tracker {
             }
         }
         if !exists {
-            let prefix = format!("{directory}/");
-            state
-                .directories
-                .retain(|known| known != directory && !known.starts_with(&prefix));
+            forget(state, directory);
         }
     }
 
@@ -371,6 +383,12 @@ impl Tracker {
             state.view = None;
             return;
         }
+        // Its name may have been another directory's.
+        for (path, _) in known_under(state, directory) {
+            if !listing.has(&path) {
+                Self::removed(state, &path);
+            }
+        }
         for Found { path, stamp } in listing.files {
             self.look_at(state, &path, stamp);
         }
@@ -380,82 +398,6 @@ impl Tracker {
         if let Some(watch) = &self.watch {
             watch.add(&self.place.root, directory);
         }
-    }
-
-    /// Compares the whole tree. The walk itself holds no lock, so calls go on meanwhile.
-    pub(crate) fn sweep(&self) {
-        let started = Instant::now();
-        let listing = self.list();
-        let mut state = self.lock();
-        self.reload(&mut state);
-        self.compare(&mut state, listing, started);
-    }
-
-    fn sweep_into(&self, state: &mut State) {
-        let started = Instant::now();
-        let listing = self.list();
-        self.compare(state, listing, started);
-    }
-
-    fn list(&self) -> Listing {
-        let add = |directory: &str| self.add_watch(directory);
-        let mut walk = Walk::new(&self.place.root, self.place.rules);
-        walk.enter = Some(&add);
-        walk.run()
-    }
-
-    fn compare(&self, state: &mut State, listing: Listing, started: Instant) {
-        let Some(generation) = state.generation.clone() else {
-            return;
-        };
-        let before = state.overlay.len();
-        let mut suspicious = Vec::new();
-        let mut there = vec![crate::store::side::DocSet::default(); generation.segments.len()];
-        for found in listing.files {
-            if let Some((number, doc)) = generation.find(&found.path) {
-                if let Some(set) = there.get_mut(number) {
-                    set.insert(doc);
-                }
-                let segment = generation.segments.get(number);
-                let same = segment.is_some_and(|segment| {
-                    segment.stamp(doc) == found.stamp && !segment.is_racy(doc)
-                });
-                if same && !state.overlay.contains_key(&found.path) {
-                    continue;
-                }
-            }
-            suspicious.push(found);
-        }
-        let mut gone = Vec::new();
-        for (number, doc) in generation.live_docs() {
-            if !there.get(number).is_some_and(|set| set.contains(doc))
-                && let Some(segment) = generation.segments.get(number)
-            {
-                gone.push(segment.docs.path(doc).to_owned());
-            }
-        }
-        // Changed files that were not in the index and are not in the tree any more.
-        let listed: BTreeSet<&str> = suspicious.iter().map(|found| found.path.as_str()).collect();
-        state.overlay.retain(|path, change| match change {
-            Change::Present(_) => listed.contains(path.as_str()),
-            Change::Removed => false,
-        });
-        if suspicious.len() + gone.len() > LOOKED_AT {
-            state.behind = true;
-        } else {
-            for path in gone {
-                Self::removed(state, &path);
-            }
-            for found in &suspicious {
-                self.look_at(state, &found.path, found.stamp);
-            }
-        }
-        if state.overlay.len() != before {
-            state.last_change = Some(started);
-        }
-        state.directories = listing.directories;
-        state.swept = Some(started.elapsed());
-        state.view = None;
     }
 
     /// What there is to do behind the calls.
@@ -498,6 +440,21 @@ impl Tracker {
     }
 }
 
+/// What is known of a directory is of another one.
+fn forget(state: &mut State, directory: &str) {
+    state.directories.remove(directory);
+    let prefix = format!("{directory}/");
+    let nested: Vec<String> = state
+        .directories
+        .range(prefix.clone()..)
+        .take_while(|known| known.starts_with(&prefix))
+        .cloned()
+        .collect();
+    for known in nested {
+        state.directories.remove(&known);
+    }
+}
+
 /// Files below a directory that are in the index or changed, each with the child directory it is
 /// nested in, if it is.
 fn known_under(state: &State, directory: &str) -> Vec<(String, Option<String>)> {
@@ -531,11 +488,4 @@ fn known_under(state: &State, directory: &str) -> Vec<(String, Option<String>)> 
         known.push((path.clone(), nested(path)));
     }
     known
-}
-
-fn join(directory: &str, name: &str) -> String {
-    match directory {
-        "" => name.to_owned(),
-        directory => format!("{directory}/{name}"),
-    }
 }

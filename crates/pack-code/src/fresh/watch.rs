@@ -16,8 +16,18 @@ pub(crate) struct Events {
     pub(crate) written: Vec<(String, String)>,
     /// Directories in which names came or went.
     pub(crate) changed: Vec<String>,
+    /// Directories that came or went themselves: what is known of their inside is of another one.
+    pub(crate) moved: Vec<String>,
     /// Events were lost: everything has to be compared.
     pub(crate) lost: bool,
+}
+
+/// A name in a directory, relative to the root.
+pub(crate) fn join(directory: &str, name: &str) -> String {
+    match directory {
+        "" => name.to_owned(),
+        directory => format!("{directory}/{name}"),
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -31,7 +41,7 @@ mod linux {
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
     use rustix::io::Errno;
 
-    use super::Events;
+    use super::{Events, join};
     use crate::limits;
 
     /// Names whose coming, going or changing changes which files count.
@@ -171,7 +181,12 @@ mod linux {
                         events.written.push((directory.clone(), name.to_owned()));
                     }
                     _ if is_directory && !flags.intersects(moved) => {}
-                    _ => events.changed.push(directory.clone()),
+                    _ => {
+                        if let (Some(name), true) = (name, is_directory) {
+                            events.moved.push(join(directory, name));
+                        }
+                        events.changed.push(directory.clone());
+                    }
                 }
             }
         }

@@ -357,7 +357,7 @@ fn defining(segment: &Segment, name: &str) -> Result<Vec<u32>, StoreError> {
                 break;
             };
             rest = more;
-            if doc >= segment.symbols_to && Fields::unpack(*fields).defs > 0 {
+            if !segment.has_symbols(doc) && Fields::unpack(*fields).defs > 0 {
                 docs.push(doc);
             }
         }
@@ -386,11 +386,11 @@ fn in_texts(
     let (mut paths, mut later): (Vec<&str>, Vec<&str>) = Default::default();
     let mut cut = false;
     for (at, segment) in view.generation.segments.iter().enumerate() {
-        if segment.symbols_to >= segment.docs.len() {
+        if segment.without_symbols() == 0 {
             continue;
         }
         let counts = |doc: &u32| {
-            *doc >= segment.symbols_to && view.is_live(at, *doc) && segment.docs.is_text(*doc)
+            !segment.has_symbols(*doc) && view.is_live(at, *doc) && segment.docs.is_text(*doc)
         };
         let defining = defining(segment, &wanted.name).map_err(failed)?;
         paths.extend(
@@ -401,7 +401,7 @@ fn in_texts(
                 .map(|doc| segment.docs.path(*doc)),
         );
         let docs = match candidates(segment, &plan).map_err(failed)? {
-            Parts::All => (segment.symbols_to..segment.docs.len()).collect::<Vec<u32>>(),
+            Parts::All => (0..segment.docs.len()).collect::<Vec<u32>>(),
             Parts::These(parts) => {
                 let mut docs: Vec<u32> = parts
                     .into_iter()

@@ -50,6 +50,9 @@ pub(crate) struct SegmentEntry {
     pub(crate) symbols: Vec<String>,
     #[serde(default)]
     pub(crate) symbols_to: u32,
+    /// Documents below that number whose text was not there to be read.
+    #[serde(default)]
+    pub(crate) missed: Option<String>,
 }
 
 impl SegmentEntry {
@@ -64,6 +67,7 @@ impl SegmentEntry {
         own.into_iter()
             .chain(self.dead.clone())
             .chain(self.stamps.clone())
+            .chain(self.missed.clone())
             .chain(self.symbols.iter().cloned())
             .collect()
     }

@@ -12,14 +12,15 @@ use crate::tree::file::Stamp;
 /// One immutable segment as a generation sees it.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub(crate) id: u64,
     pub(crate) docs: Docs,
     pub(crate) trigrams: Table,
     pub(crate) terms: Table,
     /// Tables of symbols, each for a range of documents.
     pub(crate) symbols: Vec<Table>,
-    /// Documents below this number are covered by the symbol layer.
+    /// Documents below this number have been dealt with by the symbol layer.
     pub(crate) symbols_to: u32,
+    /// Those of them that it does not cover: their text was not there to be read.
+    pub(crate) missed: DocSet,
     /// Documents that have gone.
     pub(crate) dead: DocSet,
     pub(crate) stamps: Stamps,
@@ -40,21 +41,33 @@ impl Segment {
             .iter()
             .map(|name| Table::open(&folder.join(name)));
         Ok(Self {
-            id: entry.id,
             trigrams: Table::open(&file("tri"))?,
             terms: Table::open(&file("term"))?,
             symbols: symbols.collect::<Result<_, _>>()?,
             symbols_to: entry.symbols_to,
-            dead: match &entry.dead {
-                Some(name) => DocSet::open(&folder.join(name))?,
-                None => DocSet::default(),
-            },
+            missed: open_set(folder, entry.missed.as_deref())?,
+            dead: open_set(folder, entry.dead.as_deref())?,
             stamps: match &entry.stamps {
                 Some(name) => open_stamps(&folder.join(name))?,
                 None => Stamps::new(),
             },
             docs,
         })
+    }
+
+    /// Whether the symbols of a document are those of its text.
+    pub(crate) fn has_symbols(&self, doc: u32) -> bool {
+        doc < self.symbols_to && !self.missed.contains(doc)
+    }
+
+    /// Living documents that the symbol layer has passed by.
+    pub(crate) fn live_missed(&self) -> impl Iterator<Item = u32> + '_ {
+        self.missed.iter().filter(|doc| self.is_live(*doc))
+    }
+
+    /// Documents whose symbols are still to be had.
+    pub(crate) fn without_symbols(&self) -> u32 {
+        self.docs.len().saturating_sub(self.symbols_to) + self.live_missed().count() as u32
     }
 
     /// Reads every table whole and compares its checksums.
@@ -90,4 +103,11 @@ impl Segment {
     pub(crate) fn is_racy(&self, doc: u32) -> bool {
         self.docs.is_racy(doc) && !self.stamps.contains_key(&doc)
     }
+}
+
+fn open_set(folder: &Path, name: Option<&str>) -> Result<DocSet, StoreError> {
+    name.map_or_else(
+        || Ok(DocSet::default()),
+        |name| DocSet::open(&folder.join(name)),
+    )
 }

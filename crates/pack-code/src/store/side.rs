@@ -34,6 +34,23 @@ impl DocSet {
         }
     }
 
+    pub(crate) fn remove(&mut self, doc: u32) {
+        if let Some(word) = self.words.get_mut(doc as usize / 64) {
+            let bit = 1 << (doc % 64);
+            self.count -= u32::from(*word & bit != 0);
+            *word &= !bit;
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = (0_u32..).zip(&self.words).filter(|(_, word)| **word != 0);
+        words.flat_map(|(at, word)| {
+            (0_u32..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * 64 + bit)
+        })
+    }
+
     pub(crate) const fn len(&self) -> u32 {
         self.count
     }
@@ -125,6 +142,12 @@ mod tests {
         let read = DocSet::open(&dir.path().join("s")).unwrap();
         assert_eq!(read, set);
         assert!(read.contains(64) && !read.contains(63) && !read.contains(99_999));
+        assert_eq!(set.iter().collect::<Vec<u32>>(), [0, 5, 64, 1000]);
+        for doc in [5, 6, 99_999, 5] {
+            set.remove(doc);
+        }
+        assert_eq!(set.len(), 3);
+        assert_eq!(set.iter().collect::<Vec<u32>>(), [0, 64, 1000]);
         let stamps = Stamps::from([(
             3,
             Stamp {

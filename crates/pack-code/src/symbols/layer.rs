@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::build::Place;
+use crate::build::{Place, content_hash};
 use crate::limits;
 use crate::store::StoreError;
 use crate::store::codec::{put, take, take_array, take_u32};
 use crate::store::lock::WriterLock;
-use crate::store::manifest::Manifest;
+use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
@@ -21,11 +22,13 @@ use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
 use crate::tree::file::{Content, Reader};
 use crate::tree::walk::threads;
-use crate::view::Generation;
+use crate::view::View;
 
 /// How far the threads of this layer stand back.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 15;
+/// Tables of a segment past which they are joined although documents are missing in them.
+const TABLES: usize = 8;
 
 /// The key of a name.
 pub(crate) fn key(name: &str) -> Vec<u8> {
@@ -68,83 +71,138 @@ pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, Sto
     Ok(postings)
 }
 
-/// Adds one batch of symbols; says whether there may be more to do. `hurry` ends it early.
-pub(crate) fn extend(
-    place: &Place,
-    generation: &Generation,
-    hurry: &AtomicBool,
-) -> Result<bool, StoreError> {
-    for segment in &generation.segments {
-        if segment.symbols_to < segment.docs.len() {
-            let (to, table) = batch(place, segment, hurry);
-            publish(place, segment.id, segment.symbols_to, to, &table)?;
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// How a batch is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// It ends after this time, with what is done.
+    pub(crate) time: Duration,
+    /// Somebody waits for it: no thread is kept back.
+    pub(crate) awaited: bool,
+    /// Documents that were passed by are tried again.
+    pub(crate) again: bool,
 }
 
-type Batch = BTreeMap<Vec<u8>, Vec<Posting>>;
+/// What a batch came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// There may be more to do now.
+    pub(crate) more: bool,
+    /// Files that should have had the text of their documents and did not.
+    pub(crate) doubted: Vec<String>,
+}
 
-/// The symbols of the next documents.
-fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
-    let first = segment.symbols_to;
+/// Adds one batch of symbols. `hurry` ends it early.
+///
+/// The symbols of a document are those of the text that its hash stands for. Where the file has
+/// another text now, or none, the document is passed by: the overlay stands in for it while the file
+/// is different, and when its old text comes back it is tried again.
+pub(crate) fn extend(
+    place: &Place,
+    view: &View,
+    effort: Effort,
+    hurry: &AtomicBool,
+) -> Result<Outcome, StoreError> {
+    for (at, segment) in view.generation.segments.iter().enumerate() {
+        if segment.symbols_to < segment.docs.len() {
+            let docs = (segment.symbols_to..segment.docs.len()).collect();
+            let batch = batch(place, view, (at, segment), docs, effort, hurry);
+            return publish(place, view, (at, segment), batch);
+        }
+    }
+    let mut doubted = Vec::new();
+    for (at, segment) in view.generation.segments.iter().enumerate() {
+        let docs: Vec<u32> = segment
+            .live_missed()
+            .filter(|doc| effort.again && view.is_live(at, *doc))
+            .collect();
+        if !docs.is_empty() {
+            let batch = batch(place, view, (at, segment), docs, effort, hurry);
+            if batch.missed.len() < batch.done.len() {
+                return publish(place, view, (at, segment), batch);
+            }
+            doubted.extend(batch.doubted);
+        }
+    }
+    Ok(Outcome {
+        more: false,
+        doubted,
+    })
+}
+
+/// The symbols of some documents of one segment.
+#[derive(Debug, Default)]
+struct Batch {
+    table: BTreeMap<Vec<u8>, Vec<Posting>>,
+    /// Documents that were dealt with, ascending: the first of those that were given.
+    done: Vec<u32>,
+    /// Those of them that were passed by.
+    missed: Vec<u32>,
+    doubted: Vec<String>,
+}
+
+/// The symbols of the first of `docs`, which ascend.
+fn batch(
+    place: &Place,
+    view: &View,
+    (at, segment): (usize, &Segment),
+    mut docs: Vec<u32>,
+    effort: Effort,
+    hurry: &AtomicBool,
+) -> Batch {
     let mut bytes = 0;
-    let last = (first..segment.docs.len())
-        .take_while(|doc| {
-            let before = bytes;
-            bytes += segment
-                .docs
-                .stamp(*doc)
-                .size
-                .min(limits::PARSE_BYTES as u64);
-            before < limits::SYMBOL_BATCH_BYTES
-        })
-        .last()
-        .map_or(first, |doc| doc + 1);
-    let next = AtomicU32::new(first);
-    let results: Mutex<Batch> = Mutex::default();
-    let done: Mutex<Vec<u32>> = Mutex::default();
+    let most = docs.iter().take_while(|doc| {
+        let before = bytes;
+        let size = segment.docs.stamp(**doc).size;
+        bytes += size.min(limits::PARSE_BYTES as u64);
+        before < limits::SYMBOL_BATCH_BYTES
+    });
+    docs.truncate(most.count());
+    let next = AtomicUsize::new(0);
+    let deadline = Instant::now() + effort.time;
+    let whole: Mutex<Batch> = Mutex::default();
     let work = || {
         let reader = Reader::new(&place.rooted, place.max_bytes);
         let mut buffer = Vec::new();
-        let mut found: Vec<(u32, Vec<Symbol>)> = Vec::new();
-        let mut numbers = Vec::new();
+        let mut part = Batch::default();
+        // Whoever takes a number deals with it, so that those that were taken have no gap.
         while !hurry.load(Ordering::Relaxed) {
-            let doc = next.fetch_add(1, Ordering::Relaxed);
-            if doc >= last {
+            let Some(doc) = docs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
                 break;
-            }
-            if segment.is_live(doc) && segment.docs.is_text(doc) && segment.docs.lang(doc).is_code()
-            {
+            };
+            let of_code = segment.is_live(doc)
+                && segment.docs.is_text(doc)
+                && segment.docs.lang(doc).is_code();
+            if of_code {
                 let path = segment.docs.path(doc);
-                // A file that has changed meanwhile is covered by the overlay, not by this.
-                if matches!(reader.read(path, &mut buffer).0, Content::Text) {
-                    found.push((doc, extract(path, &buffer)));
+                let same = view.is_live(at, doc)
+                    && matches!(reader.read(path, &mut buffer).0, Content::Text)
+                    && content_hash(&buffer) == segment.docs.hash(doc);
+                if same {
+                    part.take(doc, extract(path, &buffer));
+                } else {
+                    part.missed.push(doc);
+                    if view.is_live(at, doc) {
+                        part.doubted.push(path.to_owned());
+                    }
                 }
             }
-            numbers.push(doc);
-        }
-        let mut all = results
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (doc, symbols) in found {
-            for symbol in symbols {
-                all.entry(key(&symbol.name)).or_default().push(Posting {
-                    doc,
-                    kind: symbol.kind,
-                    start_line: symbol.start_line,
-                    end_line: symbol.end_line,
-                });
+            part.done.push(doc);
+            if Instant::now() >= deadline {
+                break;
             }
         }
-        done.lock()
+        whole
+            .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .append(&mut numbers);
+            .join(part);
+    };
+    // Half of the threads, and those behind everything else: the rest is for the calls.
+    let threads = match effort.awaited {
+        true => threads(),
+        false => threads().div_ceil(2),
     };
     std::thread::scope(|scope| {
-        // Half of the threads, and those behind everything else: the rest is for the calls.
-        for _ in 0..threads().div_ceil(2) {
+        for _ in 0..threads {
             scope.spawn(|| {
                 // On Linux this is about the thread alone; where it is refused nothing is lost.
                 #[cfg(target_os = "linux")]
@@ -153,54 +211,88 @@ fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
             });
         }
     });
-    // Every number below the first that is missing has been dealt with.
-    let mut done = done
+    let mut whole = whole
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_unstable();
-    let to = done
-        .into_iter()
-        .zip(first..)
-        .take_while(|(doc, expected)| doc == expected)
-        .count();
-    let to = first + to as u32;
-    let mut table = results
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    for postings in table.values_mut() {
-        postings.retain(|posting| posting.doc < to);
+    whole.done.sort_unstable();
+    for postings in whole.table.values_mut() {
         postings.sort_by_key(|posting| (posting.doc, posting.start_line));
     }
-    table.retain(|_, postings| !postings.is_empty());
-    (to, table)
+    whole
+}
+
+impl Batch {
+    fn take(&mut self, doc: u32, symbols: Vec<Symbol>) {
+        for symbol in symbols {
+            let postings = self.table.entry(key(&symbol.name)).or_default();
+            postings.push(Posting {
+                doc,
+                kind: symbol.kind,
+                start_line: symbol.start_line,
+                end_line: symbol.end_line,
+            });
+        }
+    }
+
+    fn join(&mut self, mut part: Self) {
+        for (key, mut postings) in part.table {
+            self.table.entry(key).or_default().append(&mut postings);
+        }
+        self.done.append(&mut part.done);
+        self.missed.append(&mut part.missed);
+        self.doubted.append(&mut part.doubted);
+    }
 }
 
 /// Writes the table and makes it part of the index, if the index still is what it was.
-fn publish(place: &Place, id: u64, from: u32, to: u32, batch: &Batch) -> Result<(), StoreError> {
-    if to == from {
-        return Ok(());
-    }
+fn publish(
+    place: &Place,
+    view: &View,
+    (at, segment): (usize, &Segment),
+    batch: Batch,
+) -> Result<Outcome, StoreError> {
+    let outcome = Outcome {
+        more: true,
+        doubted: batch.doubted,
+    };
+    let (Some(last), Some(known)) = (batch.done.last(), view.generation.manifest.segments.get(at))
+    else {
+        return Ok(outcome);
+    };
     let Some(_lock) = WriterLock::take(&place.folder)? else {
         // Somebody is building; the batch is done again afterwards.
         return Err(StoreError::Stopped);
     };
     let Some(mut manifest) = Manifest::read(&place.folder)? else {
-        return Ok(());
+        return Ok(outcome);
     };
     let generation = manifest.generation + 1;
-    let Some(entry) = manifest
-        .segments
-        .iter_mut()
-        .find(|entry| entry.id == id && entry.symbols_to == from)
+    let state = |entry: &SegmentEntry| (entry.id, entry.symbols_to, entry.missed.clone());
+    let entries = manifest.segments.iter_mut();
+    let Some(entry) = entries
+        .into_iter()
+        .find(|entry| state(entry) == state(known))
     else {
-        return Ok(());
+        return Ok(outcome);
     };
-    let name = format!("{}-{from}-{to}.sym", entry.name());
-    write(&place.folder.join(&name), batch)?;
-    entry.symbols.push(name);
-    entry.symbols_to = to;
-    if entry.symbols_to >= entry.docs && entry.symbols.len() > 1 {
-        let name = format!("{}-all.sym", entry.name());
+    if !batch.table.is_empty() {
+        let name = format!("{}-{generation}.sym", entry.name());
+        write(&place.folder.join(&name), &batch.table)?;
+        entry.symbols.push(name);
+    }
+    entry.symbols_to = entry.symbols_to.max(last + 1);
+    let mut missed = segment.missed.clone();
+    batch.done.iter().for_each(|doc| missed.remove(*doc));
+    batch.missed.iter().for_each(|doc| missed.insert(*doc));
+    entry.missed = None;
+    if !missed.is_empty() {
+        let name = format!("{}-{generation}.missed", entry.name());
+        missed.write(&place.folder.join(&name))?;
+        entry.missed = Some(name);
+    }
+    let last_of_all = entry.symbols_to >= entry.docs;
+    if last_of_all && entry.symbols.len() > if missed.is_empty() { 1 } else { TABLES } {
+        let name = format!("{}-{generation}-all.sym", entry.name());
         let identity: Vec<Option<u32>> = (0..entry.docs).map(Some).collect();
         let mut tables = Vec::new();
         for part in &entry.symbols {
@@ -217,10 +309,13 @@ fn publish(place: &Place, id: u64, from: u32, to: u32, batch: &Batch) -> Result<
     manifest.generation = generation;
     manifest.publish(&place.folder)?;
     manifest.remove_strangers(&place.folder);
-    Ok(())
+    Ok(outcome)
 }
 
-fn write(path: &std::path::Path, batch: &Batch) -> Result<u64, StoreError> {
+fn write(
+    path: &std::path::Path,
+    batch: &BTreeMap<Vec<u8>, Vec<Posting>>,
+) -> Result<u64, StoreError> {
     let mut writer = TableWriter::create(path)?;
     let mut list = Vec::new();
     for (key, postings) in batch {

@@ -44,6 +44,19 @@ pub(crate) struct Listing {
     pub(crate) cut: bool,
 }
 
+impl Listing {
+    /// Where a file stands in the list.
+    pub(crate) fn place_of(&self, path: &str) -> Option<usize> {
+        let order = |found: &Found| found.path.as_str().cmp(path);
+        self.files.binary_search_by(order).ok()
+    }
+
+    /// Whether a file was found.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.place_of(path).is_some()
+    }
+}
+
 /// How a walk is to be done.
 pub(crate) struct Walk<'a> {
     pub(crate) root: &'a Path,

@@ -66,6 +66,18 @@ impl Place {
         pack(&self.settings(), "0.0.0").unwrap()
     }
 
+    /// A pack whose index has no symbols and gets none.
+    pub fn built_without_symbols(&self) -> Pack {
+        let settings = CodeSettings {
+            no_symbols: true,
+            ..self.settings()
+        };
+        let pack = pack(&settings, "0.0.0").unwrap();
+        let job = call(&pack, "index_build", &json!({}));
+        assert_eq!(job["state"], "done", "{job}");
+        pack
+    }
+
     /// A pack whose index is complete.
     pub fn built(&self) -> Pack {
         let pack = self.open();

@@ -1,0 +1,191 @@
+//! The layers of an index: every word of the ranked one is found, and the symbols are those of the
+//! text.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use mainstay_worker::Pack;
+use serde_json::json;
+
+use support::{Place, call, paths, search, wait_until};
+
+#[test]
+fn short_words_are_found_in_the_files_that_have_them_and_in_no_others() {
+    let place = Place::with(&[
+        ("a.py", "go = 1  # see the manual\n"),
+        (
+            "b.py",
+            "import re\n\ndef foo():\n    return re.compile(\"x\")\n",
+        ),
+    ]);
+    let pack = place.built();
+    for (word, expected) in [
+        ("foo", "b.py"),
+        ("re", "b.py"),
+        ("go", "a.py"),
+        ("see", "a.py"),
+    ] {
+        let answer = search(&pack, &json!({"query": word, "kind": "ranked"}));
+        assert_eq!(paths(&answer), [expected], "{word}: {answer}");
+    }
+}
+
+/// Names of all definitions that match, each once, and whether the last answer was exact and fresh.
+fn symbols(pack: &Pack, query: &str) -> (BTreeSet<String>, bool) {
+    let mut arguments = json!({"query": query, "kind": "symbol", "limit": 200});
+    let mut names = BTreeSet::new();
+    loop {
+        let answer = search(pack, &arguments);
+        for hit in answer["hits"].as_array().unwrap() {
+            names.insert(hit["symbol"].as_str().unwrap().to_owned());
+        }
+        match answer["cursor"].as_str() {
+            Some(cursor) => arguments["cursor"] = json!(cursor),
+            None => {
+                let exact = answer["total"]["relation"] == "exact" && answer["fresh"] == true;
+                return (names, exact);
+            }
+        }
+    }
+}
+
+fn symbols_cover_all(pack: &Pack) -> bool {
+    call(pack, "index_status", &json!({}))["layers"]["symbols"] == 1.0
+}
+
+/// Two hundred functions in ten folders.
+fn functions() -> Place {
+    let place = Place::new();
+    for number in 0..200 {
+        place.write(
+            &format!("d{}/f{number}.py", number % 10),
+            format!("def func_{number}():\n    return 'value_{number}'\n"),
+        );
+    }
+    place
+}
+
+fn all_functions_are_there(pack: &Pack, when: &str) {
+    let (names, exact) = symbols(pack, "func_");
+    let missing: Vec<String> = (0..200)
+        .map(|number| format!("func_{number}"))
+        .filter(|name| !names.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "{when}: {missing:?}");
+    assert!(exact, "{when}");
+}
+
+#[test]
+fn a_folder_that_is_moved_away_and_back_while_symbols_run_keeps_its_symbols() {
+    // With the text indexed and no symbol yet, the layer meets the folder while it is away.
+    let place = functions();
+    drop(place.built_without_symbols());
+    let root = place.root();
+    let away = || fs::rename(root.join("d5"), root.join("moved5")).unwrap();
+    let back = || fs::rename(root.join("moved5"), root.join("d5")).unwrap();
+    away();
+    let pack = place.open();
+    wait_until("the other files are covered", || {
+        let status = call(&pack, "index_status", &json!({}));
+        status["layers"]["symbols"].as_f64().unwrap() >= 0.9 && status["fresh"] == true
+    });
+    back();
+    all_functions_are_there(&pack, "back");
+    wait_until("symbols cover all", || symbols_cover_all(&pack));
+    all_functions_are_there(&pack, "covered");
+    // With everything covered, and the folder away for about as long as a build takes to start.
+    for milliseconds in [0, 200, 2_500] {
+        away();
+        assert_eq!(symbols(&pack, "func_").0.len(), 200);
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        back();
+        all_functions_are_there(&pack, "moved");
+        let job = call(&pack, "index_build", &json!({}));
+        assert_eq!(job["state"], "done", "{job}");
+        let status = call(&pack, "index_status", &json!({}));
+        assert_eq!(status["dirty_files"], 0, "{status}");
+        assert_eq!(status["layers"]["text"], 1.0, "{status}");
+        wait_until("symbols cover all", || symbols_cover_all(&pack));
+        all_functions_are_there(&pack, "built");
+    }
+    // The watch follows: an edit in the folder is seen under its name.
+    place.write("d5/f5.py", "def func_edited():\n    pass\n");
+    let edited = search(&pack, &json!({"query": "func_edited", "kind": "literal"}));
+    assert_eq!(paths(&edited), ["d5/f5.py"], "{edited}");
+    place.write("d5/f5.py", "def func_5():\n    return 'value_5'\n");
+    drop(pack);
+    let pack = place.open();
+    wait_until("the next worker is fresh", || {
+        search(&pack, &json!({"query": "func_"}))["fresh"] == true
+    });
+    all_functions_are_there(&pack, "another worker");
+}
+
+#[test]
+fn a_folder_that_takes_the_place_of_another_is_looked_at_anew() {
+    let place = Place::with(&[
+        ("one/a.txt", "first\n"),
+        ("one/b.txt", "first\n"),
+        ("two/a.txt", "second\n"),
+    ]);
+    let pack = place.built();
+    let root = place.root();
+    fs::rename(root.join("one"), root.join("three")).unwrap();
+    fs::rename(root.join("two"), root.join("one")).unwrap();
+    let found = |query: &str| paths(&search(&pack, &json!({"query": query, "kind": "literal"})));
+    assert_eq!(found("first"), ["three/a.txt", "three/b.txt"]);
+    assert_eq!(found("second"), ["one/a.txt"]);
+    place.write("one/a.txt", "third\n");
+    assert_eq!(found("third"), ["one/a.txt"]);
+}
+
+#[test]
+fn an_edit_that_is_taken_back_while_symbols_run_leaves_no_trace() {
+    let original = "def original():\n    pass\n";
+    let place = Place::with(&[("p.py", original), ("q.py", "def other():\n    pass\n")]);
+    drop(place.built_without_symbols());
+    place.write("p.py", "\n\n\ndef phantom():\n    pass\n");
+    let pack = place.open();
+    let names = |query: &str| symbols(&pack, query).0.into_iter().collect::<Vec<String>>();
+    wait_until("the other file is covered", || {
+        let status = call(&pack, "index_status", &json!({}));
+        status["layers"]["symbols"].as_f64().unwrap() >= 0.5 && status["fresh"] == true
+    });
+    assert_eq!(names("phantom"), ["phantom"]);
+    place.write("p.py", original);
+    for _ in 0..2 {
+        assert_eq!(names("phantom"), [""; 0]);
+        let hit = &search(&pack, &json!({"query": "original", "kind": "symbol"}))["hits"][0];
+        assert_eq!(hit["start_line"], 1, "{hit}");
+        assert_eq!(hit["path"], "p.py");
+        wait_until("symbols cover all", || symbols_cover_all(&pack));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_for_a_while_gets_its_symbols_later() {
+    let place = Place::with(&[("p.py", "def later():\n    pass\n"), ("q.py", "x = 1\n")]);
+    drop(place.built_without_symbols());
+    let (path, aside) = (place.root().join("p.py"), place.dir.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    let pack = place.open();
+    wait_until("the other file is covered", || {
+        let status = call(&pack, "index_status", &json!({}));
+        status["layers"]["symbols"].as_f64().unwrap() >= 0.5 && status["fresh"] == true
+    });
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(symbols(&pack, "later").0.len(), 1);
+    wait_until("symbols cover all", || symbols_cover_all(&pack));
+    assert_eq!(symbols(&pack, "later"), (["later".to_owned()].into(), true));
+}
