@@ -122,7 +122,7 @@ fn forget_damaged(seen: &mut [Seen<'_>]) -> bool {
 
 fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request<'a>, Problem> {
     let invalid = |message: &str| Problem::new(ErrorKind::InvalidArguments, message.to_owned());
-    if arguments.query.trim().is_empty() {
+    if arguments.query.is_empty() {
         return Err(invalid("the query is empty").with_hint("say what to look for"));
     }
     if arguments.query.len() > limits::QUERY_BYTES {
@@ -148,6 +148,14 @@ fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request
         KindArgument::Symbol => (Chosen::Symbol, query),
         KindArgument::Path => (Chosen::Path, query),
     };
+    let names = !matches!(chosen, Chosen::Literal | Chosen::Regex);
+    if names && text.trim().is_empty() {
+        return Err(invalid(&format!(
+            "a {} search needs more than blanks",
+            chosen.name()
+        ))
+        .with_hint("kind literal finds blanks"));
+    }
     if !kinds.is_empty() && chosen != Chosen::Symbol {
         return Err(
             invalid("symbol_kind goes only with kind symbol").with_hint("leave one of them out")
