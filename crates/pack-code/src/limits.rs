@@ -8,8 +8,8 @@ pub(crate) const FILE_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) const AVERAGE_LINE_BYTES: usize = 1000;
 /// Files of one repository.
 pub(crate) const FILES: usize = 4_000_000;
-/// Nested directories that are entered.
-pub(crate) const DEPTH: usize = 256;
+/// Nested directories that are entered: a path that the system takes has no more.
+pub(crate) const DEPTH: usize = 4096 / 2;
 
 /// Text of one chunk, the unit that a build thread turns into a run.
 pub(crate) const CHUNK_BYTES: u64 = 16 * 1024 * 1024;

@@ -47,6 +47,12 @@ fn a_file_is_shown_whole_or_in_part() {
         (Some(true), Some(2))
     );
     assert!(cut["text"].as_str().unwrap().len() <= 40);
+    place.write("blank.txt", "# Mainstay\n\nA host\n");
+    for max_bytes in 1..20 {
+        let cut = show(json!({"path": "blank.txt", "max_bytes": max_bytes}));
+        let bytes = cut["text"].as_str().unwrap().len();
+        assert!(bytes <= max_bytes, "{bytes} of {max_bytes}");
+    }
     place.write("utf16.txt", [0xff, 0xfe, b'h', 0, b'i', 0]);
     assert_eq!(show(json!({"path": "utf16.txt"}))["encoding"], "utf-16le");
     place.write("latin1.txt", b"caf\xe9");

@@ -138,6 +138,25 @@ fn files_that_change_while_they_are_read_do_no_harm() {
     assert_eq!(search(&pack, &literal("needle"))["total"]["value"], 0);
 }
 
+#[test]
+fn a_file_is_found_under_as_many_folders_as_a_path_can_name() {
+    let place = Place::with(&[("a.txt", "needle\n")]);
+    let root = place.root();
+    let most = (4096 - root.as_os_str().len() - "/deep.txt".len() - 1) / 2;
+    let deep = [300, most].map(|folders| format!("{}deep.txt", "d/".repeat(folders)));
+    for path in &deep {
+        place.write(path, "needle at the bottom\n");
+    }
+    let pack = place.built();
+    let found = paths(&search(&pack, &literal("at the bottom")));
+    let mut expected = deep.to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+    place.write(&deep[0], "needle that has moved\n");
+    let moved = search(&pack, &literal("has moved"));
+    assert_eq!(paths(&moved), [deep[0].clone()], "a change is seen, too");
+}
+
 /// Files that a repository may well have.
 const MANY: u64 = 100_000;
 

@@ -124,10 +124,15 @@ fn a_query_is_understood_by_its_look_or_as_told() {
             "{query}: {answer}"
         );
     }
-    assert_eq!(
-        refused(&pack, "search", &json!({"query": " "})).0,
-        ErrorKind::InvalidArguments
-    );
+    for kind in ["auto", "literal", "regex"] {
+        let blanks = search(&pack, &json!({"query": "  ", "kind": kind}));
+        assert_eq!(blanks["total"]["value"], 8, "{kind}: {blanks}");
+    }
+    for kind in ["ranked", "symbol", "path"] {
+        let said = refused(&pack, "search", &json!({"query": "  ", "kind": kind}));
+        assert_eq!(said.0, ErrorKind::InvalidArguments);
+        assert!(said.1.contains("blanks"), "{said:?}");
+    }
     assert!(
         refused(&pack, "search", &json!({"query": "(", "kind": "regex"}))
             .1

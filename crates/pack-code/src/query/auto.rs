@@ -1,6 +1,6 @@
 //! What `auto` means: one stated rule, by the look of the query alone.
 //!
-//! 1. In double quotes or backquotes: `literal`, without them.
+//! 1. In double quotes or backquotes: `literal`, without them. Nothing but blanks: `literal`.
 //! 2. A keyword of definition and a name (`fn spawn`, `class Foo`): `symbol`.
 //! 3. A path: a slash or a wildcard in one word that is otherwise made of names, or a file name
 //!    with a known ending: `path`.
@@ -39,6 +39,9 @@ impl Chosen {
 /// The kind of a query, and the query without what only said its kind.
 pub(crate) fn choose(query: &str) -> (Chosen, String) {
     let text = query.trim();
+    if text.is_empty() {
+        return (Chosen::Literal, query.to_owned());
+    }
     for quote in ['"', '`'] {
         let inner = text
             .strip_prefix(quote)
@@ -134,6 +137,7 @@ mod tests {
     fn the_rule_is_what_it_says() {
         for (query, kind) in [
             ("\"exact words\"", Chosen::Literal),
+            ("  ", Chosen::Literal),
             ("fn spawn", Chosen::Symbol),
             ("class ClientSession", Chosen::Symbol),
             ("src/main.rs", Chosen::Path),
@@ -155,5 +159,6 @@ mod tests {
         }
         assert_eq!(choose("fn spawn").1, "spawn");
         assert_eq!(choose("`a b`").1, "a b");
+        assert_eq!(choose("  ").1, "  ");
     }
 }

@@ -14,7 +14,7 @@ use mainstay_worker::{CancelToken, ErrorKind, Problem};
 use regex_syntax::hir::Look as Anchor;
 
 use crate::limits;
-use crate::query::cursor::Cursor;
+use crate::query::cursor::{LineCursor, Listing};
 use crate::query::feed::{Candidate, Source, next};
 use crate::query::filter::Filter;
 use crate::query::look::{Depth, Look, Looker, searcher};
@@ -33,8 +33,8 @@ pub(crate) struct Exact<'a> {
     pub(crate) context: u64,
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
-    pub(crate) after: Option<Cursor>,
-    pub(crate) fingerprint: u32,
+    pub(crate) after: Option<LineCursor>,
+    pub(crate) listing: Listing,
     pub(crate) explain: bool,
     /// When a scan without an index has to end.
     pub(crate) deadline: Option<std::time::Instant>,
@@ -292,8 +292,8 @@ impl Run<'_> {
             "the search read as much as one call may; the cursor goes on from there".to_owned()
         });
         // The file at hand was not looked at: the cursor stands just before it.
-        let before = Cursor {
-            fingerprint: self.query.fingerprint,
+        let before = LineCursor {
+            listing: self.query.listing,
             counted: self.counted,
             class,
             repo,
@@ -402,8 +402,8 @@ impl Run<'_> {
             ),
         };
         self.found.truncated = true;
-        let cursor = Cursor {
-            fingerprint: self.query.fingerprint,
+        let cursor = LineCursor {
+            listing: self.query.listing,
             counted: self.counted,
             class,
             repo,

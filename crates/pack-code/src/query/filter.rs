@@ -3,6 +3,7 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use mainstay_worker::{ErrorKind, Problem};
 
+use crate::tree::file::Reader;
 use crate::tree::lang::Lang;
 
 /// The filters of one search.
@@ -29,6 +30,14 @@ impl Filter {
                 .as_ref()
                 .is_some_and(|globs| globs.is_match(path))
             && (self.langs.is_empty() || self.langs.contains(&lang))
+    }
+
+    /// Whether a file's time, looked up now, is in scope.
+    pub(crate) fn admits_time_of(&self, reader: &Reader<'_>, path: &str) -> bool {
+        self.modified_since.is_none()
+            || reader
+                .modified(path)
+                .is_some_and(|modified| self.admits_time(modified))
     }
 
     /// Whether a file's time is in scope.

@@ -19,6 +19,8 @@ pub(crate) mod words;
 
 use serde::Serialize;
 
+use crate::query::cursor::{HitCursor, HitKey};
+
 /// One hit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Hit {
@@ -71,4 +73,29 @@ pub(crate) struct Found {
 /// Scores are rounded, so that the last bit of a sum never decides an order.
 pub(crate) fn round_score(score: f64) -> f64 {
     (score * 10_000.0).round() / 10_000.0
+}
+
+/// Where a page of a listing begins, and how many hits the pages before gave. Says in the answer if
+/// there are now more before it.
+pub(crate) fn resume<T>(
+    entries: &[T],
+    after: Option<&HitCursor>,
+    key: impl for<'a> Fn(&'a T) -> HitKey<'a>,
+    found: &mut Found,
+) -> (usize, u64) {
+    let Some(after) = after else {
+        return (0, 0);
+    };
+    let first = entries.partition_point(|entry| key(entry) <= after.key());
+    let new = (first as u64).saturating_sub(after.counted);
+    if new > 0 {
+        found.notes.push(format!(
+            "since the first page {} come up before this one; leave the cursor out to see all",
+            match new {
+                1 => "1 hit has".to_owned(),
+                new => format!("{new} hits have"),
+            }
+        ));
+    }
+    (first, after.counted)
 }

@@ -1,13 +1,16 @@
 //! Path search: files by their names.
 
+use std::cmp::Reverse;
+
 use mainstay_worker::Problem;
 use serde_json::json;
 
+use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::{Filter, globs};
 use crate::query::pattern::Case;
 use crate::query::ranked::Source;
 use crate::query::snippet::Lines;
-use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::query::{Found, Hit, Relation, Total, resume, round_score};
 use crate::tree::class::classify;
 use crate::tree::file::Content;
 use crate::tree::lang::Lang;
@@ -21,8 +24,26 @@ pub(crate) struct PathQuery<'a> {
     pub(crate) context: u64,
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
-    pub(crate) offset: usize,
+    pub(crate) listing: Listing,
+    pub(crate) after: Option<&'a HitCursor>,
     pub(crate) explain: bool,
+}
+
+/// A file that fits.
+#[derive(Debug)]
+struct Entry {
+    score: f64,
+    path: String,
+    repo: usize,
+    source: usize,
+    how: &'static str,
+}
+
+impl Entry {
+    fn key(&self) -> HitKey<'_> {
+        let score = Reverse(whole_score(self.score));
+        (score, &self.path, self.repo, 0, "")
+    }
 }
 
 /// Runs the query.
@@ -59,11 +80,19 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
                 Some(set) => set.is_match(path).then_some((0.9, "glob")),
                 None => fit(&fold(path), &words),
             };
-            if let Some((fit, how)) = fit {
+            if let Some((fit, how)) = fit
+                && query.filter.admits_time_of(&source.reader, path)
+            {
                 let class = f64::from(classify(path).number());
                 // Of two that fit alike the shorter path is the likelier.
                 let score = fit - 0.02 * class - 0.0002 * path.len().min(400) as f64;
-                found.push((round_score(score), path.to_owned(), number, how));
+                found.push(Entry {
+                    score: round_score(score),
+                    path: path.to_owned(),
+                    repo: source.repo,
+                    source: number,
+                    how,
+                });
             }
         };
         for (at, segment) in source.view.generation.segments.iter().enumerate() {
@@ -78,16 +107,15 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
             consider(path);
         }
     }
-    let repo = |number: usize| sources.get(number).map_or(0, |source| source.repo);
-    found.sort_by(|a, b| {
-        b.0.total_cmp(&a.0)
-            .then_with(|| (&a.1, repo(a.2)).cmp(&(&b.1, repo(b.2))))
-    });
+    found.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(page(sources, query, &found))
 }
 
 /// How well a path fits: all words must be in it, best in the name of the file.
 fn fit(path: &str, words: &[String]) -> Option<(f64, &'static str)> {
+    if words.is_empty() {
+        return None;
+    }
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.split('.').next().unwrap_or(name);
     if let [word] = words {
@@ -140,11 +168,7 @@ fn is_subsequence(path: &str, letters: &[char]) -> bool {
     next.is_none()
 }
 
-fn page(
-    sources: &[Source<'_>],
-    query: &PathQuery<'_>,
-    entries: &[(f64, String, usize, &'static str)],
-) -> Found {
+fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Found {
     let mut found = Found {
         total: Total {
             value: entries.len() as u64,
@@ -152,20 +176,25 @@ fn page(
         },
         ..Found::default()
     };
+    let (first, counted) = resume(entries, query.after, Entry::key, &mut found);
     let mut bytes = 0;
     let mut buffer = Vec::new();
-    for (score, path, number, how) in entries.iter().skip(query.offset) {
-        if found.hits.len() >= query.limit || bytes >= query.max_bytes {
+    let mut last: Option<&Entry> = None;
+    for entry in entries.iter().skip(first) {
+        if let Some(last) = last
+            && (found.hits.len() >= query.limit || bytes >= query.max_bytes)
+        {
+            let counted = counted + found.hits.len() as u64;
             found.truncated = true;
+            found.cursor = Some(HitCursor::after(query.listing, counted, last.key()).encode());
             break;
         }
-        let Some(source) = sources.get(*number) else {
+        last = Some(entry);
+        let Entry { path, how, .. } = entry;
+        let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (content, stamp) = source.reader.read(path, &mut buffer);
-        if !query.filter.admits_time(stamp.modified) {
-            continue;
-        }
+        let (content, _) = source.reader.read(path, &mut buffer);
         let mut snippet = String::new();
         let mut end = 1;
         if matches!(content, Content::Text) {
@@ -182,7 +211,7 @@ fn page(
             symbol: None,
             kind: None,
             lang: Lang::of_path(path).name(),
-            score: *score,
+            score: entry.score,
             snippet,
             match_lines: Vec::new(),
             why: query

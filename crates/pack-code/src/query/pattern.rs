@@ -72,10 +72,24 @@ impl Pattern {
     }
 
     pub(crate) fn regex(text: &str, case: Case) -> Result<Self, Problem> {
+        let parsed = ast::parse::ParserBuilder::new()
+            .build()
+            .parse_with_comments(text)
+            .map_err(|error| invalid(&first_line(&error.to_string())))?;
         let insensitive = match case {
             Case::Sensitive => false,
             Case::Insensitive => true,
-            Case::Smart => is_smart_insensitive(text)?,
+            Case::Smart => is_smart_insensitive(&parsed.ast)?,
+        };
+        // The matcher puts the pattern into a group, whose end a comment of `(?x)` would swallow.
+        let open = parsed
+            .comments
+            .last()
+            .is_some_and(|comment| comment.span.end.offset == text.len());
+        let text = &if open {
+            format!("{text}\n")
+        } else {
+            text.to_owned()
         };
         let matcher = RegexMatcherBuilder::new()
             .multi_line(true)
@@ -123,12 +137,8 @@ fn first_line(text: &str) -> String {
 
 /// Smart case as in ripgrep: either case, if the pattern has letters to match and none of them is
 /// upper-case.
-fn is_smart_insensitive(text: &str) -> Result<bool, Problem> {
-    let ast = ast::parse::ParserBuilder::new()
-        .build()
-        .parse(text)
-        .map_err(|error| invalid(&first_line(&error.to_string())))?;
-    ast::visit(&ast, Literals::default())
+fn is_smart_insensitive(ast: &Ast) -> Result<bool, Problem> {
+    ast::visit(ast, Literals::default())
         .map(|found| found.any && !found.upper)
         .map_err(|()| invalid("it cannot be analysed"))
 }
@@ -191,6 +201,25 @@ mod tests {
                 .unwrap()
                 .insensitive
         );
+    }
+
+    #[test]
+    fn a_comment_of_a_verbose_pattern_may_end_it() {
+        use grep_matcher::Matcher as _;
+        for text in [
+            "(?x) out put # c",
+            "(?x) out (?:put # c\n) # d",
+            "(?x)output#",
+        ] {
+            for case in [Case::Smart, Case::Sensitive, Case::Insensitive] {
+                let pattern = Pattern::regex(text, case).unwrap();
+                assert!(pattern.matcher.is_match(b"an output").unwrap(), "{text}");
+                assert!(!pattern.matcher.is_match(b"out put").unwrap(), "{text}");
+            }
+        }
+        assert!(Pattern::regex("(?x) a # c)", Case::Smart).is_ok());
+        assert!(Pattern::regex("(?x) (a # c)", Case::Smart).is_err());
+        assert!(Pattern::regex("a) (?x:b # c", Case::Smart).is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::limits;
 use crate::query::close::{Closer, Look};
+use crate::query::cursor::{Listing, RankedCursor, mark, outdated};
 use crate::query::filter::Filter;
 use crate::query::snippet::Lines;
 use crate::query::weights;
@@ -41,8 +42,8 @@ pub(crate) struct Ranked<'a> {
     pub(crate) context: u64,
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
-    /// Hits that earlier pages gave.
-    pub(crate) offset: usize,
+    pub(crate) listing: Listing,
+    pub(crate) after: Option<RankedCursor>,
     pub(crate) explain: bool,
 }
 
@@ -139,24 +140,81 @@ pub(crate) fn search(
         score(source, number, &terms, query.filter, &mut rough)
             .map_err(|error| Failed::Store(number, error))?;
     }
-    let mut total = rough.len();
-    let near = query.offset + query.limit <= NEAR_PAGES && query.filter.modified_since.is_none();
-    if near && rough.len() > WINDOW {
-        // Only the best are worth their paths; equals at the edge all stay.
-        rough.select_nth_unstable_by(WINDOW, |a, b| b.score.total_cmp(&a.score));
-        let edge = rough.get(WINDOW).map_or(0.0, |file| file.score);
-        rough.retain(|file| file.score >= edge);
-    }
-    let mut scored: Vec<Scored> = rough.iter().map(|file| file.finish(sources)).collect();
-    if query.filter.modified_since.is_some() {
-        scored.retain(|file| is_recent(sources, file, query.filter));
-        total = scored.len();
-    }
+    let offset = query.after.map_or(0, |after| {
+        usize::try_from(after.counted).unwrap_or(usize::MAX)
+    });
+    let mut scored = match query.filter.modified_since {
+        None => best(sources, &mut rough, offset.saturating_add(query.limit)),
+        Some(_) => finish(sources, &rough),
+    };
+    scored.retain(|file| {
+        let source = sources.get(file.source);
+        source.is_some_and(|source| query.filter.admits_time_of(&source.reader, &file.path))
+    });
+    let total = match query.filter.modified_since {
+        None => rough.len(),
+        Some(_) => scored.len(),
+    };
     order(&mut scored, sources);
     cancel.check()?;
     let mut looks = BTreeMap::new();
     look_closer(sources, &terms, &mut scored, &mut looks, cancel)?;
-    Ok(page(sources, query, &terms, &scored, total, &mut looks))
+    let (given, rest) = scored.split_at_checked(offset).ok_or_else(outdated)?;
+    let given_before = marks(sources, given);
+    if query.after.is_some_and(|after| after.given != given_before) {
+        return Err(outdated().into());
+    }
+    let (mut found, taken) = page(sources, query, &terms, rest, &mut looks);
+    found.total = Total {
+        value: total as u64,
+        relation: Relation::Exact,
+    };
+    if found.truncated {
+        let cursor = RankedCursor {
+            listing: query.listing,
+            counted: (offset + taken) as u64,
+            given: given_before.wrapping_add(marks(sources, rest.get(..taken).unwrap_or(rest))),
+        };
+        found.cursor = Some(cursor.encode());
+    }
+    Ok(found)
+}
+
+/// The files that a page up to `to` needs, which are all unless the best are known to be enough.
+fn best(sources: &[Source<'_>], rough: &mut [Rough], to: usize) -> Vec<Scored> {
+    if to > NEAR_PAGES || rough.len() <= WINDOW {
+        return finish(sources, rough);
+    }
+    rough.select_nth_unstable_by(WINDOW, |a, b| b.score.total_cmp(&a.score));
+    let edge = rough.get(WINDOW).map_or(0.0, |file| file.score);
+    let window: Vec<Rough> = rough
+        .iter()
+        .filter(|file| file.score >= edge)
+        .copied()
+        .collect();
+    let scored = finish(sources, &window);
+    // A path can only lower a score: what is still above the edge is above all that was left out.
+    let sure = scored
+        .iter()
+        .filter(|file| round_score(file.score) > round_score(edge))
+        .count();
+    match sure >= to.max(limits::RERANK_FILES) {
+        true => scored,
+        false => finish(sources, rough),
+    }
+}
+
+/// Files with their paths, and with what these say about them.
+fn finish(sources: &[Source<'_>], rough: &[Rough]) -> Vec<Scored> {
+    rough.iter().map(|file| file.finish(sources)).collect()
+}
+
+/// What stands for these files together.
+fn marks(sources: &[Source<'_>], files: &[Scored]) -> u64 {
+    files.iter().fold(0, |sum, file| {
+        let repo = sources.get(file.source).map_or(0, |source| source.repo);
+        sum.wrapping_add(mark(repo, &file.path))
+    })
 }
 
 /// Best first; the path decides between equals.
@@ -166,15 +224,6 @@ fn order(scored: &mut [Scored], sources: &[Source<'_>]) {
         let by_score = round_score(b.score).total_cmp(&round_score(a.score));
         by_score.then_with(|| (&a.path, repo(a)).cmp(&(&b.path, repo(b))))
     });
-}
-
-fn is_recent(sources: &[Source<'_>], file: &Scored, filter: &Filter) -> bool {
-    let Some(source) = sources.get(file.source) else {
-        return false;
-    };
-    let mut buffer = Vec::new();
-    let (_, stamp) = source.reader.read(&file.path, &mut buffer);
-    filter.admits_time(stamp.modified)
 }
 
 /// Gives each term its weight from how rare it is over all sources.
@@ -375,29 +424,25 @@ fn look_closer(
     Ok(())
 }
 
+/// The hits of a page, and how many of the files it took for them.
 fn page(
     sources: &[Source<'_>],
     query: &Ranked<'_>,
     terms: &QueryTerms,
     scored: &[Scored],
-    total: usize,
     looks: &mut BTreeMap<(usize, String), Look>,
-) -> Found {
-    let mut found = Found {
-        total: Total {
-            value: total as u64,
-            relation: Relation::Exact,
-        },
-        ..Found::default()
-    };
+) -> (Found, usize) {
+    let mut found = Found::default();
+    let mut taken = 0;
     let mut bytes = 0;
     let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
-    for file in scored.iter().skip(query.offset) {
+    for file in scored {
         if found.hits.len() >= query.limit || bytes >= query.max_bytes {
             found.truncated = true;
             break;
         }
+        taken += 1;
         let Some(source) = sources.get(file.source) else {
             continue;
         };
@@ -433,7 +478,7 @@ fn page(
             why: query.explain.then(|| explain(terms, file, &look)),
         });
     }
-    found
+    (found, taken)
 }
 
 fn explain(terms: &QueryTerms, file: &Scored, look: &Look) -> serde_json::Value {

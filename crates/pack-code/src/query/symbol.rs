@@ -3,19 +3,26 @@
 //! Names come from the symbol layer; for files that it does not cover yet, and for changed ones,
 //! the definitions are found in the text itself: first in the files of which the index knows that
 //! they define the name by the look of a line, then, as long as there is time, in all that have it.
+//!
+//! Looser fits always count beside exact ones, so what there is does not depend on how much of it
+//! is asked for: names that begin with the wanted one, from two bytes on, and names that have it
+//! inside, from three.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
 use crate::query::candidates::{Parts, candidates};
+use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
 use crate::query::plan::Plan;
 use crate::query::ranked::{Failed, Source};
 use crate::query::snippet::Lines;
-use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::query::{Found, Hit, Relation, Total, resume, round_score};
 use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
@@ -36,6 +43,9 @@ const UNCOVERED_TIME: Duration = Duration::from_millis(200);
 const LOOSE_NAMES: usize = 4_000_000;
 /// Definitions that are put in order.
 const MOST: usize = 10_000;
+/// Bytes of a name that others may begin with, and that others may have inside.
+const PREFIX_BYTES: usize = 2;
+const INSIDE_BYTES: usize = 3;
 /// Lines of a definition that a snippet shows.
 const SHOWN: u64 = 10;
 
@@ -49,17 +59,39 @@ pub(crate) struct SymbolQuery<'a> {
     pub(crate) context: u64,
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
-    pub(crate) offset: usize,
+    pub(crate) listing: Listing,
+    pub(crate) after: Option<&'a HitCursor>,
     pub(crate) explain: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Match {
     source: usize,
+    repo: usize,
     path: String,
     symbol: Symbol,
     score: f64,
     how: &'static str,
+}
+
+impl Match {
+    fn key(&self) -> HitKey<'_> {
+        let score = Reverse(whole_score(self.score));
+        let Symbol {
+            start_line, name, ..
+        } = &self.symbol;
+        (score, &self.path, self.repo, *start_line, name)
+    }
+}
+
+/// What was found, and whether that is all.
+#[derive(Debug, Default)]
+struct Matches {
+    found: Vec<Match>,
+    /// There are more than can be put in order.
+    full: bool,
+    /// Files that the symbol layer does not cover were left out.
+    cut: bool,
 }
 
 /// Runs the query.
@@ -69,37 +101,38 @@ pub(crate) fn search(
     cancel: &CancelToken,
 ) -> Result<Found, Failed> {
     let wanted = Wanted::new(query);
-    let mut matches = Vec::new();
-    let mut cut = false;
+    let mut matches = Matches::default();
     for (number, source) in sources.iter().enumerate() {
-        exact_names(number, source, &wanted, query, &mut matches)?;
-        cut |= in_texts(number, source, &wanted, query, &mut matches, cancel)?;
+        exact_names(number, source, &wanted, &mut matches)?;
+        in_texts(number, source, &wanted, &mut matches, cancel)?;
     }
-    if matches.len() < query.limit + query.offset && query.case != Case::Sensitive {
+    if query.case != Case::Sensitive {
         for (number, source) in sources.iter().enumerate() {
             cancel.check()?;
-            loose_names(number, source, &wanted, query, &mut matches)?;
+            loose_names(number, source, &wanted, &mut matches)?;
         }
     }
-    let repo = |found: &Match| sources.get(found.source).map_or(0, |source| source.repo);
-    matches.sort_by(|a, b| {
-        b.score.total_cmp(&a.score).then_with(|| {
-            (&a.path, repo(a), a.symbol.start_line, &a.symbol.name).cmp(&(
-                &b.path,
-                repo(b),
-                b.symbol.start_line,
-                &b.symbol.name,
-            ))
+    if query.filter.modified_since.is_some() {
+        retain_recent(sources, query, &mut matches.found);
+    }
+    let mut entries = matches.found;
+    entries.sort_by(|a, b| a.key().cmp(&b.key()));
+    let mut known = BTreeSet::new();
+    let unique: Vec<&Match> = entries
+        .iter()
+        .filter(|found| {
+            let (_, path, repo, line, name) = found.key();
+            known.insert((path, repo, line, name))
         })
-    });
-    matches.dedup_by(|a, b| {
-        a.source == b.source
-            && a.path == b.path
-            && a.symbol.start_line == b.symbol.start_line
-            && a.symbol.name == b.symbol.name
-    });
-    let mut found = page(sources, query, &matches);
-    if cut {
+        .collect();
+    let mut found = page(sources, query, &unique);
+    if matches.full {
+        found.total.relation = Relation::AtLeast;
+        found.notes.push(format!(
+            "there are more definitions than the {MOST} that are put in order; a longer name or a filter leaves fewer"
+        ));
+    }
+    if matches.cut {
         found.total.relation = Relation::AtLeast;
         found.notes.push(
             "symbols are still being extracted: not every file with this name was looked at; index_status says how far they are".to_owned(),
@@ -108,17 +141,30 @@ pub(crate) fn search(
     Ok(found)
 }
 
+/// Leaves only what stands in files whose time is in scope.
+fn retain_recent(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &mut Vec<Match>) {
+    let mut known: BTreeMap<(usize, String), bool> = BTreeMap::new();
+    entries.retain(|entry| {
+        let Some(source) = sources.get(entry.source) else {
+            return false;
+        };
+        *known
+            .entry((entry.source, entry.path.clone()))
+            .or_insert_with(|| query.filter.admits_time_of(&source.reader, &entry.path))
+    });
+}
+
 /// The name that is looked for.
-struct Wanted {
+struct Wanted<'a> {
+    query: &'a SymbolQuery<'a>,
     name: String,
     lower: String,
-    case: Case,
     /// What stands before the name: `Foo::bar`, `Foo.bar`.
     container: Option<String>,
 }
 
-impl Wanted {
-    fn new(query: &SymbolQuery<'_>) -> Self {
+impl<'a> Wanted<'a> {
+    fn new(query: &'a SymbolQuery<'a>) -> Self {
         let text = query.text.trim().trim_end_matches("()");
         let cut = text.rfind([':', '.', '#']).filter(|at| at + 1 < text.len());
         let (container, name) = match cut {
@@ -130,11 +176,22 @@ impl Wanted {
             None => (None, text),
         };
         Self {
+            query,
             name: name.to_owned(),
             lower: name.to_lowercase(),
-            case: query.case,
             container,
         }
+    }
+
+    /// What the keys of the name begin with, in whatever case it is written.
+    fn exact_key(&self) -> Vec<u8> {
+        let mut from = key(&self.name);
+        let end = from
+            .iter()
+            .position(|byte| *byte == 0)
+            .map_or(from.len(), |at| at + 1);
+        from.truncate(end);
+        from
     }
 
     /// How well a name fits, and how that is called.
@@ -142,20 +199,20 @@ impl Wanted {
         if name == self.name {
             return Some((1.0, "exact"));
         }
-        if self.case == Case::Sensitive {
+        if self.query.case == Case::Sensitive {
             return None;
         }
         let lower = name.to_lowercase();
         if lower == self.lower {
             Some((0.9, "same letters"))
-        } else if self.lower.len() < 2 {
+        } else if self.lower.len() < PREFIX_BYTES {
             None
         } else if lower.starts_with(&self.lower) {
             Some((
                 0.5 + 0.2 * self.lower.len() as f64 / lower.len() as f64,
                 "prefix",
             ))
-        } else if lower.contains(&self.lower) {
+        } else if self.lower.len() >= INSIDE_BYTES && lower.contains(&self.lower) {
             Some((
                 0.3 + 0.2 * self.lower.len() as f64 / lower.len() as f64,
                 "part",
@@ -168,16 +225,20 @@ impl Wanted {
 
 fn add(
     number: usize,
+    source: &Source<'_>,
     path: &str,
     symbol: Symbol,
     fit: (f64, &'static str),
-    wanted: &Wanted,
-    query: &SymbolQuery<'_>,
-    matches: &mut Vec<Match>,
+    wanted: &Wanted<'_>,
+    matches: &mut Matches,
 ) {
     let lang = Lang::of_path(path);
-    let kind_fits = query.kinds.is_empty() || query.kinds.contains(&symbol.kind);
-    if !kind_fits || matches.len() >= MOST || !query.filter.admits(path, lang) {
+    let kind_fits = wanted.query.kinds.is_empty() || wanted.query.kinds.contains(&symbol.kind);
+    if !kind_fits || !wanted.query.filter.admits(path, lang) {
+        return;
+    }
+    if matches.found.len() >= MOST {
+        matches.full = true;
         return;
     }
     let class = f64::from(classify(path).number());
@@ -193,8 +254,9 @@ fn add(
         plain(path).contains(&plain(container))
     });
     let score = fit.0 - 0.03 * class + kind + if container { 0.05 } else { 0.0 };
-    matches.push(Match {
+    matches.found.push(Match {
         source: number,
+        repo: source.repo,
         path: path.to_owned(),
         symbol,
         score: round_score(score),
@@ -206,115 +268,93 @@ fn add(
 fn exact_names(
     number: usize,
     source: &Source<'_>,
-    wanted: &Wanted,
-    query: &SymbolQuery<'_>,
-    matches: &mut Vec<Match>,
+    wanted: &Wanted<'_>,
+    matches: &mut Matches,
 ) -> Result<(), Failed> {
-    let mut from = key(&wanted.name);
-    let end = from
-        .iter()
-        .position(|byte| *byte == 0)
-        .map_or(from.len(), |at| at + 1);
-    from.truncate(end);
-    collect(
-        number,
-        source,
-        &from.clone(),
-        |key| key.starts_with(&from),
-        wanted,
-        query,
-        matches,
-    )
+    let from = wanted.exact_key();
+    let wants = |key: &[u8]| match key.starts_with(&from) {
+        true => Wants::Take,
+        false => Wants::Stop,
+    };
+    collect(number, source, &from, wants, wanted, matches)
 }
 
 /// Names that only begin with the wanted one, or have it inside.
 fn loose_names(
     number: usize,
     source: &Source<'_>,
-    wanted: &Wanted,
-    query: &SymbolQuery<'_>,
-    matches: &mut Vec<Match>,
+    wanted: &Wanted<'_>,
+    matches: &mut Matches,
 ) -> Result<(), Failed> {
     let prefix = wanted.lower.clone().into_bytes();
-    if prefix.len() < 2 {
+    if prefix.len() < PREFIX_BYTES {
         return Ok(());
     }
-    collect(
-        number,
-        source,
-        &prefix,
-        |key| key.starts_with(&prefix),
-        wanted,
-        query,
-        matches,
-    )?;
-    if matches.len() < query.limit + query.offset && prefix.len() >= 3 {
-        let mut left = LOOSE_NAMES;
-        let finder = memchr::memmem::Finder::new(&prefix);
-        let mut inside = Vec::new();
-        for segment in &source.view.generation.segments {
-            for table in &segment.symbols {
-                table
-                    .scan(b"", |key, _| {
-                        left = left.saturating_sub(1);
-                        let lower = key.split(|byte| *byte == 0).next().unwrap_or(key);
-                        if finder.find(lower).is_some_and(|at| at > 0) && inside.len() < MOST {
-                            inside.push(key.to_vec());
-                        }
-                        left > 0
-                    })
-                    .map_err(|error| Failed::Store(number, error))?;
-            }
-        }
-        inside.sort_unstable();
-        inside.dedup();
-        for found in inside.iter().take(query.limit + query.offset) {
-            collect(
-                number,
-                source,
-                found,
-                |key| key == found.as_slice(),
-                wanted,
-                query,
-                matches,
-            )?;
-        }
+    let exact = wanted.exact_key();
+    let begins = |key: &[u8]| match key.starts_with(&prefix) {
+        true if key.starts_with(&exact) => Wants::Pass,
+        true => Wants::Take,
+        false => Wants::Stop,
+    };
+    collect(number, source, &prefix, begins, wanted, matches)?;
+    if prefix.len() < INSIDE_BYTES {
+        return Ok(());
     }
-    Ok(())
+    let finder = memchr::memmem::Finder::new(&prefix);
+    let inside = |key: &[u8]| {
+        let lower = key.split(|byte| *byte == 0).next().unwrap_or(key);
+        match finder.find(lower) {
+            Some(at) if at > 0 => Wants::Take,
+            _ => Wants::Pass,
+        }
+    };
+    collect(number, source, b"", inside, wanted, matches)
 }
 
-/// Takes all postings of the keys from `from` on for which `wants` holds.
+/// What is done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wants {
+    Take,
+    Pass,
+    /// Neither this one nor any after it is wanted.
+    Stop,
+}
+
+/// Takes all postings of the keys from `from` on that are wanted.
 fn collect(
     number: usize,
     source: &Source<'_>,
     from: &[u8],
-    wants: impl Fn(&[u8]) -> bool,
-    wanted: &Wanted,
-    query: &SymbolQuery<'_>,
-    matches: &mut Vec<Match>,
+    wants: impl Fn(&[u8]) -> Wants,
+    wanted: &Wanted<'_>,
+    matches: &mut Matches,
 ) -> Result<(), Failed> {
     let view = source.view;
+    let failed = |error| Failed::Store(number, error);
+    let mut left = LOOSE_NAMES;
     for (at, segment) in view.generation.segments.iter().enumerate() {
         for table in &segment.symbols {
             let mut keys = Vec::new();
+            let mut full = false;
             table
                 .scan(from, |key, found| {
-                    let go_on = wants(key) && keys.len() < MOST;
-                    if go_on {
+                    left = left.saturating_sub(1);
+                    let want = wants(key);
+                    if want == Wants::Take {
                         keys.push((key.to_vec(), found));
                     }
-                    go_on
+                    full = want != Wants::Stop && (left == 0 || keys.len() >= MOST);
+                    want != Wants::Stop && !full
                 })
-                .map_err(|error| Failed::Store(number, error))?;
+                .map_err(failed)?;
+            matches.full |= full;
             for (key, found) in keys {
                 let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
                 let name = String::from_utf8_lossy(name).into_owned();
                 let Some(fit) = wanted.fit(&name) else {
                     continue;
                 };
-                for posting in
-                    postings(table, &found).map_err(|error| Failed::Store(number, error))?
-                {
+                for posting in postings(table, &found).map_err(failed)? {
                     if view.is_live(at, posting.doc) {
                         let symbol = Symbol {
                             start_line: posting.start_line,
@@ -322,15 +362,8 @@ fn collect(
                             name: name.clone(),
                             kind: posting.kind,
                         };
-                        add(
-                            number,
-                            segment.docs.path(posting.doc),
-                            symbol,
-                            fit,
-                            wanted,
-                            query,
-                            matches,
-                        );
+                        let path = segment.docs.path(posting.doc);
+                        add(number, source, path, symbol, fit, wanted, matches);
                     }
                 }
             }
@@ -365,18 +398,17 @@ fn defining(segment: &Segment, name: &str) -> Result<Vec<u32>, StoreError> {
     Ok(docs)
 }
 
-/// Definitions in files that the layer does not cover; says whether some were not looked at.
+/// Definitions in files that the layer does not cover.
 fn in_texts(
     number: usize,
     source: &Source<'_>,
-    wanted: &Wanted,
-    query: &SymbolQuery<'_>,
-    matches: &mut Vec<Match>,
+    wanted: &Wanted<'_>,
+    matches: &mut Matches,
     cancel: &CancelToken,
-) -> Result<bool, Failed> {
+) -> Result<(), Failed> {
     let view = source.view;
     let failed = |error| Failed::Store(number, error);
-    let case = if query.case == Case::Sensitive {
+    let case = if wanted.query.case == Case::Sensitive {
         Case::Sensitive
     } else {
         Case::Insensitive
@@ -384,7 +416,6 @@ fn in_texts(
     let pattern = Pattern::literal(&wanted.name, case)?;
     let plan = Plan::of(&pattern.hir);
     let (mut paths, mut later): (Vec<&str>, Vec<&str>) = Default::default();
-    let mut cut = false;
     for (at, segment) in view.generation.segments.iter().enumerate() {
         if segment.without_symbols() == 0 {
             continue;
@@ -393,13 +424,14 @@ fn in_texts(
             !segment.has_symbols(*doc) && view.is_live(at, *doc) && segment.docs.is_text(*doc)
         };
         let defining = defining(segment, &wanted.name).map_err(failed)?;
+        let mut first = defining.iter().filter(|doc| counts(doc));
         paths.extend(
-            defining
-                .iter()
-                .filter(|doc| counts(doc))
+            first
+                .by_ref()
                 .take(UNCOVERED_FILES)
                 .map(|doc| segment.docs.path(*doc)),
         );
+        matches.cut |= first.next().is_some();
         let docs = match candidates(segment, &plan).map_err(failed)? {
             Parts::All => (0..segment.docs.len()).collect::<Vec<u32>>(),
             Parts::These(parts) => {
@@ -419,7 +451,7 @@ fn in_texts(
                 .take(UNCOVERED_FILES)
                 .map(|doc| segment.docs.path(doc)),
         );
-        cut |= rest.next().is_some();
+        matches.cut |= rest.next().is_some();
     }
     paths.extend(
         view.changed()
@@ -434,50 +466,53 @@ fn in_texts(
     for (at, path) in paths.into_iter().chain(later).enumerate() {
         cancel.check()?;
         if at >= must && Instant::now() >= until {
-            return Ok(true);
+            matches.cut = true;
+            return Ok(());
         }
-        if !query.filter.admits(path, Lang::of_path(path)) {
+        if !wanted.query.filter.admits(path, Lang::of_path(path)) {
             continue;
         }
         if !matches!(source.reader.read(path, &mut buffer).0, Content::Text) {
             continue;
         }
-        if query.case == Case::Sensitive && finder.find(&buffer).is_none() {
+        if wanted.query.case == Case::Sensitive && finder.find(&buffer).is_none() {
             continue;
         }
         for symbol in extract(path, &buffer) {
             if let Some(fit) = wanted.fit(&symbol.name) {
-                add(number, path, symbol, fit, wanted, query, matches);
+                add(number, source, path, symbol, fit, wanted, matches);
             }
         }
     }
-    Ok(cut)
+    Ok(())
 }
 
-fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, matches: &[Match]) -> Found {
-    let relation = if matches.len() >= MOST {
-        Relation::AtLeast
-    } else {
-        Relation::Exact
-    };
+fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> Found {
     let mut found = Found {
         total: Total {
-            value: matches.len() as u64,
-            relation,
+            value: entries.len() as u64,
+            relation: Relation::Exact,
         },
         ..Found::default()
     };
     let mut bytes = 0;
     let mut buffer = Vec::new();
-    for entry in matches.iter().skip(query.offset) {
-        if found.hits.len() >= query.limit || bytes >= query.max_bytes {
+    let (first, counted) = resume(entries, query.after, |entry| entry.key(), &mut found);
+    let mut last: Option<&Match> = None;
+    for entry in entries.iter().skip(first) {
+        if let Some(last) = last
+            && (found.hits.len() >= query.limit || bytes >= query.max_bytes)
+        {
+            let counted = counted + found.hits.len() as u64;
             found.truncated = true;
+            found.cursor = Some(HitCursor::after(query.listing, counted, last.key()).encode());
             break;
         }
+        last = Some(entry);
         let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (content, stamp) = source.reader.read(&entry.path, &mut buffer);
+        let (content, _) = source.reader.read(&entry.path, &mut buffer);
         let mut snippet = String::new();
         let (mut start, mut end) = (entry.symbol.start_line, entry.symbol.end_line);
         if matches!(content, Content::Text) {
@@ -489,9 +524,6 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, matches: &[Match]) -> F
                 .min(lines.count())
                 .max(start);
             snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
-        }
-        if !query.filter.admits_time(stamp.modified) {
-            continue;
         }
         bytes += snippet.len();
         found.hits.push(Hit {

@@ -3,6 +3,7 @@
 pub(crate) mod build;
 pub(crate) mod check;
 pub(crate) mod search;
+pub(crate) mod search_reply;
 pub(crate) mod search_spec;
 pub(crate) mod show;
 pub(crate) mod status;

@@ -3,48 +3,82 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mainstay_worker::{Context, ErrorKind, Porcelain, Problem, Reply, render};
-use serde_json::{Value, json};
+use mainstay_worker::{Context, ErrorKind, Problem, Reply};
+use serde_json::json;
 
 use crate::fresh::repo::Repo;
 use crate::limits;
 use crate::query::auto::{Chosen, choose};
-use crate::query::cursor::Cursor;
+use crate::query::cursor::{Cursor, Listing, Reading, not_ours};
 use crate::query::filter::{Filter, globs, instant, langs};
 use crate::query::pattern::{Pattern, Patterns};
 use crate::query::plan::Plan;
-use crate::query::{Found, Hit, Relation, exact, feed, path, ranked, symbol};
+use crate::query::{Found, Relation, exact, feed, path, ranked, symbol};
 use crate::store::codec::checksum;
 use crate::store::table::KEY_BYTES;
 use crate::text::defs::Kind;
 use crate::tools::internal;
+use crate::tools::search_reply::reply;
 use crate::tools::search_spec::{Arguments, KindArgument};
 use crate::tree::class::classify;
-use crate::tree::file::Skip;
 use crate::tree::walk::Walk;
 use crate::view::View;
 use crate::workspace::Workspace;
 
 /// A repository as a search sees it.
-struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     number: usize,
-    name: &'a str,
+    pub(crate) name: &'a str,
     repo: &'a Arc<Repo>,
-    view: Option<Arc<View>>,
+    pub(crate) view: Option<Arc<View>>,
 }
 
 /// Everything that the arguments say, checked.
-struct Request<'a> {
-    arguments: &'a Arguments,
+pub(crate) struct Request<'a> {
+    pub(crate) arguments: &'a Arguments,
     patterns: &'a Patterns,
-    chosen: Chosen,
+    /// What the query was asked for, or looks like.
+    asked: (Chosen, String),
+    /// What it is searched as.
+    pub(crate) chosen: Chosen,
     text: String,
-    filter: Filter,
+    pub(crate) filter: Filter,
     kinds: Vec<Kind>,
     limit: usize,
     max_bytes: usize,
-    fingerprint: u32,
+    listing: Listing,
     after: Option<Cursor>,
+}
+
+impl Request<'_> {
+    /// Searches for something else that the query may mean.
+    fn read_as(&mut self, reading: Reading) {
+        let whole = self.arguments.query.trim();
+        (self.chosen, self.text) = match reading {
+            Reading::Asked => self.asked.clone(),
+            Reading::Literal => (Chosen::Literal, whole.to_owned()),
+            Reading::Ranked => (Chosen::Ranked, whole.to_owned()),
+            Reading::Word => (Chosen::Literal, longest_word(&self.asked.1).to_owned()),
+        };
+        self.listing.reading = reading;
+    }
+
+    const fn is_exact(&self) -> bool {
+        matches!(self.chosen, Chosen::Literal | Chosen::Regex)
+    }
+
+    /// Whether the query may be read in other ways than the first.
+    fn is_open(&self) -> bool {
+        self.arguments.kind == KindArgument::Auto && self.kinds.is_empty() && self.after.is_none()
+    }
+}
+
+/// The longest word is the one that says most.
+fn longest_word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .max_by_key(|word| word.len())
+        .filter(|word| !word.is_empty())
+        .unwrap_or(text)
 }
 
 pub(crate) fn call(
@@ -53,8 +87,12 @@ pub(crate) fn call(
     context: &Context,
 ) -> Result<Reply, Problem> {
     let started = Instant::now();
-    let mut request = check(arguments, &workspace.patterns)?;
     let members = workspace.several(&arguments.repo)?;
+    let names: Vec<&str> = members
+        .iter()
+        .map(|(member, _)| member.alias.as_str())
+        .collect();
+    let mut request = check(arguments, &workspace.patterns, &names)?;
     let mut seen: Vec<Seen<'_>> = Vec::new();
     for (member, repo) in members {
         let number = workspace
@@ -70,42 +108,57 @@ pub(crate) fn call(
         });
     }
     context.check()?;
-    let mut found = match run(&request, &seen, context, started) {
+    let found = match answer(&mut request, &seen, context, started) {
         Err(problem) if problem.kind == ErrorKind::Internal && forget_damaged(&mut seen) => {
-            run(&request, &seen, context, started)?
+            answer(&mut request, &seen, context, started)?
         }
         found => found?,
     };
-    // What looked like code may have been prose.
-    let auto = arguments.kind == KindArgument::Auto
-        && request.after.is_none()
-        && arguments.symbol_kind.is_empty();
-    let indexed = seen.iter().any(|seen| seen.view.is_some());
-    if auto
-        && found.hits.is_empty()
-        && !found.truncated
-        && request.chosen != Chosen::Ranked
-        && indexed
-    {
-        let before = request.chosen;
-        for kind in [Chosen::Literal, Chosen::Ranked] {
-            if kind == before {
-                continue;
-            }
-            request.chosen = kind;
-            arguments.query.trim().clone_into(&mut request.text);
-            found = run(&request, &seen, context, started)?;
-            if !found.hits.is_empty() {
-                found.notes.push(format!(
-                    "nothing as {}; this is the {} answer",
-                    before.name(),
-                    kind.name()
-                ));
-                break;
-            }
-        }
-    }
     Ok(reply(&request, &seen, found, started))
+}
+
+/// Searches for what the query looks like, and then for what else it may mean.
+fn answer(
+    request: &mut Request<'_>,
+    seen: &[Seen<'_>],
+    context: &Context,
+    started: Instant,
+) -> Result<Found, Problem> {
+    let missing: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.view.is_none()).collect();
+    if !request.is_exact() && !missing.is_empty() {
+        return without_index(request, seen, &missing, context, started);
+    }
+    let mut first = run(request, seen, context, started)?;
+    if !request.is_open() || !first.hits.is_empty() || first.truncated || !missing.is_empty() {
+        return Ok(first);
+    }
+    // What looked like code may have been prose, and words may have been signs.
+    let before = request.chosen;
+    let mut tried = Vec::new();
+    for (reading, kind) in [
+        (Reading::Literal, Chosen::Literal),
+        (Reading::Ranked, Chosen::Ranked),
+    ] {
+        if kind == before {
+            continue;
+        }
+        request.read_as(reading);
+        let mut found = run(request, seen, context, started)?;
+        if !found.hits.is_empty() || found.truncated {
+            found.notes.push(format!(
+                "nothing as {}; this is the {} answer",
+                before.name(),
+                kind.name()
+            ));
+            return Ok(found);
+        }
+        tried.push(kind.name());
+    }
+    request.read_as(Reading::Asked);
+    first
+        .notes
+        .push(format!("nothing as {} either", tried.join(" or ")));
+    Ok(first)
 }
 
 /// Leaves out the indexes that turned out to be damaged; says whether there were any.
@@ -120,9 +173,14 @@ fn forget_damaged(seen: &mut [Seen<'_>]) -> bool {
     any
 }
 
-fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request<'a>, Problem> {
+/// `names` are those of the repositories that are searched.
+fn check<'a>(
+    arguments: &'a Arguments,
+    patterns: &'a Patterns,
+    names: &[&str],
+) -> Result<Request<'a>, Problem> {
     let invalid = |message: &str| Problem::new(ErrorKind::InvalidArguments, message.to_owned());
-    if arguments.query.trim().is_empty() {
+    if arguments.query.is_empty() {
         return Err(invalid("the query is empty").with_hint("say what to look for"));
     }
     if arguments.query.len() > limits::QUERY_BYTES {
@@ -148,6 +206,14 @@ fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request
         KindArgument::Symbol => (Chosen::Symbol, query),
         KindArgument::Path => (Chosen::Path, query),
     };
+    let by_words = !matches!(chosen, Chosen::Literal | Chosen::Regex);
+    if by_words && text.trim().is_empty() {
+        return Err(invalid(&format!(
+            "a {} search needs more than blanks",
+            chosen.name()
+        ))
+        .with_hint("kind literal finds blanks"));
+    }
     if !kinds.is_empty() && chosen != Chosen::Symbol {
         return Err(
             invalid("symbol_kind goes only with kind symbol").with_hint("leave one of them out")
@@ -170,7 +236,8 @@ fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request
     let identity = json!([
         arguments.query,
         arguments.kind,
-        arguments.repo,
+        chosen.name(),
+        names,
         arguments.path,
         arguments.exclude,
         arguments.lang,
@@ -184,7 +251,9 @@ fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request
         .as_deref()
         .map(|cursor| Cursor::decode(cursor, fingerprint))
         .transpose()?;
-    Ok(Request {
+    let reading = after.as_ref().map(|cursor| cursor.listing().reading);
+    let mut request = Request {
+        asked: (chosen, text.clone()),
         chosen,
         text,
         filter,
@@ -194,11 +263,16 @@ fn check<'a>(arguments: &'a Arguments, patterns: &'a Patterns) -> Result<Request
             .max_bytes
             .unwrap_or(limits::SNIPPET_BYTES)
             .clamp(1, limits::MAX_SNIPPET_BYTES),
-        fingerprint,
+        listing: Listing {
+            fingerprint,
+            reading: Reading::Asked,
+        },
         after,
         arguments,
         patterns,
-    })
+    };
+    request.read_as(reading.unwrap_or_default());
+    Ok(request)
 }
 
 fn run(
@@ -220,9 +294,7 @@ fn run(
                 .regex(&request.text, request.arguments.case)?;
             run_exact(request, &pattern, seen, context, started)
         }
-        Chosen::Ranked | Chosen::Symbol | Chosen::Path => {
-            run_scored(request, seen, context, started)
-        }
+        Chosen::Ranked | Chosen::Symbol | Chosen::Path => run_scored(request, seen, context),
     }
 }
 
@@ -243,14 +315,19 @@ fn run_exact(
             None => list(seen.repo, deadline),
         });
     }
+    let after = match &request.after {
+        None => None,
+        Some(Cursor::Line(after)) => Some(after.clone()),
+        Some(_) => return Err(not_ours()),
+    };
     let query = exact::Exact {
         pattern,
         filter: &request.filter,
         context: request.arguments.context.min(limits::CONTEXT_LINES as u64),
         limit: request.limit,
         max_bytes: request.max_bytes,
-        after: request.after.clone(),
-        fingerprint: request.fingerprint,
+        after,
+        listing: request.listing,
         explain: request.arguments.explain,
         deadline,
     };
@@ -270,6 +347,16 @@ fn run_exact(
     }
     let mut found = exact::search(&mut sources, &query, context.cancel())?;
     found.scanned = unindexed || plan == Plan::Any;
+    if listings.iter().any(|(_, cut)| *cut) {
+        // A place among the files that were listed is none among all of them.
+        found.cursor = None;
+        found.truncated = true;
+        found.total.relation = Relation::AtLeast;
+        found.notes.push(
+            "not every file could be listed in time; an index is being built, repeat the call for all of them"
+                .to_owned(),
+        );
+    }
     if plan == Plan::Any && !unindexed {
         found.notes.push("the pattern has no three characters in a row that the index could use: files were scanned".to_owned());
     }
@@ -308,12 +395,7 @@ fn run_scored(
     request: &Request<'_>,
     seen: &[Seen<'_>],
     context: &Context,
-    started: Instant,
 ) -> Result<Found, Problem> {
-    let missing: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.view.is_none()).collect();
-    if !missing.is_empty() {
-        return without_index(request, seen, &missing, context, started);
-    }
     let sources: Vec<ranked::Source<'_>> = seen
         .iter()
         .filter_map(|seen| {
@@ -326,9 +408,13 @@ fn run_scored(
         })
         .collect();
     let arguments = request.arguments;
-    let offset = request.after.as_ref().map_or(0, |cursor| {
-        usize::try_from(cursor.counted).unwrap_or(usize::MAX)
-    });
+    let listing = request.listing;
+    let (after, after_ranked) = match (&request.after, request.chosen) {
+        (None, _) => (None, None),
+        (Some(Cursor::Hit(after)), Chosen::Symbol | Chosen::Path) => (Some(after), None),
+        (Some(Cursor::Ranked(after)), Chosen::Ranked) => (None, Some(*after)),
+        _ => return Err(not_ours()),
+    };
     let context_lines = arguments.context.min(limits::CONTEXT_LINES as u64);
     let result = match request.chosen {
         Chosen::Path => path::search(
@@ -340,7 +426,8 @@ fn run_scored(
                 context: context_lines,
                 limit: request.limit,
                 max_bytes: request.max_bytes,
-                offset,
+                listing,
+                after,
                 explain: arguments.explain,
             },
         )
@@ -355,7 +442,8 @@ fn run_scored(
                 context: context_lines,
                 limit: request.limit,
                 max_bytes: request.max_bytes,
-                offset,
+                listing,
+                after,
                 explain: arguments.explain,
             },
             context.cancel(),
@@ -368,37 +456,27 @@ fn run_scored(
                 context: context_lines,
                 limit: request.limit,
                 max_bytes: request.max_bytes,
-                offset,
+                listing,
+                after: after_ranked,
                 explain: arguments.explain,
             },
             context.cancel(),
         ),
     };
-    let mut found = result.map_err(|failed| match failed {
+    result.map_err(|failed| match failed {
         ranked::Failed::Problem(problem) => problem,
         ranked::Failed::Store(number, error) => match seen.get(number) {
             Some(seen) => damaged(seen.repo, &error),
             None => internal(&error),
         },
-    })?;
-    if found.truncated {
-        let next = Cursor {
-            fingerprint: request.fingerprint,
-            counted: (offset + found.hits.len()) as u64,
-            class: 0,
-            repo: 0,
-            path: String::new(),
-            line: 0,
-        };
-        found.cursor = Some(next.encode());
-    }
-    Ok(found)
+    })
 }
 
-/// A ranked question before there is an index: `auto` falls back to a scan for its rarest word,
-/// what was asked for by name says that it needs the index.
+/// What needs an index before there is one: `auto` falls back to a scan for the lines that have the
+/// longest word, and calls them that; what was asked for by name says that it needs the index, and
+/// so does the next page of an answer that came from one.
 fn without_index(
-    request: &Request<'_>,
+    request: &mut Request<'_>,
     seen: &[Seen<'_>],
     missing: &[&Seen<'_>],
     context: &Context,
@@ -415,7 +493,7 @@ fn without_index(
             job.files_done, job.files_total
         )
     });
-    if request.arguments.kind != KindArgument::Auto {
+    if !request.is_open() {
         let names: Vec<&str> = missing.iter().map(|seen| seen.name).collect();
         return Err(Problem::new(
             ErrorKind::NoIndex,
@@ -430,169 +508,14 @@ fn without_index(
             how_far.unwrap_or_else(|| "the build has just begun".to_owned())
         )));
     }
-    // The longest word is the one that says most.
-    let word = request
-        .text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .max_by_key(|word| word.len())
-        .filter(|word| !word.is_empty())
-        .unwrap_or(&request.text);
-    let pattern = Pattern::literal(word, request.arguments.case)?;
-    let mut found = run_exact(request, &pattern, seen, context, started)?;
+    let wanted = request.chosen;
+    request.read_as(Reading::Word);
+    let mut found = run(request, seen, context, started)?;
     found.notes.push(format!(
-        "the index is being built ({}): these are lines with {word:?}; repeat the call for a ranked answer",
-        how_far.unwrap_or_else(|| "just begun".to_owned())
+        "the index is being built ({}): these are lines with {:?}; repeat the call for a {} answer",
+        how_far.unwrap_or_else(|| "just begun".to_owned()),
+        request.text,
+        wanted.name()
     ));
     Ok(found)
-}
-
-fn reply(request: &Request<'_>, seen: &[Seen<'_>], found: Found, started: Instant) -> Reply {
-    let generation = seen
-        .iter()
-        .filter_map(|seen| seen.view.as_ref())
-        .map(|view| view.generation.manifest.generation)
-        .max();
-    // A scan reads the tree itself: it is fresh unless it was cut.
-    let fresh = seen.iter().all(|seen| {
-        seen.view
-            .as_ref()
-            .is_none_or(|view| view.freshness.is_fresh())
-    });
-    let reason = seen
-        .iter()
-        .filter_map(|seen| seen.view.as_ref())
-        .find_map(|view| view.freshness.reason());
-    let exact = matches!(request.chosen, Chosen::Literal | Chosen::Regex);
-    let elapsed = started.elapsed().as_secs_f64() * 1000.0;
-    let mut value = json!({
-        "kind": request.chosen.name(), "hits": found.hits, "total": found.total, "truncated": found.truncated,
-        "generation": generation.unwrap_or(0), "fresh": fresh, "scanned": found.scanned,
-        "elapsed_ms": (elapsed * 1000.0).round() / 1000.0,
-    });
-    if let Some(object) = value.as_object_mut() {
-        if let Some(cursor) = &found.cursor {
-            object.insert("cursor".to_owned(), json!(cursor));
-        }
-        if let Some(reason) = reason {
-            object.insert("stale_reason".to_owned(), json!(reason));
-        }
-        if exact && let Some(skipped) = skipped(request, seen) {
-            object.insert("skipped".to_owned(), skipped);
-        }
-        if !found.notes.is_empty() {
-            object.insert("notes".to_owned(), json!(found.notes));
-        }
-    }
-    let kind = request.chosen;
-    let context = request.arguments.context;
-    let several = seen.len() > 1;
-    let skips = value
-        .get("skipped")
-        .and_then(|skipped| skipped.get("count"))
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
-    Reply::json(&value).porcelain(move || porcelain(kind, &found, several, context, reason, skips))
-}
-
-/// Files in scope that were not searched.
-fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
-    let mut files: Vec<(Skip, &str, &str)> = Vec::new();
-    for seen in seen {
-        let Some(view) = &seen.view else { continue };
-        let in_scope = view.skipped().iter().filter(|(_, path)| {
-            request
-                .filter
-                .admits(path, crate::tree::lang::Lang::of_path(path))
-        });
-        files.extend(in_scope.map(|(skip, path)| (*skip, seen.name, path.as_str())));
-    }
-    if files.is_empty() {
-        return None;
-    }
-    files.sort_unstable();
-    let named: Vec<Value> = files
-        .iter()
-        .take(limits::NAMED_SKIPS)
-        .map(|(skip, repo, path)| json!({"repo": repo, "path": path, "reason": skip.name()}))
-        .collect();
-    Some(json!({"count": files.len(), "files": named}))
-}
-
-fn porcelain(
-    kind: Chosen,
-    found: &Found,
-    several: bool,
-    context: u64,
-    reason: Option<&str>,
-    skips: u64,
-) -> Porcelain {
-    let exact = matches!(kind, Chosen::Literal | Chosen::Regex);
-    let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
-    let what = match kind {
-        Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
-        Chosen::Symbol => render::count(n, "definition", "definitions"),
-        Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
-    };
-    let least = if found.total.relation == Relation::AtLeast {
-        "at least "
-    } else {
-        ""
-    };
-    let summary = format!(
-        "{least}{what} ({}), {} shown",
-        kind.name(),
-        render::count(found.hits.len(), "hit", "hits")
-    );
-    let mut porcelain = Porcelain::summary(summary);
-    let mut last = None;
-    for hit in &found.hits {
-        let place = match several {
-            true => format!("{}/{}", hit.repo, hit.path),
-            false => hit.path.clone(),
-        };
-        let title = match (&hit.symbol, hit.kind) {
-            (Some(symbol), Some(kind)) => format!("{place}  [{kind} {symbol}]"),
-            _ => place.clone(),
-        };
-        if last.as_ref() != Some(&title) {
-            porcelain = porcelain.section(&title);
-            last = Some(title);
-        }
-        porcelain = lines(porcelain, hit, exact && context == 0);
-    }
-    for note in &found.notes {
-        porcelain = porcelain.note(note);
-    }
-    if let Some(reason) = reason {
-        porcelain = porcelain.note(format!("not known to be fresh: {reason}"));
-    }
-    if skips > 0 {
-        porcelain = porcelain.note(format!(
-            "{} in scope not searched; the structured result names them",
-            render::count(
-                usize::try_from(skips).unwrap_or(usize::MAX),
-                "file",
-                "files"
-            )
-        ));
-    }
-    match (&found.cursor, found.hits.first()) {
-        (Some(cursor), _) => porcelain.hint(format!("more with cursor {cursor}")),
-        (None, None) => porcelain.hint(
-            "try other words, kind regex, or case insensitive; index_status says what is indexed",
-        ),
-        (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
-    }
-}
-
-fn lines(mut porcelain: Porcelain, hit: &Hit, plain: bool) -> Porcelain {
-    for (number, line) in (hit.start_line..).zip(hit.snippet.split('\n')) {
-        let marked = if plain || !hit.match_lines.contains(&number) {
-            ""
-        } else {
-            "*"
-        };
-        porcelain = porcelain.field(&format!("{number}{marked}"), line.replace('\t', "    "));
-    }
-    porcelain
 }

@@ -284,10 +284,10 @@ fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, boo
     let mut last = start;
     for number in start..=end {
         let line = String::from_utf8_lossy(lines.line(number));
-        let room = max.saturating_sub(out.len() + usize::from(number > start));
-        if line.len() > room {
+        let joined = usize::from(number > start);
+        if out.len() + joined + line.len() > max {
             if number == start {
-                let at = line.floor_char_boundary(room);
+                let at = line.floor_char_boundary(max);
                 out.push_str(line.get(..at).unwrap_or_default());
             }
             return (out, last, true);

@@ -166,6 +166,12 @@ impl<'a> Reader<'a> {
         (content, stamp)
     }
 
+    /// The time of a file as it is now; nothing where it cannot be opened.
+    pub(crate) fn modified(&self, path: &str) -> Option<i64> {
+        let metadata = self.root.open_file(path).ok()?.metadata().ok()?;
+        Some(Stamp::of(&metadata).modified)
+    }
+
     /// Reads some ranges of a file, one after the other into `buffer`, if the file is the version
     /// that has this stamp.
     pub(crate) fn read_ranges(
