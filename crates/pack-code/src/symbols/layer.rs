@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::build::Place;
 use crate::limits;
@@ -103,6 +103,8 @@ fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
         .last()
         .map_or(first, |doc| doc + 1);
     let next = AtomicU32::new(first);
+    let count = AtomicUsize::new(0);
+    let is_full = || count.load(Ordering::Relaxed) >= limits::SYMBOL_BATCH_SYMBOLS;
     let results: Mutex<Batch> = Mutex::default();
     let done: Mutex<Vec<u32>> = Mutex::default();
     let work = || {
@@ -110,7 +112,7 @@ fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
         let mut buffer = Vec::new();
         let mut found: Vec<(u32, Vec<Symbol>)> = Vec::new();
         let mut numbers = Vec::new();
-        while !hurry.load(Ordering::Relaxed) {
+        while !hurry.load(Ordering::Relaxed) && !is_full() {
             let doc = next.fetch_add(1, Ordering::Relaxed);
             if doc >= last {
                 break;
@@ -120,7 +122,9 @@ fn batch(place: &Place, segment: &Segment, hurry: &AtomicBool) -> (u32, Batch) {
                 let path = segment.docs.path(doc);
                 // A file that has changed meanwhile is covered by the overlay, not by this.
                 if matches!(reader.read(path, &mut buffer).0, Content::Text) {
-                    found.push((doc, extract(path, &buffer)));
+                    let symbols = extract(path, &buffer);
+                    count.fetch_add(symbols.len(), Ordering::Relaxed);
+                    found.push((doc, symbols));
                 }
             }
             numbers.push(doc);
