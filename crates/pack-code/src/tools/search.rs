@@ -268,7 +268,8 @@ fn run_exact(
             cut: *cut,
         });
     }
-    let mut found = exact::search(&mut sources, &query, context.cancel())?;
+    let mut found = exact::search(&mut sources, &query, context.cancel())
+        .map_err(|failed| problem(failed, seen))?;
     found.scanned = unindexed || plan == Plan::Any;
     if plan == Plan::Any && !unindexed {
         found.notes.push("the pattern has no three characters in a row that the index could use: files were scanned".to_owned());
@@ -302,6 +303,17 @@ fn damaged(repo: &Arc<Repo>, error: &crate::store::StoreError) -> Problem {
         ..crate::build::Request::default()
     });
     internal(error)
+}
+
+/// What a caller is told of a query that failed.
+fn problem(failed: ranked::Failed, seen: &[Seen<'_>]) -> Problem {
+    match failed {
+        ranked::Failed::Problem(problem) => problem,
+        ranked::Failed::Store(number, error) => match seen.get(number) {
+            Some(seen) => damaged(seen.repo, &error),
+            None => internal(&error),
+        },
+    }
 }
 
 fn run_scored(
@@ -374,13 +386,7 @@ fn run_scored(
             context.cancel(),
         ),
     };
-    let mut found = result.map_err(|failed| match failed {
-        ranked::Failed::Problem(problem) => problem,
-        ranked::Failed::Store(number, error) => match seen.get(number) {
-            Some(seen) => damaged(seen.repo, &error),
-            None => internal(&error),
-        },
-    })?;
+    let mut found = result.map_err(|failed| problem(failed, seen))?;
     if found.truncated {
         let next = Cursor {
             fingerprint: request.fingerprint,
