@@ -20,6 +20,10 @@
     reason = "a program for developers that fails by panicking"
 )]
 
+#[path = "../../testkit/src/bench/code/queries.rs"]
+#[allow(dead_code, reason = "the whole benchmark has more to ask")]
+mod queries;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -28,6 +32,8 @@ use mainstay_pack_code::{CodeSettings, RootSetting, pack};
 use mainstay_worker::Pack;
 use mainstay_worker::testing::run_tool;
 use serde_json::{Value, json};
+
+use self::queries::Group;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -145,67 +151,18 @@ fn latency(root: &str, cache: &str) {
         "fresh after {:.1} ms",
         started.elapsed().as_secs_f64() * 1e3
     );
-    let literals = [
-        "out of memory",
-        "TODO: ",
-        "EXPORT_SYMBOL_GPL(",
-        "if (unlikely(",
-        "kfree(priv)",
-        "struct list_head",
-        "return -EINVAL;",
-        "GFP_KERNEL",
-        "deadlock",
-        "unused parameter",
-        "#include <linux/",
-        "spin_lock_irqsave",
-        "copyright (c) 20",
-    ];
-    let identifiers = [
-        "kmalloc_array",
-        "mutex_lock",
-        "dev_err",
-        "ext4_mark_inode_dirty",
-        "skb_put",
-        "of_property_read_u32",
-        "task_struct",
-        "pci_enable_device",
-        "btrfs_release_path",
-        "irqreturn_t",
-        "nf_conntrack_get",
-        "kthread_should_stop",
-    ];
-    let regexes = [
-        r"static int \w+_probe\(",
-        r"EXPORT_SYMBOL(_GPL)?\(kmem",
-        r"for_each_\w+_safe\(",
-        r"0x[0-9a-f]{8}UL",
-        r"^#define\s+PCI_DEVICE_ID_\w+",
-        r"(alloc|free)_percpu",
-        r"\bgoto (out|err)_unlock;",
-        r"mutex_(un)?lock\(&\w+->lock\)",
-        r"u64_stats_\w+_begin",
-        r"W(A|O)RN_ON_ONCE\(",
-    ];
-    for (name, kind, queries) in [
-        ("literal", "literal", &literals[..]),
-        ("identifier", "literal", &identifiers),
-        ("regex", "regex", &regexes),
-        ("auto identifier", "auto", &identifiers),
-    ] {
+    for group in Group::ALL {
+        let name = group.name();
         let mut times = Vec::new();
         let mut spent = Vec::new();
         let mut worst = (0.0, "");
         let mut by_query: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for round in 0..12 {
-            for query in queries {
+            for query in group.queries() {
+                let arguments = group.arguments(query);
                 let started = Instant::now();
                 let before = cpu();
-                let _ = run_tool(
-                    &pack,
-                    "search",
-                    &json!({"query": query, "kind": kind, "limit": 50}),
-                )
-                .unwrap();
+                let _ = run_tool(&pack, "search", &arguments).unwrap();
                 let time = started.elapsed().as_secs_f64() * 1e3;
                 if round > 0 {
                     times.push(time);

@@ -84,7 +84,9 @@ pub(crate) const PARSE_DEPTH: usize = 1000;
 /// Time of one parse.
 pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
 /// Symbols of one file.
-pub(crate) const FILE_SYMBOLS: usize = 20_000;
+pub(crate) const FILE_SYMBOLS: usize = 200_000;
+/// Symbols after which a batch of the symbol layer ends early.
+pub(crate) const SYMBOL_BATCH_SYMBOLS: usize = 1_000_000;
 /// Text of one batch of the symbol layer, published as one generation.
 pub(crate) const SYMBOL_BATCH_BYTES: u64 = 32 * 1024 * 1024;
 /// Time of a worker's first batch, so that one that ends soon has added something, and of any later

@@ -3,6 +3,8 @@
 //! Sets are bitmaps over the parts of the segment: a posting costs one operation without a branch
 //! that could be guessed wrong, and a union needs no sorting.
 
+use std::collections::BTreeMap;
+
 use crate::query::plan::Plan;
 use crate::store::StoreError;
 use crate::store::codec::take;
@@ -17,99 +19,270 @@ const COMMON_PERCENT: u64 = 66;
 const FEW: u64 = 64;
 /// Trigrams of one conjunction that are looked up.
 const LOOKED_UP: usize = 40;
+/// Postings that can be read in the time of one file that turns out to have no match.
+const READ_IN_VAIN: u64 = 12_000;
+/// A list that leaves more than this of what there was has not helped, in percent.
+const NO_HELP_PERCENT: u64 = 95;
+/// How many times its cost a list after such ones has to be worth at most.
+const DEAREST: u64 = 16;
+/// Steps that are taken before the first file is read.
+const AT_ONCE: usize = 2;
+/// Parts of which it pays to know how many of them are candidates.
+const COUNTABLE: u64 = 256;
 
-/// Parts, ascending, or all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Parts {
-    All,
-    These(Vec<u32>),
+/// The parts of a segment that may satisfy a plan, ascending. Some may have gone; none that
+/// matches is missing.
+///
+/// Only the shortest lists are read at first. Each of the others is read when files without a match
+/// have cost as much as it will, so the whole is never much more than twice as dear as the best
+/// that could have been done. Lists often say the same as those before; after such ones more has
+/// to be lost before another is read.
+#[derive(Debug)]
+pub(crate) struct Candidates<'a> {
+    segment: &'a Segment,
+    lists: Lists,
+    /// `None` are all.
+    left: Option<Bits>,
+    /// What else the plan says, the cheapest last.
+    steps: Vec<Plan>,
+    /// What reading in vain has cost and no step was paid with, in postings.
+    vain: u64,
+    /// How many times its cost the next list has to be worth, as those before did not help.
+    dear: u64,
+    next_part: u32,
+    next_doc: u32,
 }
 
-/// The candidates of a plan. Some may have gone; none that matches is missing.
-pub(crate) fn candidates(segment: &Segment, plan: &Plan) -> Result<Parts, StoreError> {
-    let found = satisfying(segment, plan)?;
-    Ok(found.map_or(Parts::All, |found| Parts::These(found.members())))
-}
+/// The lists of the trigrams that a plan is about; those that are nowhere have none.
+type Lists = BTreeMap<[u8; 3], Option<Found>>;
 
-/// The parts that satisfy a plan; `None` are all.
-fn satisfying(segment: &Segment, plan: &Plan) -> Result<Option<Bits>, StoreError> {
-    match plan {
-        Plan::Any => Ok(None),
-        Plan::Has(_) => conjunction(segment, std::slice::from_ref(plan)),
-        Plan::All(parts) => conjunction(segment, parts),
-        Plan::One(parts) => {
-            let mut union = Bits::none(segment.docs.parts());
-            for part in parts {
-                match part {
-                    Plan::Has(trigram) => {
-                        if let Some(found) = segment.trigrams.get(trigram)? {
-                            union.add(&segment.trigrams.list(&found)?);
-                        }
-                    }
-                    _ => match satisfying(segment, part)? {
-                        None => return Ok(None),
-                        Some(found) => union.unite(&found),
-                    },
-                }
-            }
-            Ok(Some(union))
-        }
-    }
-}
-
-fn conjunction(segment: &Segment, parts: &[Plan]) -> Result<Option<Bits>, StoreError> {
-    let all = segment.docs.parts();
-    let trigrams: Vec<&[u8; 3]> = parts
-        .iter()
-        .filter_map(|part| match part {
-            Plan::Has(trigram) => Some(trigram),
-            _ => None,
-        })
-        .collect();
-    let step = trigrams.len().div_ceil(LOOKED_UP).max(1);
-    let mut lists: Vec<Found> = Vec::new();
-    for trigram in trigrams.into_iter().step_by(step) {
-        match segment.trigrams.get(trigram)? {
-            Some(found) => lists.push(found),
-            None => return Ok(Some(Bits::none(all))),
-        }
-    }
-    lists.sort_by_key(|found| found.count);
-    let mut left: Option<Bits> = None;
-    for found in &lists {
-        let count = u64::from(found.count);
-        match &mut left {
-            Some(bits) => {
-                let few = bits.len();
-                if few == 0
-                    || count > few.saturating_mul(NOT_WORTH)
-                    || count * 100 > u64::from(all) * COMMON_PERCENT
-                {
-                    break;
-                }
-                bits.keep(&segment.trigrams.list(found)?);
-            }
-            None => {
-                let mut bits = Bits::none(all);
-                bits.add(&segment.trigrams.list(found)?);
-                left = Some(bits);
-            }
-        }
-    }
-    for part in parts.iter().filter(|part| !matches!(part, Plan::Has(_))) {
-        if left.as_ref().is_some_and(|bits| bits.len() <= FEW) {
-            break;
-        }
-        left = match (left, satisfying(segment, part)?) {
-            (Some(mut bits), Some(more)) => {
-                bits.intersect(&more);
-                Some(bits)
-            }
-            (None, found) => found,
-            (left, None) => left,
+impl<'a> Candidates<'a> {
+    pub(crate) fn new(segment: &'a Segment, plan: &Plan) -> Result<Self, StoreError> {
+        let mut made = Self {
+            segment,
+            lists: Lists::new(),
+            left: None,
+            steps: Vec::new(),
+            vain: 0,
+            dear: 1,
+            next_part: 0,
+            next_doc: 0,
         };
+        match made.possible(plan)?.map(Plan::factored) {
+            None => made.left = Some(Bits::none(segment.docs.parts())),
+            Some(Plan::Any) => {}
+            Some(Plan::All(parts)) => made.steps = parts,
+            Some(plan) => made.steps.push(plan),
+        }
+        let mut steps = std::mem::take(&mut made.steps);
+        // A choice says less for what it costs, so all lists come first.
+        steps.sort_by_key(|step| {
+            let choice = !matches!(step, Plan::Has(_));
+            std::cmp::Reverse((choice, made.cost(step)))
+        });
+        made.steps = steps;
+        for _ in 0..AT_ONCE {
+            made.narrow()?;
+        }
+        Ok(made)
     }
-    Ok(left)
+
+    /// A plan without the alternatives that need a trigram which is nowhere; `None` if nothing is
+    /// left of it.
+    fn possible(&mut self, plan: &Plan) -> Result<Option<Plan>, StoreError> {
+        Ok(match plan {
+            Plan::Any => Some(Plan::Any),
+            Plan::Has(trigram) => {
+                let found = match self.lists.get(trigram) {
+                    Some(known) => known.is_some(),
+                    None => {
+                        let list = self.segment.trigrams.get(trigram)?;
+                        let found = list.is_some();
+                        self.lists.insert(*trigram, list);
+                        found
+                    }
+                };
+                found.then_some(Plan::Has(*trigram))
+            }
+            Plan::All(parts) => {
+                let mut whole = Plan::Any;
+                let step = parts.len().div_ceil(LOOKED_UP).max(1);
+                for part in parts.iter().step_by(step) {
+                    match self.possible(part)? {
+                        Some(part) => whole = whole.and(part),
+                        None => return Ok(None),
+                    }
+                }
+                Some(whole)
+            }
+            Plan::One(parts) => {
+                let mut whole: Option<Plan> = None;
+                for part in parts {
+                    if let Some(part) = self.possible(part)? {
+                        whole = Some(match whole {
+                            Some(whole) => whole.or(part),
+                            None => part,
+                        });
+                    }
+                }
+                whole
+            }
+        })
+    }
+
+    /// Postings of a plan.
+    fn cost(&self, plan: &Plan) -> u64 {
+        match plan {
+            Plan::Any => 0,
+            Plan::Has(trigram) => self.list(trigram).map_or(0, |list| u64::from(list.count)),
+            Plan::All(parts) | Plan::One(parts) => parts.iter().map(|part| self.cost(part)).sum(),
+        }
+    }
+
+    fn list(&self, trigram: &[u8; 3]) -> Option<&Found> {
+        self.lists.get(trigram)?.as_ref()
+    }
+
+    /// The next document that may satisfy the plan, and its parts that may; none if that is not
+    /// known.
+    pub(crate) fn next(&mut self) -> Option<(u32, Vec<u32>)> {
+        let docs = &self.segment.docs;
+        let Some(left) = &self.left else {
+            let doc = self.next_doc;
+            self.next_doc += 1;
+            return (doc < docs.len()).then(|| (doc, Vec::new()));
+        };
+        let first = left.first_from(self.next_part)?;
+        let doc = docs.doc_of_part(first);
+        let end = docs.first_part(doc + 1);
+        let mut parts = vec![first];
+        let mut from = first + 1;
+        while let Some(part) = left.first_from(from).filter(|part| *part < end) {
+            parts.push(part);
+            from = part + 1;
+        }
+        self.next_part = end.max(from);
+        Some((doc, parts))
+    }
+
+    /// A file of these had no match.
+    pub(crate) fn read_in_vain(&mut self) -> Result<(), StoreError> {
+        self.vain = self.vain.saturating_add(READ_IN_VAIN);
+        while let Some(step) = self.steps.last() {
+            let dear = match step {
+                Plan::Has(_) => self.dear,
+                _ => 1,
+            };
+            let Some(rest) = self.vain.checked_sub(self.cost(step) * dear) else {
+                break;
+            };
+            self.vain = rest;
+            self.narrow()?;
+        }
+        Ok(())
+    }
+
+    /// The answer is full, and how many follow is of interest if they are few.
+    pub(crate) fn count_on(&mut self) -> Result<(), StoreError> {
+        while !self.steps.is_empty() && self.ahead() <= COUNTABLE {
+            self.narrow()?;
+        }
+        Ok(())
+    }
+
+    /// All documents at once, narrowed as far as the plan goes; `None` are all.
+    pub(crate) fn docs(mut self) -> Result<Option<Vec<u32>>, StoreError> {
+        while !self.steps.is_empty() {
+            self.narrow()?;
+        }
+        let known = self.left.is_some();
+        let docs = known.then(|| std::iter::from_fn(|| self.next()).map(|(doc, _)| doc));
+        Ok(docs.map(Iterator::collect))
+    }
+
+    /// Parts that are still to come.
+    fn ahead(&self) -> u64 {
+        match &self.left {
+            Some(left) => left.len_from(self.next_part),
+            None => u64::from(self.segment.docs.parts()),
+        }
+    }
+
+    /// Takes the next step, if it is worth it.
+    fn narrow(&mut self) -> Result<(), StoreError> {
+        let Some(step) = self.steps.pop() else {
+            return Ok(());
+        };
+        let few = self.ahead();
+        if few == 0 {
+            self.steps.clear();
+        } else if self.is_worth(&step, self.left.is_some().then_some(few)) {
+            self.left = self.within(&step, self.left.as_ref())?;
+            self.dear = match self.ahead() * 100 > few * NO_HELP_PERCENT {
+                true => (self.dear * 2).min(DEAREST),
+                false => 1,
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether a step can be expected to narrow the parts that are left.
+    fn is_worth(&self, step: &Plan, left: Option<u64>) -> bool {
+        let Some(few) = left else { return true };
+        match step {
+            Plan::Has(_) => {
+                let (count, all) = (self.cost(step), u64::from(self.segment.docs.parts()));
+                count <= few.saturating_mul(NOT_WORTH) && count * 100 <= all * COMMON_PERCENT
+            }
+            _ => few > FEW,
+        }
+    }
+
+    /// Those of some parts, or of all, that satisfy a plan; `None` are all.
+    fn within(&self, plan: &Plan, left: Option<&Bits>) -> Result<Option<Bits>, StoreError> {
+        let mut found = Bits::none(self.segment.docs.parts());
+        match plan {
+            Plan::Any => return Ok(left.cloned()),
+            Plan::Has(_) => self.add(plan, left, &mut found)?,
+            Plan::One(parts) => {
+                for part in parts {
+                    if let Plan::Has(_) = part {
+                        self.add(part, left, &mut found)?;
+                    } else if let Some(more) = self.within(part, left)? {
+                        found.unite(&more);
+                    } else {
+                        return Ok(None);
+                    }
+                }
+            }
+            Plan::All(parts) => {
+                let mut parts: Vec<&Plan> = parts.iter().collect();
+                parts.sort_by_key(|part| (!matches!(part, Plan::Has(_)), self.cost(part)));
+                let mut kept = left.cloned();
+                for part in parts {
+                    if self.is_worth(part, kept.as_ref().map(|kept| kept.len_from(0))) {
+                        kept = self.within(part, kept.as_ref())?;
+                    }
+                }
+                return Ok(kept);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Adds the parts of a trigram, of some parts or of all.
+    fn add(&self, has: &Plan, left: Option<&Bits>, to: &mut Bits) -> Result<(), StoreError> {
+        if let Plan::Has(trigram) = has
+            && let Some(found) = self.list(trigram)
+        {
+            let list = self.segment.trigrams.list(found)?;
+            match left {
+                Some(left) => to.add_of(&list, left),
+                None => to.add(&list),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A set of parts.
@@ -127,9 +300,24 @@ impl Bits {
         }
     }
 
-    fn len(&self) -> u64 {
-        let ones = self.words.iter().map(|word| u64::from(word.count_ones()));
-        ones.sum()
+    /// How many there are from this number on.
+    fn len_from(&self, from: u32) -> u64 {
+        let words = self.words.get(from as usize / 64..).unwrap_or_default();
+        let before = words.first().map_or(0, |word| word & !(!0 << (from % 64)));
+        let ones: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        ones - u64::from(before.count_ones())
+    }
+
+    /// The first that is not below a number.
+    fn first_from(&self, from: u32) -> Option<u32> {
+        let at = from as usize / 64;
+        let (first, rest) = self.words.get(at..)?.split_first()?;
+        let first = first & !0 << (from % 64);
+        let (at, word) = match first {
+            0 => (at + 1..).zip(rest).find(|(_, word)| **word != 0)?,
+            _ => (at, &first),
+        };
+        Some(at as u32 * 64 + word.trailing_zeros())
     }
 
     /// Adds the numbers of a list.
@@ -141,41 +329,20 @@ impl Bits {
         });
     }
 
-    /// Keeps only the numbers of a list.
-    fn keep(&mut self, list: &[u8]) {
-        let mut kept = vec![0_u64; self.words.len()];
+    /// Adds the numbers of a list that are in another set.
+    fn add_of(&mut self, list: &[u8], of: &Self) {
         each(list, |number| {
             let at = number as usize / 64;
-            if let (Some(word), Some(known)) = (kept.get_mut(at), self.words.get(at)) {
+            if let (Some(word), Some(known)) = (self.words.get_mut(at), of.words.get(at)) {
                 *word |= known & 1 << (number % 64);
             }
         });
-        self.words = kept;
     }
 
     fn unite(&mut self, other: &Self) {
         for (word, more) in self.words.iter_mut().zip(&other.words) {
             *word |= more;
         }
-    }
-
-    fn intersect(&mut self, other: &Self) {
-        for (word, more) in self.words.iter_mut().zip(&other.words) {
-            *word &= more;
-        }
-    }
-
-    /// The members, ascending.
-    fn members(&self) -> Vec<u32> {
-        let mut found = Vec::with_capacity(usize::try_from(self.len()).unwrap_or(0));
-        for (word, first) in self.words.iter().zip((0_u32..).step_by(64)) {
-            let mut left = *word;
-            while left != 0 {
-                found.push(first + left.trailing_zeros());
-                left &= left - 1;
-            }
-        }
-        found
     }
 }
 
@@ -211,19 +378,28 @@ mod tests {
         bytes
     }
 
+    fn members(bits: &Bits) -> Vec<u32> {
+        let next = |last: &u32| bits.first_from(last + 1);
+        std::iter::successors(bits.first_from(0), next).collect()
+    }
+
     #[test]
     fn sets_are_what_their_lists_say() {
         let mut bits = Bits::none(1000);
         bits.add(&list(&[0, 1, 63, 64, 500, 999]));
-        assert_eq!(bits.members(), [0, 1, 63, 64, 500, 999]);
-        assert_eq!(bits.len(), 6);
-        bits.keep(&list(&[1, 2, 64, 999, 5000]));
-        assert_eq!(bits.members(), [1, 64, 999]);
+        assert_eq!(members(&bits), [0, 1, 63, 64, 500, 999]);
+        assert_eq!((bits.len_from(0), bits.len_from(64)), (6, 3));
+        assert_eq!((bits.len_from(65), bits.len_from(5000)), (2, 0));
+        assert_eq!(
+            (bits.first_from(65), bits.first_from(1000)),
+            (Some(500), None)
+        );
+        let mut few = Bits::none(1000);
+        few.add_of(&list(&[1, 2, 64, 999, 5000]), &bits);
+        assert_eq!(members(&few), [1, 64, 999]);
         let mut more = Bits::none(1000);
         more.add(&list(&[7, 64]));
-        bits.unite(&more);
-        assert_eq!(bits.members(), [1, 7, 64, 999]);
-        bits.intersect(&more);
-        assert_eq!(bits.members(), [7, 64]);
+        few.unite(&more);
+        assert_eq!(members(&few), [1, 7, 64, 999]);
     }
 }

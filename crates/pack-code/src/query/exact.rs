@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use grep_searcher::{Searcher, Sink, SinkMatch};
 use mainstay_worker::{CancelToken, ErrorKind, Problem};
@@ -15,10 +16,11 @@ use regex_syntax::hir::Look as Anchor;
 
 use crate::limits;
 use crate::query::cursor::{LineCursor, Listing};
-use crate::query::feed::{Candidate, Source, next};
+use crate::query::feed::{Candidate, From, Indexed, Source, count_on, next, read_in_vain};
 use crate::query::filter::Filter;
 use crate::query::look::{Depth, Look, Looker, searcher};
 use crate::query::pattern::Pattern;
+use crate::query::ranked::Failed;
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit, Relation, Total, round_score};
 use crate::tree::file::{Content, Reader};
@@ -45,7 +47,7 @@ pub(crate) fn search(
     sources: &mut [Source<'_>],
     query: &Exact<'_>,
     cancel: &CancelToken,
-) -> Result<Found, Problem> {
+) -> Result<Found, Failed> {
     // What is bound to the beginning or the end of the whole text is not searched for in parts.
     let looks = query.pattern.hir.properties().look_set();
     let mut run = Run {
@@ -80,13 +82,23 @@ enum Counted {
 }
 
 /// Candidates whose turn comes, with what is known about them already.
-type Ahead<'a> = VecDeque<(usize, Candidate<'a>, Option<Look>)>;
+type Ahead<'a> = VecDeque<(From, Candidate<'a>, Option<Look>)>;
 
-/// Files after which a query counts as a long one.
-const AHEAD_AFTER: u32 = 128;
-/// Files that a long one looks at together, and the least that a thread is worth starting for.
+/// Files without a match after which a query counts as a long one.
+const AHEAD_AFTER: usize = 128;
+/// Most files that a long one looks at together, and the least that a thread is worth starting for.
 const AHEAD: usize = 256;
 const AHEAD_EACH: usize = 32;
+/// Files that a thread takes at a time.
+const AHEAD_SHARE: usize = 8;
+
+/// Bytes of a file that costs hardly more to read whole than in part.
+const SMALL_BYTES: u64 = 128 * 1024;
+
+fn is_small(indexed: Option<&Indexed>) -> bool {
+    let stamp = indexed.and_then(|indexed| indexed.stamp);
+    stamp.is_some_and(|stamp| stamp.size <= SMALL_BYTES)
+}
 
 struct Run<'a> {
     /// Whether a part of a file may be searched by itself.
@@ -101,19 +113,21 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn go(&mut self, sources: &mut [Source<'_>], cancel: &CancelToken) -> Result<(), Problem> {
+    fn go(&mut self, sources: &mut [Source<'_>], cancel: &CancelToken) -> Result<(), Failed> {
         let mut buffer = Vec::new();
         let mut lines = Vec::new();
         let mut looked_at = 0_u32;
+        let (mut in_vain, mut with_match) = (0, 0);
         let mut ahead = VecDeque::new();
         loop {
-            if ahead.is_empty() && looked_at >= AHEAD_AFTER && self.full_after.is_none() {
-                ahead = self.look_ahead(sources);
+            if ahead.is_empty() && in_vain >= AHEAD_AFTER && self.full_after.is_none() {
+                // So what is looked at beyond the last hit is little beside what was before.
+                ahead = self.look_ahead(sources, (in_vain / 2).min(AHEAD));
             }
             let following = ahead
                 .pop_front()
-                .or_else(|| next(sources).map(|(at, candidate)| (at, candidate, None)));
-            let Some((at, candidate, seen)) = following else {
+                .or_else(|| next(sources).map(|(from, candidate)| (from, candidate, None)));
+            let Some((from, candidate, seen)) = following else {
                 if sources.iter().any(|source| source.cut) {
                     self.found.truncated = true;
                 }
@@ -122,7 +136,7 @@ impl Run<'_> {
                 }
                 return Ok(());
             };
-            let Some(source) = sources.get(at) else {
+            let Some(source) = sources.get(from.source) else {
                 return Ok(());
             };
             let Candidate {
@@ -159,6 +173,8 @@ impl Run<'_> {
             }
             let seen = match seen {
                 Some(seen) => seen,
+                // Where most files have a match, looking at parts first is one look too many.
+                None if with_match > in_vain && is_small(indexed.as_ref()) => Look::Read,
                 None => {
                     let (seen, bytes) = self.looker().look(
                         &source.reader,
@@ -172,6 +188,8 @@ impl Run<'_> {
                 }
             };
             if seen == Look::Nothing {
+                in_vain += 1;
+                read_in_vain(sources, from)?;
                 continue;
             }
             let known = indexed.and_then(|indexed| indexed.stamp);
@@ -181,6 +199,12 @@ impl Run<'_> {
                 continue;
             }
             self.matching(&buffer, &mut lines)?;
+            if lines.is_empty() {
+                in_vain += 1;
+                read_in_vain(sources, from)?;
+                continue;
+            }
+            with_match += 1;
             lines.retain(|line| *line > after_line);
             if lines.is_empty() {
                 continue;
@@ -190,6 +214,9 @@ impl Run<'_> {
                 continue;
             }
             self.take(source, class, path, lang, &buffer, &lines);
+            if self.full_after.is_some() {
+                count_on(sources)?;
+            }
         }
     }
 
@@ -204,10 +231,10 @@ impl Run<'_> {
     /// Takes the next candidates and looks at them on several threads: where many files have to be
     /// read for a few hits, each of the cores can do its share. What was found is used in order, so
     /// the answer is the same.
-    fn look_ahead<'b>(&mut self, sources: &mut [Source<'b>]) -> Ahead<'b> {
+    fn look_ahead<'b>(&mut self, sources: &mut [Source<'b>], most: usize) -> Ahead<'b> {
         let mut ahead = Ahead::new();
-        while ahead.len() < AHEAD {
-            let Some((at, candidate)) = next(sources) else {
+        while ahead.len() < most {
+            let Some((from, candidate)) = next(sources) else {
                 break;
             };
             if self
@@ -215,7 +242,7 @@ impl Run<'_> {
                 .filter
                 .admits(candidate.path, Lang::of_path(candidate.path))
             {
-                ahead.push_back((at, candidate, None));
+                ahead.push_back((from, candidate, None));
             }
         }
         let threads = threads().min(ahead.len() / AHEAD_EACH);
@@ -226,43 +253,47 @@ impl Run<'_> {
         let (in_parts, query) = (self.in_parts, self.query);
         let room = limits::VERIFY_BYTES.saturating_sub(self.bytes);
         let spent = AtomicU64::new(0);
-        let each = ahead.len().div_ceil(threads);
-        std::thread::scope(|scope| {
-            for share in ahead.make_contiguous().chunks_mut(each) {
-                let (readers, spent) = (&readers, &spent);
-                scope.spawn(move || {
-                    // A copy has its own memory; sharing one would be contended.
-                    let matcher = query.pattern.matcher.clone();
-                    let mut searcher = searcher();
-                    let mut looker = Looker {
-                        in_parts,
-                        matcher: &matcher,
-                        searcher: &mut searcher,
-                    };
-                    let mut buffer = Vec::new();
-                    for (at, candidate, seen) in share {
-                        let late = query
-                            .deadline
-                            .is_some_and(|deadline| std::time::Instant::now() >= deadline);
-                        // What is left over is looked at in its turn, if at all.
-                        if late || spent.load(Ordering::Relaxed) > room {
-                            return;
-                        }
-                        let Some(reader) = readers.get(*at) else {
-                            return;
-                        };
-                        let (look, bytes) = looker.look(
-                            reader,
-                            candidate.path,
-                            candidate.indexed.as_ref(),
-                            Depth::Whole,
-                            &mut buffer,
-                        );
-                        spent.fetch_add(bytes, Ordering::Relaxed);
-                        *seen = Some(look);
+        let shares = Mutex::new(ahead.make_contiguous().chunks_mut(AHEAD_SHARE));
+        let next_share = || shares.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            // A copy has its own memory; sharing one would be contended.
+            let matcher = query.pattern.matcher.clone();
+            let mut searcher = searcher();
+            let mut looker = Looker {
+                in_parts,
+                matcher: &matcher,
+                searcher: &mut searcher,
+            };
+            let mut buffer = Vec::new();
+            while let Some(share) = next_share() {
+                for (from, candidate, seen) in share {
+                    let late = query
+                        .deadline
+                        .is_some_and(|deadline| std::time::Instant::now() >= deadline);
+                    // What is left over is looked at in its turn, if at all.
+                    if late || spent.load(Ordering::Relaxed) > room {
+                        return;
                     }
-                });
+                    let Some(reader) = readers.get(from.source) else {
+                        return;
+                    };
+                    let (look, bytes) = looker.look(
+                        reader,
+                        candidate.path,
+                        candidate.indexed.as_ref(),
+                        Depth::Whole,
+                        &mut buffer,
+                    );
+                    spent.fetch_add(bytes, Ordering::Relaxed);
+                    *seen = Some(look);
+                }
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
         });
         self.bytes += spent.into_inner();
         ahead

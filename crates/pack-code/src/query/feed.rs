@@ -1,11 +1,11 @@
 //! The files that an exact query has to look at, in the order of hits, and what the index knows of
 //! each.
 
-use std::iter::Peekable;
 use std::ops::Range;
 
-use crate::query::candidates::{Parts, candidates};
+use crate::query::candidates::Candidates;
 use crate::query::plan::Plan;
+use crate::query::ranked::Failed;
 use crate::store::StoreError;
 use crate::store::segment::Segment;
 use crate::tree::file::{Reader, Stamp};
@@ -21,7 +21,29 @@ pub(crate) struct Source<'a> {
     pub(crate) cut: bool,
 }
 
-type Feed<'a> = Peekable<Box<dyn Iterator<Item = Candidate<'a>> + 'a>>;
+/// Files of one repository that come from one place.
+pub(crate) struct Feed<'a> {
+    files: Files<'a>,
+    /// The next one, where it is known.
+    peeked: Option<Candidate<'a>>,
+}
+
+enum Files<'a> {
+    Segment {
+        view: &'a View,
+        number: usize,
+        segment: &'a Segment,
+        candidates: Candidates<'a>,
+    },
+    Named(Box<dyn Iterator<Item = Candidate<'a>> + 'a>),
+}
+
+/// Which feed of which source a file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct From {
+    pub(crate) source: usize,
+    feed: usize,
+}
 
 /// A file that may match.
 #[derive(Clone, Debug)]
@@ -40,31 +62,58 @@ pub(crate) struct Indexed {
     pub(crate) ranges: Vec<Range<u64>>,
 }
 
-/// The candidates of an indexed repository. Says also whether the pattern has a plan.
+impl<'a> Feed<'a> {
+    const fn new(files: Files<'a>) -> Self {
+        let peeked = None;
+        Self { files, peeked }
+    }
+
+    fn peek(&mut self) -> Option<&Candidate<'a>> {
+        if self.peeked.is_none() {
+            self.peeked = self.files.next();
+        }
+        self.peeked.as_ref()
+    }
+}
+
+impl<'a> Files<'a> {
+    fn next(&mut self) -> Option<Candidate<'a>> {
+        let (view, number, segment, candidates) = match self {
+            Self::Named(files) => return files.next(),
+            Self::Segment {
+                view,
+                number,
+                segment,
+                candidates,
+            } => (*view, *number, *segment, candidates),
+        };
+        loop {
+            let (doc, parts) = candidates.next()?;
+            if view.is_live(number, doc) && segment.docs.is_text(doc) {
+                let (class, path) = segment.docs.key(doc);
+                return Some(Candidate {
+                    class,
+                    path,
+                    indexed: Some(Indexed {
+                        stamp: (!segment.is_racy(doc)).then(|| segment.stamp(doc)),
+                        ranges: ranges(segment, doc, &parts),
+                    }),
+                });
+            }
+        }
+    }
+}
+
+/// The candidates of an indexed repository.
 pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, StoreError> {
     let mut feeds: Vec<Feed<'a>> = Vec::new();
     for (number, segment) in view.generation.segments.iter().enumerate() {
-        let docs: Box<dyn Iterator<Item = (u32, Vec<u32>)>> = match candidates(segment, plan)? {
-            Parts::All => Box::new((0..segment.docs.len()).map(|doc| (doc, Vec::new()))),
-            Parts::These(parts) => Box::new(ByDoc {
-                segment,
-                parts: parts.into_iter().peekable(),
-            }),
-        };
-        let live =
-            docs.filter(move |(doc, _)| view.is_live(number, *doc) && segment.docs.is_text(*doc));
-        let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(live.map(|(doc, parts)| {
-            let (class, path) = segment.docs.key(doc);
-            Candidate {
-                class,
-                path,
-                indexed: Some(Indexed {
-                    stamp: (!segment.is_racy(doc)).then(|| segment.stamp(doc)),
-                    ranges: ranges(segment, doc, &parts),
-                }),
-            }
+        feeds.push(Feed::new(Files::Segment {
+            view,
+            number,
+            segment,
+            candidates: Candidates::new(segment, plan)?,
         }));
-        feeds.push(found.peekable());
     }
     let changed = view
         .changed()
@@ -74,30 +123,8 @@ pub(crate) fn indexed<'a>(view: &'a View, plan: &Plan) -> Result<Vec<Feed<'a>>, 
             path,
             indexed: None,
         });
-    let changed: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(changed);
-    feeds.push(changed.peekable());
+    feeds.push(Feed::new(Files::Named(Box::new(changed))));
     Ok(feeds)
-}
-
-/// Parts of one document after the other.
-struct ByDoc<'a> {
-    segment: &'a Segment,
-    parts: Peekable<std::vec::IntoIter<u32>>,
-}
-
-impl Iterator for ByDoc<'_> {
-    type Item = (u32, Vec<u32>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let first = self.parts.next()?;
-        let doc = self.segment.docs.doc_of_part(first);
-        let end = self.segment.docs.first_part(doc + 1);
-        let mut parts = vec![first];
-        while let Some(part) = self.parts.next_if(|part| *part < end) {
-            parts.push(part);
-        }
-        Some((doc, parts))
-    }
 }
 
 /// Where the parts of a document are, neighbours joined; nothing where reading it whole costs
@@ -131,25 +158,56 @@ pub(crate) fn listed<'a>(files: &'a [(u8, String)]) -> Vec<Feed<'a>> {
         path: path.as_str(),
         indexed: None,
     });
-    let found: Box<dyn Iterator<Item = Candidate<'a>>> = Box::new(found);
-    vec![found.peekable()]
+    vec![Feed::new(Files::Named(Box::new(found)))]
 }
 
 /// The next file in the order of hits, over all feeds of all sources.
-pub(crate) fn next<'a>(sources: &mut [Source<'a>]) -> Option<(usize, Candidate<'a>)> {
-    let mut least: Option<((u8, &'a str, usize), usize, usize)> = None;
+pub(crate) fn next<'a>(sources: &mut [Source<'a>]) -> Option<(From, Candidate<'a>)> {
+    let mut least: Option<((u8, &'a str, usize), From)> = None;
     for (at, source) in sources.iter_mut().enumerate() {
         let repo = source.repo;
         for (number, feed) in source.feeds.iter_mut().enumerate() {
             if let Some(candidate) = feed.peek() {
                 let key = (candidate.class, candidate.path, repo);
-                if least.as_ref().is_none_or(|(known, _, _)| key < *known) {
-                    least = Some((key, at, number));
+                if least.as_ref().is_none_or(|(known, _)| key < *known) {
+                    let from = From {
+                        source: at,
+                        feed: number,
+                    };
+                    least = Some((key, from));
                 }
             }
         }
     }
-    let (_, at, number) = least?;
-    let candidate = sources.get_mut(at)?.feeds.get_mut(number)?.next()?;
-    Some((at, candidate))
+    let (_, from) = least?;
+    let feed = sources.get_mut(from.source)?.feeds.get_mut(from.feed)?;
+    Some((from, feed.peeked.take()?))
+}
+
+/// A file had no match: its feed looks closer if that pays now.
+pub(crate) fn read_in_vain(sources: &mut [Source<'_>], from: From) -> Result<(), Failed> {
+    let source = sources.get_mut(from.source);
+    match source.and_then(|source| source.feeds.get_mut(from.feed)) {
+        Some(Feed {
+            files: Files::Segment { candidates, .. },
+            ..
+        }) => candidates
+            .read_in_vain()
+            .map_err(|error| Failed::Store(from.source, error)),
+        _ => Ok(()),
+    }
+}
+
+/// The answer is full; what follows is only counted.
+pub(crate) fn count_on(sources: &mut [Source<'_>]) -> Result<(), Failed> {
+    for (at, source) in sources.iter_mut().enumerate() {
+        for feed in &mut source.feeds {
+            if let Files::Segment { candidates, .. } = &mut feed.files {
+                candidates
+                    .count_on()
+                    .map_err(|error| Failed::Store(at, error))?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,9 +1,9 @@
 //! Whether a file has a match at all, at the least cost.
 
-use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 
 use crate::query::feed::Indexed;
+use crate::query::matcher::LineMatcher;
 use crate::tree::file::{Content, Reader};
 
 /// What the parts of a file say.
@@ -18,7 +18,7 @@ pub(crate) enum Look {
 /// Says of files whether they have a match at all.
 pub(crate) struct Looker<'a> {
     pub(crate) in_parts: bool,
-    pub(crate) matcher: &'a RegexMatcher,
+    pub(crate) matcher: &'a LineMatcher,
     pub(crate) searcher: &'a mut Searcher,
 }
 

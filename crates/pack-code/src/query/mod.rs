@@ -8,6 +8,7 @@ pub(crate) mod exact;
 pub(crate) mod feed;
 pub(crate) mod filter;
 pub(crate) mod look;
+pub(crate) mod matcher;
 pub(crate) mod path;
 pub(crate) mod pattern;
 pub(crate) mod plan;

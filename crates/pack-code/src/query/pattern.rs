@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_regex::RegexMatcherBuilder;
 use mainstay_worker::{ErrorKind, Problem};
 use regex_syntax::ast::{self, Ast, Visitor};
 use regex_syntax::hir::Hir;
 use serde::Deserialize;
 
 use crate::limits;
+use crate::query::matcher::LineMatcher;
 
 /// The `case` argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -51,7 +52,7 @@ impl Patterns {
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    pub(crate) matcher: RegexMatcher,
+    pub(crate) matcher: LineMatcher,
     pub(crate) hir: Hir,
     /// Whether letters match in either case.
     pub(crate) insensitive: bool,
@@ -110,7 +111,7 @@ impl Pattern {
             .parse(text)
             .map_err(|error| invalid(&first_line(&error.to_string())))?;
         Ok(Self {
-            matcher,
+            matcher: LineMatcher::new(matcher, &hir),
             hir,
             insensitive,
         })

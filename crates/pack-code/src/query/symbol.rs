@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
-use crate::query::candidates::{Parts, candidates};
+use crate::query::candidates::Candidates;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
@@ -432,16 +432,10 @@ fn in_texts(
                 .map(|doc| segment.docs.path(*doc)),
         );
         matches.cut |= first.next().is_some();
-        let docs = match candidates(segment, &plan).map_err(failed)? {
-            Parts::All => (0..segment.docs.len()).collect::<Vec<u32>>(),
-            Parts::These(parts) => {
-                let mut docs: Vec<u32> = parts
-                    .into_iter()
-                    .map(|part| segment.docs.doc_of_part(part))
-                    .collect();
-                docs.dedup();
-                docs
-            }
+        let found = Candidates::new(segment, &plan).and_then(Candidates::docs);
+        let docs = match found.map_err(failed)? {
+            Some(docs) => docs,
+            None => (0..segment.docs.len()).collect(),
         };
         let mut rest = docs
             .into_iter()

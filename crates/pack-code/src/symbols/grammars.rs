@@ -85,7 +85,7 @@ const C: &str = "
 (enum_specifier name: (type_identifier) @name body: (_)) @enum
 (enumerator name: (identifier) @name) @constant
 (function_declarator declarator: (identifier) @name) @function
-(type_definition declarator: (type_identifier) @name) @type
+(type_definition declarator: (_) @name) @type
 (preproc_def name: (identifier) @name) @macro
 (preproc_function_def name: (identifier) @name) @macro
 (translation_unit (declaration declarator: (init_declarator declarator: (identifier) @name)) @variable)

@@ -158,6 +158,8 @@ fn batch(
     });
     docs.truncate(most.count());
     let next = AtomicUsize::new(0);
+    let count = AtomicUsize::new(0);
+    let is_full = || count.load(Ordering::Relaxed) >= limits::SYMBOL_BATCH_SYMBOLS;
     let deadline = Instant::now() + effort.time;
     let whole: Mutex<Batch> = Mutex::default();
     let work = || {
@@ -165,7 +167,7 @@ fn batch(
         let mut buffer = Vec::new();
         let mut part = Batch::default();
         // Whoever takes a number deals with it, so that those that were taken have no gap.
-        while !hurry.load(Ordering::Relaxed) {
+        while !hurry.load(Ordering::Relaxed) && !is_full() {
             let Some(doc) = docs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
                 break;
             };
@@ -178,7 +180,9 @@ fn batch(
                     && matches!(reader.read(path, &mut buffer).0, Content::Text)
                     && content_hash(&buffer) == segment.docs.hash(doc);
                 if same {
-                    part.take(doc, extract(path, &buffer));
+                    let symbols = extract(path, &buffer);
+                    count.fetch_add(symbols.len(), Ordering::Relaxed);
+                    part.take(doc, symbols);
                 } else {
                     part.missed.push(doc);
                     if view.is_live(at, doc) {

@@ -137,7 +137,7 @@ fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbo
                 None => {}
             }
         }
-        let (Some(name), Some((whole, kind))) = (name, whole) else {
+        let (Some(name), Some((whole, kind))) = (name.map(declared), whole) else {
             continue;
         };
         if grammar.bodies_only && !is_definition(whole) {
@@ -187,6 +187,25 @@ fn nesting(text: &[u8]) -> usize {
         }
     }
     deepest
+}
+
+/// The name inside a declarator: `t` in `(*t[2])(int)`.
+fn declared(node: Node<'_>) -> Node<'_> {
+    let mut at = node;
+    for _ in 0..16 {
+        if !at.kind().ends_with("_declarator") {
+            break;
+        }
+        let last = at.named_child_count().saturating_sub(1);
+        let inner = at
+            .child_by_field_name("declarator")
+            .or_else(|| at.named_child(last as u32));
+        match inner {
+            Some(inner) => at = inner,
+            None => break,
+        }
+    }
+    at
 }
 
 /// In C a declarator may stand in a prototype, a type or a parameter; only one that leads to a body
@@ -376,6 +395,29 @@ mod tests {
             wanted.sort();
             assert_eq!(found, wanted, "{path}");
         }
+    }
+
+    #[test]
+    fn every_form_of_a_typedef_defines_its_names() {
+        let text = "typedef struct s { int x; } s_t, *s_p;\ntypedef char *p;\ntypedef int a[4];\ntypedef int f(int);\ntypedef void (*cb)(int);\ntypedef char *(*cbs[10])(int);\n";
+        for path in ["a.c", "a.cpp"] {
+            let mut types: Vec<String> = names(path, text)
+                .into_iter()
+                .filter_map(|(name, kind)| (kind == "type").then_some(name))
+                .collect();
+            types.sort();
+            assert_eq!(types, ["a", "cb", "cbs", "f", "p", "s_p", "s_t"], "{path}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_macros_is_taken_to_its_end() {
+        let text: String = (0..60_000)
+            .map(|number| format!("#define REGISTER_{number} {number:#x}\n"))
+            .collect();
+        let symbols = extract("registers.h", text.as_bytes());
+        assert_eq!(symbols.len(), 60_000);
+        assert_eq!(symbols.last().unwrap().name, "REGISTER_59999");
     }
 
     #[test]

@@ -345,7 +345,8 @@ fn run_exact(
             cut: *cut,
         });
     }
-    let mut found = exact::search(&mut sources, &query, context.cancel())?;
+    let mut found = exact::search(&mut sources, &query, context.cancel())
+        .map_err(|failed| problem(failed, seen))?;
     found.scanned = unindexed || plan == Plan::Any;
     if listings.iter().any(|(_, cut)| *cut) {
         // A place among the files that were listed is none among all of them.
@@ -389,6 +390,17 @@ fn damaged(repo: &Arc<Repo>, error: &crate::store::StoreError) -> Problem {
         ..crate::build::Request::default()
     });
     internal(error)
+}
+
+/// What a caller is told of a query that failed.
+fn problem(failed: ranked::Failed, seen: &[Seen<'_>]) -> Problem {
+    match failed {
+        ranked::Failed::Problem(problem) => problem,
+        ranked::Failed::Store(number, error) => match seen.get(number) {
+            Some(seen) => damaged(seen.repo, &error),
+            None => internal(&error),
+        },
+    }
 }
 
 fn run_scored(
@@ -463,13 +475,7 @@ fn run_scored(
             context.cancel(),
         ),
     };
-    result.map_err(|failed| match failed {
-        ranked::Failed::Problem(problem) => problem,
-        ranked::Failed::Store(number, error) => match seen.get(number) {
-            Some(seen) => damaged(seen.repo, &error),
-            None => internal(&error),
-        },
-    })
+    result.map_err(|failed| problem(failed, seen))
 }
 
 /// What needs an index before there is one: `auto` falls back to a scan for the lines that have the

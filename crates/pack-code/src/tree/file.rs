@@ -1,7 +1,7 @@
 //! One file: its stamp, its bytes, and why it may be skipped.
 
 use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::time::SystemTime;
@@ -136,27 +136,34 @@ impl<'a> Reader<'a> {
         let mut stamp = Stamp::default();
         for _ in 0..READ_AGAIN {
             buffer.clear();
-            let file = match self.root.open_file(path) {
+            let mut file = match self.root.open_file(path) {
                 Ok(file) => file,
                 Err(RootedError::NotFound | RootedError::NotAFile | RootedError::Escapes) => {
                     return (Content::Gone, stamp);
                 }
                 Err(_) => return (Content::Skipped(Skip::Unreadable), stamp),
             };
-            let Ok(before) = file.metadata() else {
+            if let Some(text) = text {
+                let content = fill_known(&file, text.size, buffer);
+                if stamp_of(&file) == Some(text) {
+                    return (content, text);
+                }
+                buffer.clear();
+                if file.seek(SeekFrom::Start(0)).is_err() {
+                    return (Content::Skipped(Skip::Unreadable), stamp);
+                }
+            }
+            let Some(before) = stamp_of(&file) else {
                 return (Content::Skipped(Skip::Unreadable), stamp);
             };
-            stamp = Stamp::of(&before);
-            let content = match text == Some(stamp) {
-                true => fill_known(&file, stamp.size, buffer),
-                false => self.fill(&file, stamp.size, buffer),
-            };
+            stamp = before;
+            let content = self.fill(&file, stamp.size, buffer);
             // A file that changes under us is read again; at the end any version will do, for
             // its next change is noticed like every other.
-            match file.metadata() {
-                Ok(after) if Stamp::of(&after) == stamp => return (content, stamp),
-                Ok(_) => {}
-                Err(_) => return (Content::Skipped(Skip::Unreadable), stamp),
+            match stamp_of(&file) {
+                Some(after) if after == stamp => return (content, stamp),
+                Some(_) => {}
+                None => return (Content::Skipped(Skip::Unreadable), stamp),
             }
         }
         let content = match buffer.is_empty() && stamp.size > 0 {
@@ -191,7 +198,7 @@ impl<'a> Reader<'a> {
                 .ok()?;
         }
         // Whatever was written before the last byte was read shows in the stamp.
-        (Stamp::of(&file.metadata().ok()?) == stamp).then_some(())
+        (stamp_of(&file)? == stamp).then_some(())
     }
 
     fn fill(&self, mut file: &File, size: u64, buffer: &mut Vec<u8>) -> Content {
@@ -227,6 +234,10 @@ impl<'a> Reader<'a> {
         }
         classify(buffer)
     }
+}
+
+fn stamp_of(file: &File) -> Option<Stamp> {
+    file.metadata().ok().map(|metadata| Stamp::of(&metadata))
 }
 
 /// Reads a file that is known to be text.
