@@ -34,6 +34,11 @@ pub(crate) const WATCHED_DIRECTORIES: usize = 100_000;
 /// Rest after the last change before a background build takes changed files in.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 
+/// Rest between two sweeps, and how many times as long as a sweep it is at least: what no watch
+/// tells is found within that time, for a hundredth of one processor.
+pub(crate) const SWEEP_REST: Duration = Duration::from_secs(5);
+pub(crate) const SWEEP_REST_FACTOR: u32 = 100;
+
 /// Time a search waits for a first build before it scans.
 pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 /// Time a search waits for a sweep before it answers as not fresh.

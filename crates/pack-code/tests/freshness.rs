@@ -11,7 +11,7 @@
 mod support;
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mainstay_pack_code::{CodeSettings, pack};
 use serde_json::json;
@@ -297,5 +297,76 @@ fn many_generations_are_compacted_and_lose_nothing() {
     assert_eq!(search(&pack, &literal("again13"))["total"]["value"], 3);
     wait_until("symbols cover all", || {
         call(&pack, "index_status", &json!({}))["layers"]["symbols"] == 1.0
+    });
+}
+
+#[test]
+fn an_edit_that_no_watch_tells_of_is_found_by_the_next_sweep() {
+    let place = Place::with(&[("a.txt", "one\n"), ("b.txt", "one\n")]);
+    let outside = place.dir.path().join("outside.txt");
+    fs::write(&outside, "before\n").unwrap();
+    fs::hard_link(&outside, place.root().join("l.txt")).unwrap();
+    let pack = place.built();
+    assert_eq!(paths(&search(&pack, &literal("before"))), ["l.txt"]);
+    // Through the other name, which lies in no watched directory.
+    fs::write(&outside, "afterwards\n").unwrap();
+    let edited = Instant::now();
+    wait_until("the edit is found", || {
+        search(&pack, &literal("afterwards"))["total"]["value"] == 1
+    });
+    assert!(
+        edited.elapsed().as_secs() < 30,
+        "after {:?}",
+        edited.elapsed()
+    );
+    assert_eq!(search(&pack, &literal("before"))["total"]["value"], 0);
+    let checks = call(&pack, "check_status", &json!({}));
+    let watch = checks["checks"].as_array().unwrap().iter();
+    let watch = watch
+        .filter(|check| check["id"].as_str().unwrap().ends_with(".watch"))
+        .map(|check| check["message"].as_str().unwrap())
+        .collect::<String>();
+    assert!(watch.ends_with("is found within 5 s"), "{watch}");
+}
+
+#[test]
+fn edits_that_sweeps_run_into_are_never_lost() {
+    let place = Place::new();
+    for number in 0..400 {
+        place.write(
+            &format!("d{}/f{number}.txt", number % 40),
+            format!("line {number}\n"),
+        );
+    }
+    let pack = place.built();
+    let until = Instant::now() + Duration::from_secs(4);
+    std::thread::scope(|scope| {
+        // Each of these compares the whole tree, beside the calls.
+        scope.spawn(|| {
+            while Instant::now() < until {
+                call(&pack, "index_build", &json!({}));
+            }
+        });
+        let mut round = 0;
+        while Instant::now() < until {
+            round += 1;
+            let (word, path) = (
+                format!("word{round}x"),
+                format!("d{}/f{}.txt", round % 40, round % 40),
+            );
+            place.write(&path, format!("{word}\n"));
+            let new = format!("d{}/new{round}/n.txt", round % 7);
+            place.write(&new, format!("{word}\n"));
+            for when in ["written", "again"] {
+                let answer = search(&pack, &literal(&word));
+                let seen = answer["total"]["value"] == 2;
+                assert!(seen || answer["fresh"] == false, "{when}: {answer}");
+            }
+            fs::remove_dir_all(place.root().join(&new).parent().unwrap()).unwrap();
+            let answer = search(&pack, &literal(&word));
+            let seen = paths(&answer) == [path.as_str()];
+            assert!(seen || answer["fresh"] == false, "removed: {answer}");
+        }
+        assert!(round > 10, "{round}");
     });
 }

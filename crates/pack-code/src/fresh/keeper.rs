@@ -246,6 +246,10 @@ impl Keeper {
                     return self.lock().failed_at.is_none();
                 }
             }
+            Due::SweepAgain => {
+                self.tracker.sweep_again(true);
+                return true;
+            }
             Due::Nothing => {}
         }
         self.tidy()
@@ -366,7 +370,9 @@ impl Keeper {
             Effort {
                 time: limits::FIRST_SYMBOL_BATCH
                     .saturating_mul(1 << symbols.batches.min(16) >> 1)
-                    .min(limits::SYMBOL_BATCH),
+                    .min(limits::SYMBOL_BATCH)
+                    .min(self.tracker.until_sweep())
+                    .max(limits::FIRST_SYMBOL_BATCH),
                 awaited: symbols.awaited > 0,
                 again: rested,
             }

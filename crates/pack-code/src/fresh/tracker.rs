@@ -40,7 +40,11 @@ struct State {
     manifest: Option<Stamp>,
     /// Why the index cannot be read.
     error: Option<String>,
+    /// How long the quickest whole sweep took, if there was one.
     swept: Option<Duration>,
+    /// Between the last sweep and the next, and when that is due.
+    rest: Duration,
+    rested: Option<Instant>,
     behind: bool,
     overlay: Overlay,
     /// Other stamps under which a file has the indexed content.
@@ -55,6 +59,8 @@ struct State {
 pub(crate) enum Due {
     Nothing,
     Sweep,
+    /// It is time to look for what no watch tells.
+    SweepAgain,
     /// These have changed and have been at rest.
     Build(Vec<String>),
     /// Too much has changed to list.
@@ -99,6 +105,19 @@ impl Tracker {
 
     pub(crate) fn is_swept(&self) -> bool {
         self.lock().swept.is_some()
+    }
+
+    /// How long a change can go unnoticed of which no watch tells.
+    pub(crate) fn sweep_rest(&self) -> Duration {
+        self.lock().rest.max(limits::SWEEP_REST)
+    }
+
+    /// How long it is until the next sweep.
+    pub(crate) fn until_sweep(&self) -> Duration {
+        let rested = self.lock().rested;
+        rested.map_or(Duration::ZERO, |time| {
+            time.saturating_duration_since(Instant::now())
+        })
     }
 
     /// The present view, if there is an index.
@@ -195,14 +214,14 @@ impl Tracker {
 
     /// Looks at what the watch names.
     fn follow(&self, state: &mut State) {
-        let Some(watch) = &self.watch else {
-            let quick = state.swept.is_some_and(|took| took <= QUICK_SWEEP);
-            if quick {
-                self.sweep_into(state);
-            }
+        let quick = state.swept.is_some_and(|took| took <= QUICK_SWEEP);
+        let events = self.watch.as_ref().map(Watch::drain);
+        if quick && self.watch_problem().is_some() {
+            // What the watch told, if there is one, is found by this, too.
+            self.sweep_into(state);
             return;
-        };
-        let events = watch.drain();
+        }
+        let Some(events) = events else { return };
         if events.lost {
             state.swept = None;
             state.view = None;
@@ -414,7 +433,9 @@ impl Tracker {
         if state.swept.is_none() {
             return Due::Sweep;
         }
-        self.follow(&mut state);
+        if self.watch_problem().is_none() {
+            self.follow(&mut state);
+        }
         if state.swept.is_none() {
             return Due::Sweep;
         }
@@ -436,7 +457,10 @@ impl Tracker {
         if !state.overlay.is_empty() && (large || rested) {
             return Due::Build(state.overlay.keys().cloned().collect());
         }
-        Due::Nothing
+        match state.rested {
+            Some(time) if Instant::now() < time => Due::Nothing,
+            _ => Due::SweepAgain,
+        }
     }
 }
 

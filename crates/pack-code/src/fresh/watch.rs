@@ -49,6 +49,30 @@ mod linux {
         matches!(name, ".gitignore" | ".ignore" | ".rgignore" | ".git")
     }
 
+    /// What a file system is called whose files also change where this kernel does not see it: on
+    /// another machine, outside a virtual one, in a program, or by themselves. By its number in
+    /// `statfs`. An overlay is not among them: whoever changes what lies under it has no promises
+    /// from the kernel.
+    const fn unseen(number: u32) -> Option<&'static str> {
+        Some(match number {
+            0x6969 => "NFS",
+            0x517b | 0xfe53_4d42 | 0xff53_4d42 => "SMB",
+            0x6573_5546 => "FUSE",
+            0x0102_1997 => "9P",
+            0x5346_414f | 0x6b41_4653 => "AFS",
+            0x00c3_6400 => "Ceph",
+            0x7375_7245 => "Coda",
+            0x564c => "NCP",
+            0x0bd0_0bd0 => "Lustre",
+            0x4750_4653 => "GPFS",
+            0x0116_1970 => "GFS2",
+            0x7461_636f => "OCFS2",
+            0x786f_4256 | 0xbacb_acbc | 0x00c0_ffee => "a shared folder",
+            0x9fa0 | 0x6265_6572 => "the kernel's own",
+            _ => return None,
+        })
+    }
+
     /// An inotify descriptor and what its numbers stand for.
     #[derive(Debug)]
     pub(crate) struct Watch {
@@ -100,6 +124,14 @@ mod linux {
             } else {
                 flags
             };
+            // One that is gone shows below.
+            let system = rustix::fs::statfs(&path).ok();
+            if let Some(name) = system.and_then(|system| unseen(system.f_type as u32)) {
+                let shown = if directory.is_empty() { "." } else { directory };
+                state.incomplete = Some(format!(
+                    "{shown:?} is on a file system whose changes are not all told ({name})"
+                ));
+            }
             match inotify::add_watch(&self.fd, &path, flags) {
                 Ok(number) => {
                     state.directories.insert(number, directory.to_owned());
@@ -188,6 +220,31 @@ mod linux {
                         events.changed.push(directory.clone());
                     }
                 }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use mainstay_worker::testing::TempDir;
+
+        use super::*;
+
+        #[test]
+        fn a_file_system_that_does_not_tell_all_makes_a_watch_incomplete() {
+            let dir = TempDir::new().unwrap();
+            let watch = Watch::new().unwrap();
+            watch.add(dir.path(), "");
+            assert_eq!((watch.incomplete(), watch.directories()), (None, 1));
+            watch.add(Path::new("/"), "proc/self");
+            let said = watch.incomplete().unwrap();
+            assert!(said.contains("\"proc/self\""), "{said}");
+            for (number, name) in [(0x6969, "NFS"), (0xff53_4d42, "SMB"), (0x6573_5546, "FUSE")] {
+                assert_eq!(unseen(number), Some(name));
+            }
+            // ext4, btrfs, tmpfs, xfs, overlay.
+            for number in [0xef53, 0x9123_683e, 0x0102_1994, 0x5846_5342, 0x794c_7630] {
+                assert_eq!(unseen(number), None);
             }
         }
     }

@@ -21,12 +21,9 @@ use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
 use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
 use crate::tree::file::{Content, Reader};
-use crate::tree::walk::threads;
+use crate::tree::walk::{stand_back, threads};
 use crate::view::View;
 
-/// How far the threads of this layer stand back.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 15;
 /// Tables of a segment past which they are joined although documents are missing in them.
 const TABLES: usize = 8;
 
@@ -208,9 +205,7 @@ fn batch(
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                // On Linux this is about the thread alone; where it is refused nothing is lost.
-                #[cfg(target_os = "linux")]
-                let _ = rustix::process::setpriority_process(None, NICE);
+                stand_back();
                 work();
             });
         }

@@ -1,6 +1,7 @@
 //! `check_status`: each problem with its fix.
 
 use std::fs;
+use std::time::Duration;
 
 use mainstay_worker::{Porcelain, Reply, ToolSpec, tool_spec};
 use serde_json::{Value, json};
@@ -112,18 +113,30 @@ pub(crate) fn call(workspace: &Workspace, version: &str) -> Reply {
                 checks.push(match repo.tracker.watch_problem() {
                     None => Check::ok(
                         id("watch"),
-                        format!("{} directories are watched", repo.tracker.watched()),
+                        format!(
+                            "{} directories are watched; what no watch tells is found within {}",
+                            repo.tracker.watched(),
+                            seconds(repo.tracker.sweep_rest())
+                        ),
                     ),
                     Some(problem) => Check::warn(
                         id("watch"),
-                        format!("not every change is noticed at once: {problem}"),
-                        "raise fs.inotify.max_user_watches, or run index_build after changes",
+                        format!(
+                            "not every change is noticed at once, but within {}: {problem}",
+                            seconds(repo.tracker.sweep_rest())
+                        ),
+                        "run index_build after changes; if watches ran out, raise fs.inotify.max_user_watches",
                     ),
                 });
             }
         }
     }
     answer(workspace, version, &checks)
+}
+
+/// A time for people, in whole seconds.
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_millis().div_ceil(1000))
 }
 
 fn cache(workspace: &Workspace) -> Check {

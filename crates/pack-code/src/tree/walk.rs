@@ -4,6 +4,7 @@
 //! entered nor read.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,10 @@ use ignore::{WalkBuilder, WalkState};
 
 use crate::limits;
 use crate::tree::file::Stamp;
+
+/// How far threads stand back that nobody waits for.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 15;
 
 /// The rules that differ from ripgrep's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +75,8 @@ pub(crate) struct Walk<'a> {
     /// Called for each directory before its entries are listed.
     pub(crate) enter: Option<&'a (dyn Fn(&str) + Sync)>,
     pub(crate) stop: Option<&'a AtomicBool>,
+    /// On one thread, behind everything else.
+    pub(crate) quiet: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -83,6 +90,7 @@ impl<'a> Walk<'a> {
             deadline: None,
             enter: None,
             stop: None,
+            quiet: false,
         }
     }
 
@@ -97,7 +105,10 @@ impl<'a> Walk<'a> {
             .follow_links(false)
             .hidden(!self.rules.hidden)
             .max_depth(Some(if self.shallow { 1 } else { limits::DEPTH }))
-            .threads(if self.shallow { 1 } else { threads() });
+            .threads(match self.shallow || self.quiet {
+                true => 1,
+                false => threads(),
+            });
         if self.rules.no_ignore {
             builder
                 .ignore(false)
@@ -120,7 +131,16 @@ impl<'a> Walk<'a> {
             listing.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
             return listing;
         }
-        self.parallel(&builder)
+        match self.quiet {
+            false => self.parallel(&builder),
+            true => std::thread::scope(|scope| {
+                let walking = scope.spawn(|| {
+                    stand_back();
+                    self.parallel(&builder)
+                });
+                walking.join().unwrap_or_else(|panic| resume_unwind(panic))
+            }),
+        }
     }
 
     fn parallel(&self, builder: &WalkBuilder) -> Listing {
@@ -250,6 +270,13 @@ fn path_of(error: &ignore::Error) -> Option<&PathBuf> {
         }
         _ => None,
     }
+}
+
+/// Lets everything else go before this thread and those that it starts.
+pub(crate) fn stand_back() {
+    // On Linux this is about the thread alone; where it is refused nothing is lost.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// Threads for walking and building: what the machine has, within the limit.

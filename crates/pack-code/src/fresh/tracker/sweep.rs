@@ -9,6 +9,7 @@ use std::fs;
 use std::time::Instant;
 
 use super::{LOOKED_AT, State, Tracker};
+use crate::limits;
 use crate::store::side::DocSet;
 use crate::tree::walk::{Listing, Walk};
 use crate::view::{Change, Generation};
@@ -55,17 +56,26 @@ impl Difference {
     }
 }
 
+impl State {
+    /// Puts the next sweep off by as long as the last one, which began then, is worth.
+    fn rest_of(&mut self, started: Instant) {
+        let rest = started.elapsed() * limits::SWEEP_REST_FACTOR;
+        self.rest = rest.max(limits::SWEEP_REST);
+        self.rested = Some(Instant::now() + self.rest);
+    }
+}
+
 impl Tracker {
     /// Compares the whole tree. The walk itself holds no lock, so calls go on meanwhile.
     pub(crate) fn sweep(&self) {
         if self.is_swept() {
-            self.sweep_again();
+            self.sweep_again(false);
             if self.is_swept() {
                 return;
             }
         }
         let started = Instant::now();
-        let listing = self.list();
+        let listing = self.list(false);
         let mut state = self.lock();
         self.reload(&mut state);
         self.compare(&mut state, listing, started);
@@ -73,14 +83,15 @@ impl Tracker {
 
     pub(super) fn sweep_into(&self, state: &mut State) {
         let started = Instant::now();
-        let listing = self.list();
+        let listing = self.list(false);
         self.compare(state, listing, started);
     }
 
-    fn list(&self) -> Listing {
+    fn list(&self, quiet: bool) -> Listing {
         let add = |directory: &str| self.add_watch(directory);
         let mut walk = Walk::new(&self.place.root, self.place.rules);
         walk.enter = Some(&add);
+        walk.quiet = quiet;
         walk.run()
     }
 
@@ -115,12 +126,14 @@ impl Tracker {
         }
         state.directories = listing.directories;
         state.swept = Some(started.elapsed());
+        state.rest_of(started);
         state.view = None;
     }
 
     /// Compares the tree once more, while calls look at it, too. What cannot be decided by looking
-    /// at single files makes the next sweep one that can.
-    fn sweep_again(&self) {
+    /// at single files makes the next sweep one that can. A quiet one takes its time.
+    pub(crate) fn sweep_again(&self, quiet: bool) {
+        let started = Instant::now();
         let (generation, changed) = {
             let mut state = self.lock();
             self.reload(&mut state);
@@ -128,13 +141,16 @@ impl Tracker {
             (state.generation.clone(), changed)
         };
         let Some(generation) = generation else { return };
-        let listing = self.list();
+        let listing = self.list(quiet);
         let found = Difference::of(&generation, &listing);
         let mut state = self.lock();
         self.reload(&mut state);
-        if state.swept.is_none() || state.generation.is_none() {
+        state.rest_of(started);
+        let Some(before) = state.swept.filter(|_| state.generation.is_some()) else {
             return;
-        }
+        };
+        // The first sweep may have been slow because the disk was.
+        state.swept = Some(before.min(started.elapsed()));
         let mut unclear = found.is_large();
         let before = state.overlay.len();
         if !unclear {
