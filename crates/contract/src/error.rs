@@ -365,6 +365,11 @@ table! {
         "unavailable", Process, Tool, retry false,
         "the worker cannot start as it is set up", Some("mend what it says, then mainstay rollout or a new start"),
         "The worker said itself that its settings do not let it start.";
+    WorkerNotReady = "worker_not_ready", Internal, InternalError, 504, -31504,
+        "unavailable", Timeout, Tool, retry true,
+        "the server did not become ready in time",
+        Some("its last words may say what it waits for; raise --start-timeout (limits.start_timeout_ms) if it needs longer"),
+        "The server was started and answered nothing within its start timeout.";
     WorkerProtocol = "worker_protocol", Internal, InternalError, 502, -31502,
         "internal", Protocol, Tool, retry false,
         "the worker broke its protocol", Some("report this with the last fault of system_health or mainstay status"),

@@ -77,6 +77,8 @@ pub enum Late {
     Ask,
     /// It must go.
     End,
+    /// It must go, and was never ready: the call opens a session.
+    Open,
     /// Nothing: the call says nothing about it.
     Leave,
 }

@@ -27,6 +27,12 @@ pub struct Slot {
     pub spare_failures: u32,
     /// Whether somebody waits to hear that a fresh generation serves.
     pub rollout: Rollout,
+    /// Workers that were lost before any of this slot ever answered.
+    #[serde(default)]
+    pub in_vain: u32,
+    /// Whether one ever answered anything.
+    #[serde(default)]
+    pub proven: bool,
 }
 
 /// A worker beside the one that serves.
@@ -148,6 +154,8 @@ impl Slot {
             spare: Spare::None,
             spare_failures: 0,
             rollout: Rollout::Stable,
+            in_vain: 0,
+            proven: false,
         }
     }
 

@@ -190,6 +190,18 @@ impl Supervisor {
         self.last_fault = Some(fault);
     }
 
+    /// What a lost worker said last, if its fault does not have it.
+    pub fn said(&mut self, generation: Generation, words: &str) {
+        if let Some(fault) = self.last_fault.take() {
+            let lacks = fault.generation == Some(generation) && fault.stderr.is_none();
+            self.last_fault = Some(if lacks {
+                fault.with_stderr(words)
+            } else {
+                fault
+            });
+        }
+    }
+
     /// A worker that was started beside the supervised one takes its place, ready.
     pub fn promote(&mut self, now: Time, generation: Generation) {
         if self.state != State::Stopped {

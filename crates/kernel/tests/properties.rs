@@ -337,6 +337,9 @@ impl Case<'_> {
                 self.is_answered(|answer| matches!(answer, Answer::Tool(_) | Answer::Probed(_)))
             }
             ErrorKind::WorkerUnavailable => self.slot_was_closed() && self.may_be_repeated(),
+            ErrorKind::WorkerNotReady => {
+                (self.was_given_up() || self.slot_was_closed()) && self.may_be_repeated()
+            }
             ErrorKind::ReplayExhausted => {
                 replay == Some(Replay::Convergent)
                     && self.life.real_sends() == 1 + self.trace.limits.replays as usize
@@ -409,6 +412,13 @@ impl Case<'_> {
         // When the last call of a stopping host ends, its slots are no longer failed but stopped.
         let stopped = self.mirror.stopping && self.step.gauges.calls == 0;
         stopped || self.slot_gauge(|_, closed| closed)
+    }
+
+    /// The worker that had it was never ready.
+    fn was_given_up(&self) -> bool {
+        let last = self.life.sends.last().map(|sent| sent.generation);
+        matches!(&self.step.input, Input::Lost { generation, unready: true, .. }
+            if Some(*generation) == last)
     }
 
     /// A client that is told to try again must not do harm by it.

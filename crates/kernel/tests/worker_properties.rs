@@ -73,6 +73,16 @@ proptest! {
     }
 
     #[test]
+    fn a_call_that_may_not_have_run_does_not_outlive_a_worker_that_was_never_ready(
+        script in scripts()
+    ) {
+        for life in of_class(&Trace::of(&script), Replay::Convergent) {
+            let given_up = life.sends.iter().position(|sending| sending.given_up);
+            prop_assert!(given_up.is_none_or(|at| at + 1 == life.sends.len()), "{:?}", life);
+        }
+    }
+
+    #[test]
     fn attempts_count_what_was_really_sent_and_stay_within_the_replays(script in scripts()) {
         let trace = Trace::of(&script);
         for life in Life::all(&trace).values() {

@@ -13,13 +13,14 @@ mod desk;
 
 use mainstay_contract::dialect::CancelKind::Silent;
 use mainstay_contract::dialect::Dialect::Legacy;
-use mainstay_contract::id::Generation;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay::{Convergent, NeverReplay};
-use mainstay_kernel::call::SlotId;
+use mainstay_kernel::call::{Late, SlotId, Work};
 use mainstay_kernel::{Conduct, Kernel};
 
-use self::desk::{Desk, TIMEOUT_MS, tool_answer};
+use self::desk::{Desk, TIMEOUT_MS, tool, tool_answer};
 
 fn lenient(limits: Limits) -> Desk {
     let mut desk = Desk::with_pings(limits.clone());
@@ -35,6 +36,15 @@ fn without_pings() -> Limits {
         ping_interval_ms: 0,
         ..Limits::default()
     }
+}
+
+/// A call that may run again and has a minute.
+fn ask_patiently(desk: &mut Desk, client: SessionId, id: &str) {
+    let mut work = tool(Convergent);
+    if let Work::Worker(task) = &mut work {
+        task.timeout_ms = 60_000;
+    }
+    desk.request(client, Legacy, id, work);
 }
 
 #[test]
@@ -235,4 +245,100 @@ fn an_idle_worker_may_rest_and_the_next_call_starts_another() {
     assert_eq!(desk.did(), [""; 0], "its end is no fault");
     desk.ask(client, Legacy, "2", Convergent);
     assert_eq!(desk.did(), ["spawn 2"]);
+}
+
+#[test]
+fn a_server_that_only_dies_is_not_waited_for_but_started_again() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.did();
+    for generation in 1..=3 {
+        desk.lose(generation, &[1]);
+        desk.reap(generation);
+        desk.wait(400);
+        desk.ready(generation + 1);
+        let next = generation + 1;
+        let expected = [format!("spawn {next}"), format!("send 1 to {next}")];
+        assert_eq!(desk.did(), expected);
+    }
+    desk.lose(4, &[1]);
+    desk.reap(4);
+    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    desk.wait(800);
+    assert_eq!(desk.did(), ["spawn 5"], "its budget is not spent");
+}
+
+#[test]
+fn a_slow_start_that_fails_twice_is_enough() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.wait(2500);
+    desk.lose(1, &[1]);
+    desk.reap(1);
+    desk.wait(100);
+    desk.ready(2);
+    desk.did();
+    desk.wait(2500);
+    desk.lose(2, &[1]);
+    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+}
+
+#[test]
+fn whoever_waits_for_a_server_that_once_worked_waits_for_its_budget() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.kernel.handle_proof(Generation::new(1));
+    ask_patiently(&mut desk, client, "1");
+    for generation in 1..=6 {
+        desk.lose(generation, &[1]);
+        desk.reap(generation);
+        desk.wait(5000);
+        desk.ready(generation + 1);
+        let did = desk.did();
+        assert!(did.iter().all(|did| !did.starts_with("end")), "{did:?}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_the_next_of_a_server_that_was_never_ready() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.ask(client, Legacy, "2", NeverReplay);
+    desk.ask(client, Legacy, "3", NeverReplay);
+    desk.did();
+    desk.lose_as(1, ErrorKind::WorkerNotReady, &[3]);
+    let did = desk.did();
+    assert_eq!(
+        did,
+        [
+            "end 3 WorkerNotReady",
+            "end 2 OutcomeUnknown",
+            "end 1 WorkerNotReady"
+        ],
+        "what was handed over may have run"
+    );
+    desk.kernel
+        .handle_words(Generation::new(1), "please log in");
+    let fault = desk.kernel.health(desk.now).workers[0].last_fault.clone();
+    assert_eq!(fault.unwrap().stderr.as_deref(), Some("please log in"));
+}
+
+#[test]
+fn a_session_that_is_not_opened_in_time_was_never_ready() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    let mut opening = tool(Convergent);
+    if let Work::Worker(task) = &mut opening {
+        task.late = Late::Open;
+    }
+    desk.request(client, Legacy, "1", opening);
+    desk.did();
+    desk.wait(TIMEOUT_MS);
+    let expected = ["cancel 1 at 1", "end 1 WorkerNotReady after 1000 ms"];
+    assert_eq!(desk.did(), expected);
+    desk.wait(2000);
+    assert_eq!(desk.did(), ["stop 1 Terminate"], "it is of no use");
 }

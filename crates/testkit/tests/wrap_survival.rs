@@ -5,7 +5,8 @@ mod wrapping;
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
-use mainstay_testkit::process::kill;
+use mainstay_testkit::peer::Message;
+use mainstay_testkit::process::{Launch, Running, binary, kill};
 use serde_json::{Value, json};
 
 use self::wrapping::{
@@ -251,7 +252,7 @@ fn a_server_that_never_starts_is_told_with_its_last_words_and_left_alone() -> an
 
 #[test]
 fn a_server_that_never_answers_the_handshake_is_replaced() -> anyhow::Result<()> {
-    let rules = json!({"limits": {"start_timeout_ms": 400, "grace_ms": 100}});
+    let rules = json!({"limits": {"start_timeout_ms": 1000, "grace_ms": 100}});
     let fixture = configured(&rules, "--never-ready --times 1")?;
     let counter = fixture.path("starts");
     let running = fixture.word("--counter").word(counter).spawn()?;
@@ -366,4 +367,74 @@ fn a_restart_is_said_once_in_the_log_and_once_in_a_result() -> anyhow::Result<()
     let next = client.call("2", "echo", &json!({"text": "x"}))?;
     assert!(next.at("/result/_meta").is_null(), "{next:?}");
     stop(quiet)
+}
+
+/// A server that says on standard error what it lacks, and answers nothing.
+fn waiting(options: &str) -> anyhow::Result<Running> {
+    let script = "echo please log in >&2; exec sleep 1000";
+    Launch::new([binary("mainstay")?.into_os_string(), "wrap".into()])?
+        .words(options.split_whitespace())
+        .words(["--", "sh", "-c", script])
+        .spawn()
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_told_in_its_own_words_and_so_are_later_requests()
+-> anyhow::Result<()> {
+    let running = waiting("--start-timeout 1 --restarts 2/60")?;
+    let client = running.client()?;
+    let refused = client.open(&json!({}))?;
+    let said = |answer: &Message, path: &str| {
+        let text = answer.at(path);
+        text.as_str().unwrap_or_default().to_owned()
+    };
+    assert!(
+        said(&refused, "/error/message").contains("did not become ready"),
+        "{refused:?}"
+    );
+    assert_eq!(said(&refused, "/error/data/stderr"), "please log in");
+    let hint = said(&refused, "/error/data/hint");
+    assert!(hint.contains("--start-timeout"), "{refused:?}");
+    let meta = json!({"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}}});
+    let mut took = Duration::ZERO;
+    let both = [json!({}), meta].into_iter().cycle();
+    for (id, params) in ["2", "3", "4", "5"].into_iter().zip(both) {
+        let began = Instant::now();
+        let late = client.request(id, "tools/list", &params)?;
+        took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "{took:?} {late:?}");
+        let message = said(&late, "/error/message");
+        assert!(message.contains("did not become ready"), "{late:?}");
+        assert_eq!(said(&late, "/error/data/stderr"), "please log in");
+    }
+    assert!(
+        took < Duration::from_millis(500),
+        "the budget is spent: {took:?}"
+    );
+    stop(running)
+}
+
+#[test]
+fn a_server_that_exits_at_start_is_told_before_clients_lose_their_patience() -> anyhow::Result<()> {
+    let running = fixture("", "--exit-at-start")?.spawn()?;
+    let began = Instant::now();
+    let refused = running.client()?.open(&json!({}))?;
+    let message = refused.at("/error/message");
+    let message = message.as_str().unwrap_or_default();
+    assert!(message.contains("exited with code 3"), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{refused:?}");
+    stop(running)
+}
+
+#[test]
+fn a_call_that_hangs_is_told_what_its_server_said_last() -> anyhow::Result<()> {
+    let running = open("--timeout 1", "")?;
+    let client = running.client()?;
+    client.call("1", "stderr", &json!({"lines": 2}))?;
+    let failed = failure(&client.call("2", "hang", &json!({}))?)?;
+    assert_eq!(failed["code"], "TOOL_TIMEOUT");
+    assert!(failed["stderr"].is_string(), "{failed}");
+    stop(running)
 }

@@ -69,6 +69,7 @@ pub(super) struct Grip {
     pub(super) orders: mpsc::Sender<Manner>,
     /// While it is closed, nothing is read from the worker.
     pub(super) gate: Gate,
+    pub(super) last_words: LastWords,
 }
 
 impl Drop for Grip {
@@ -102,12 +103,13 @@ pub(super) fn start<E: Listener>(
     ) = Process::spawn(shim, command)?;
     let (orders, incoming) = mpsc::channel(2);
     let gate = Gate::default();
+    let last_words = LastWords::new(limits.stderr_lines);
     let grip = Grip {
         outbox: outbox.clone(),
         orders,
         gate: gate.clone(),
+        last_words: last_words.clone(),
     };
-    let last_words = LastWords::new(limits.stderr_lines);
     let stderr = Source::pipe(stderr)?;
     let words = last_words.clone();
     tokio::spawn(read_stderr(stderr, words, stderr_form, log.clone()));
@@ -382,7 +384,7 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// The last lines of a worker's stderr.
 #[derive(Clone, Debug)]
-struct LastWords {
+pub(super) struct LastWords {
     keep: usize,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
@@ -403,7 +405,7 @@ impl LastWords {
         }
     }
 
-    fn all(&self) -> String {
+    pub(super) fn all(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()
@@ -412,7 +414,7 @@ impl LastWords {
             .join("\n")
     }
 
-    fn last(&self) -> Option<String> {
+    pub(super) fn last(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let last = lines.back()?;
         Some(mainstay_contract::render::shorten(last, 200))

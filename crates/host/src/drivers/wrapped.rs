@@ -4,6 +4,7 @@
 
 use std::io;
 
+use mainstay_contract::fault::Fault;
 use mainstay_contract::frame::Frame;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::limits::Limits;
@@ -48,6 +49,17 @@ impl ServerHandle {
     /// It is lost: nothing more is handed over. Gives the calls of which not one byte was.
     pub(crate) fn seal(&self) -> Vec<CallId> {
         self.0.outbox.seal()
+    }
+
+    /// The last lines that it wrote to its standard error.
+    pub(crate) fn last_words(&self) -> String {
+        self.0.last_words.all()
+    }
+
+    /// A fault with what it said last.
+    pub(crate) fn lament(&self, fault: Fault) -> Fault {
+        let words = &self.0.last_words;
+        fault.saying(words.last()).with_stderr(&words.all())
     }
 
     /// Whether it does not take what it is sent.

@@ -321,6 +321,19 @@ impl Engine {
         }
     }
 
+    /// A call that ran out of time, with what its server said last.
+    fn lamented(&self, problem: &Problem, end: &End) -> Problem {
+        let mut problem = problem.clone();
+        let late = matches!(problem.kind, ErrorKind::Timeout | ErrorKind::WorkerNotReady);
+        let server = problem.generation.or(end.generation);
+        let server = server.and_then(|server| self.servers.get(&server));
+        if let Some(server) = server.filter(|_| late && problem.stderr.is_none()) {
+            let words = mainstay_contract::failure::tail(&server.handle.last_words());
+            problem.stderr = Some(words).filter(|words| !words.is_empty());
+        }
+        problem
+    }
+
     /// The one answer of a request goes to the client.
     pub(super) fn answer(&mut self, end: &End) {
         let passed = self.passed.remove(&end.call);
@@ -355,7 +368,10 @@ impl Engine {
                     let refused = Err(unknown_method(&passed.method));
                     encode::answer(&end.id, end.form, &refused)
                 }
-                (outcome, _) => encode::answer(&end.id, end.form, outcome),
+                (Err(problem), _) => {
+                    encode::answer(&end.id, end.form, &Err(self.lamented(problem, end)))
+                }
+                (outcome @ Ok(_), _) => encode::answer(&end.id, end.form, outcome),
             };
             output_bytes = line.len();
             self.tell_client(&line);

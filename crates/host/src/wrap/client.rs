@@ -199,7 +199,7 @@ impl Engine {
         let mut probe = None;
         match passed.method.as_str() {
             // One that does not even open a session is of no use.
-            "initialize" => (timeout_ms, late) = (limits.start_timeout_ms, Late::End),
+            "initialize" => (timeout_ms, late) = (limits.start_timeout_ms, Late::Open),
             "server/discover" => {
                 let known = self.common.remembered.as_ref();
                 if known.and_then(Remembered::answer) == Some(&Discovered::Legacy) {

@@ -270,7 +270,9 @@ impl Engine {
     }
 
     fn wake_at(&self) -> Instant {
-        let own = self.servers.values().filter_map(Server::own_deadline);
+        let start_ms = self.kernel.limits().start_timeout_ms;
+        let servers = self.servers.values();
+        let own = servers.filter_map(|server| server.own_deadline(start_ms));
         let kernel = self.kernel.poll_timeout();
         let held = self.held.iter().map(|(_, until)| *until);
         let first = own.chain(kernel).chain(held).min();
@@ -365,6 +367,10 @@ impl Engine {
             }
         }
         while let Some(loss) = self.kernel.poll_loss() {
+            if let Some(server) = self.servers.get(&loss.generation) {
+                let words = server.handle.last_words();
+                self.kernel.handle_words(loss.generation, &words);
+            }
             let (name, fault) = (&self.common.name, &loss.fault);
             let line = format!("mcp:warning reason=worker_lost pack={name} {fault}");
             self.common.log.line(&line);

@@ -134,7 +134,11 @@ impl Engine {
             return;
         }
         self.catalogs_due(now);
-        let late = |server: &Server| server.own_deadline().is_some_and(|until| until <= now);
+        let start_ms = self.kernel.limits().start_timeout_ms;
+        let late = |server: &Server| {
+            let until = server.own_deadline(start_ms);
+            until.is_some_and(|until| until <= now)
+        };
         let late: Vec<Generation> = self
             .servers
             .iter()
@@ -145,6 +149,12 @@ impl Engine {
             let Some(server) = self.servers.get_mut(&generation) else {
                 continue;
             };
+            if server.is_never_ready(now, start_ms) {
+                let detail = format!("it answered nothing within {start_ms} ms");
+                self.give_up_on(generation, Fault::new(ErrorKind::WorkerNotReady, detail));
+                self.act();
+                continue;
+            }
             let (mut tell_on, mut broken, mut listed) = (false, false, false);
             server.awaited.retain(|_, awaited| match awaited {
                 Awaited::Script { vital, until } if *until <= now => {

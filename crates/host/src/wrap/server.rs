@@ -13,6 +13,7 @@ use mainstay_contract::render;
 use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::Event as Recorded;
+use mainstay_kernel::action::Manner;
 use mainstay_kernel::time::Time;
 
 use super::client::cancel_line;
@@ -41,8 +42,63 @@ pub(super) struct Server {
     given_up: VecDeque<RequestId>,
     /// It took too much memory and is being replaced.
     pub(super) outgrown: bool,
+    /// How far it is from its first answer.
+    pub(super) start: Start,
     /// Its tools, read ahead; gone once it has taken over or they have changed.
     pub(super) catalog: Option<Catalog>,
+}
+
+/// How far a server is from its first answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It was asked nothing yet.
+    Unasked,
+    /// It was asked something then. Once it is to open a session only an answer counts, before
+    /// that whatever it says.
+    Asked {
+        since: Time,
+        opening: bool,
+    },
+    Over,
+}
+
+impl Start {
+    /// It is asked something.
+    fn asked(self, now: Time, method: &str) -> Self {
+        let opening = method == "initialize";
+        match self {
+            // One that is still starting, or never heard of it, may leave it unanswered.
+            Self::Unasked if method == "server/discover" => self,
+            Self::Unasked => Self::Asked {
+                since: now,
+                opening,
+            },
+            Self::Asked {
+                since,
+                opening: was,
+            } => Self::Asked {
+                since,
+                opening: was || opening,
+            },
+            Self::Over => Self::Over,
+        }
+    }
+
+    /// It says something.
+    const fn heard(self) -> Self {
+        match self {
+            Self::Asked { opening: true, .. } => self,
+            Self::Asked { .. } | Self::Over => Self::Over,
+            Self::Unasked => Self::Unasked,
+        }
+    }
+
+    fn until(self, patience_ms: u64) -> Option<Time> {
+        match self {
+            Self::Asked { since, .. } => Some(since.plus_ms(patience_ms)),
+            Self::Unasked | Self::Over => None,
+        }
+    }
 }
 
 /// What an answer of the server means.
@@ -77,14 +133,20 @@ impl Server {
     }
 
     /// When the first of our own requests is late.
-    pub(super) fn own_deadline(&self) -> Option<Time> {
+    pub(super) fn own_deadline(&self, start_ms: u64) -> Option<Time> {
         let until = |awaited: &Awaited| match awaited {
             Awaited::Script { until, .. }
             | Awaited::Catalog { until, .. }
             | Awaited::List { until, .. } => Some(*until),
             Awaited::Call(_) | Awaited::Ping => None,
         };
-        self.awaited.values().filter_map(until).min()
+        let awaited = self.awaited.values().filter_map(until);
+        awaited.chain(self.start.until(start_ms)).min()
+    }
+
+    /// Whether it has answered nothing for as long as it may take to start.
+    pub(super) fn is_never_ready(&self, now: Time, start_ms: u64) -> bool {
+        self.start.until(start_ms).is_some_and(|until| until <= now)
     }
 
     /// Nobody waits for the answer any more.
@@ -156,6 +218,7 @@ impl Engine {
                     awaited: BTreeMap::new(),
                     given_up: VecDeque::new(),
                     outgrown: false,
+                    start: Start::Unasked,
                     catalog: None,
                 };
                 self.servers.insert(generation, server);
@@ -230,6 +293,7 @@ impl Engine {
         if let Some(server) = self.servers.get_mut(&generation) {
             server.awaited.clear();
             server.script.clear();
+            server.start = Start::Over;
         }
         if self.served_by == Some(generation) {
             self.tools.doubt();
@@ -241,6 +305,18 @@ impl Engine {
         if self.kernel.is_closed(now, SLOT) {
             self.release();
         }
+    }
+
+    /// A server that is of no use is ended with its tree, and its calls are judged like those of one
+    /// that died. Of what was not handed over nothing reaches it any more.
+    pub(super) fn give_up_on(&mut self, generation: Generation, fault: Fault) {
+        let Some(server) = self.servers.get(&generation) else {
+            return;
+        };
+        let fault = server.handle.lament(fault.of(generation));
+        let unsent = server.handle.seal();
+        server.handle.stop(Manner::Terminate);
+        self.lose(generation, &fault, &unsent);
     }
 
     /// Says what the client said before a call, or all that it said.
@@ -290,7 +366,10 @@ impl Engine {
         } else {
             (id, forward.line.clone())
         };
+        let method = self.passed.get(&call.call);
+        let method = method.map_or("", |passed| passed.method.as_str());
         if let Some(server) = self.servers.get_mut(&generation) {
+            server.start = server.start.asked(self.clock.now(), method);
             server.awaited.insert(id, Awaited::Call(call.call));
             server.handle.send(line.as_str(), call.call);
         }
@@ -320,8 +399,15 @@ impl Engine {
         let relayed = relay(line, self.kernel.limits().json_depth);
         let text = std::str::from_utf8(line).unwrap_or_default();
         self.kernel.handle_pong(self.clock.now(), generation);
+        if let (Ok(said), Some(server)) = (&relayed, self.servers.get_mut(&generation)) {
+            server.start = match said {
+                Relayed::Answer { .. } => Start::Over,
+                Relayed::Request(_) | Relayed::Notice { .. } => server.start.heard(),
+            };
+        }
         match relayed {
             Ok(Relayed::Answer { id, result, .. }) => {
+                self.kernel.handle_proof(generation);
                 self.server_answer(generation, text, &id, result);
             }
             Ok(Relayed::Request(request)) => {

@@ -7,12 +7,18 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::{Knowledge, Verdict, verdict};
 use mainstay_contract::rpc;
 
-use super::Kernel;
 use super::timers::Timer;
+use super::{Conduct, Kernel};
 use crate::action::Delivery;
 use crate::call::{Call, Send, SlotId, Stage};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
+
+/// Starts in vain after which nobody waits for a first answer any longer.
+const STARTS: u32 = 4;
+/// The same for whoever has waited for so many milliseconds already.
+const FEW_STARTS: u32 = 2;
+const STARTS_MS: u64 = 4000;
 
 impl Kernel {
     /// A worker's end was noticed, or it must be ended because it broke its protocol. `unsent`
@@ -43,6 +49,8 @@ impl Kernel {
         }
         if !dismissed {
             self.stats.restart(slot, generation, fault);
+            let owner = self.slot_mut(slot);
+            owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
         }
         self.supervised_lost(now, slot, generation, fault);
         // Last first: what is put back goes to the front, and the oldest must be first there.
@@ -58,6 +66,7 @@ impl Kernel {
             }
         }
         self.fail_queue_if_closed(now, slot);
+        self.fail_queue_in_vain(now, slot);
         self.take_over(now, slot);
         self.dispatch(now, slot);
     }
@@ -123,6 +132,11 @@ impl Kernel {
             }
         };
         let attempts = call.attempts(replays);
+        // Whoever asks one that was never ready does not wait for another to be none.
+        if fault.kind == ErrorKind::WorkerNotReady && !call.may_have_run() {
+            let problem = Problem::from_fault(fault.kind, fault);
+            return self.end(now, id, Err(problem), Delivery::Send);
+        }
         let (next, held) = match verdict(known, replay, attempts) {
             Verdict::Send => (Send::Call, None),
             Verdict::Replay => (Send::Call, Some(lost)),
@@ -158,6 +172,13 @@ impl Kernel {
         self.dispatch(now, slot);
     }
 
+    /// The last words of a worker that was given up without them.
+    pub fn handle_words(&mut self, generation: Generation, words: &str) {
+        if let Some(slot) = self.slot_of(generation) {
+            self.slot_mut(slot).supervisor.said(generation, words);
+        }
+    }
+
     /// A worker's tree was killed and is still there. Its generation is not dead, so nothing else
     /// changes; but whoever looks at the health of its slot shall see it.
     pub fn handle_kill_failed(&mut self, generation: Generation, fault: Fault) {
@@ -173,19 +194,57 @@ impl Kernel {
             return;
         }
         for id in self.slot_mut(slot).queue.take_all() {
-            let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
-                Problem::of(ErrorKind::OutcomeUnknown)
-            } else {
-                self.unavailable(slot)
-            };
-            self.end(now, id, Err(problem), Delivery::Send);
+            self.fail_queued(now, slot, id);
         }
+    }
+
+    /// Fails what waits for somebody else's server that has never answered anything and only dies:
+    /// clients do not wait for long until a session is open. It is started again all the same.
+    fn fail_queue_in_vain(&mut self, now: Time, slot: SlotId) {
+        let Self {
+            slots,
+            calls,
+            conduct,
+            ..
+        } = self;
+        let Some(owner) = slots.get_mut(slot.0) else {
+            return;
+        };
+        let starts = owner.in_vain;
+        if *conduct != Conduct::Lenient || starts < FEW_STARTS {
+            return;
+        }
+        let waited_enough = |id: CallId| {
+            let waited = calls.get(&id).map(|call| now.ms_since(call.accepted));
+            starts >= STARTS || waited.is_some_and(|waited| waited >= STARTS_MS)
+        };
+        let mut failed = Vec::new();
+        while let Some(id) = owner.queue.take_first(waited_enough) {
+            failed.push(id);
+        }
+        for id in failed {
+            self.fail_queued(now, slot, id);
+        }
+    }
+
+    fn fail_queued(&mut self, now: Time, slot: SlotId, id: CallId) {
+        let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+            Problem::of(ErrorKind::OutcomeUnknown)
+        } else {
+            self.unavailable(slot)
+        };
+        self.end(now, id, Err(problem), Delivery::Send);
     }
 
     pub(super) fn unavailable(&self, slot: SlotId) -> Problem {
         let kind = ErrorKind::WorkerUnavailable;
         match self.slot(slot).supervisor.last_fault() {
-            Some(fault) if fault.kind == ErrorKind::WorkerSetup => {
+            Some(fault)
+                if matches!(
+                    fault.kind,
+                    ErrorKind::WorkerSetup | ErrorKind::WorkerNotReady
+                ) =>
+            {
                 Problem::from_fault(fault.kind, fault)
             }
             Some(fault) => Problem::from_fault(kind, fault),

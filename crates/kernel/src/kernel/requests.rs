@@ -8,7 +8,7 @@ use mainstay_contract::outcome::{Outcome, Problem};
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, End};
-use crate::call::{Call, NewRequest, Send, SlotId, Stage, Work};
+use crate::call::{Call, Late, NewRequest, Send, SlotId, Stage, Work};
 use crate::progress::Throttle;
 use crate::session::{Pace, Refusal, Turn};
 use crate::slot::Run;
@@ -233,6 +233,12 @@ impl Kernel {
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
+        let opens = call.task().is_some_and(|task| task.late == Late::Open);
+        let kind = if opens && kind == ErrorKind::Timeout {
+            ErrorKind::WorkerNotReady
+        } else {
+            kind
+        };
         let mut problem = Problem::of(kind);
         match call.stage {
             // Its outcome is decided and waits for its turn: the first cancel counts.
@@ -251,6 +257,12 @@ impl Kernel {
             Stage::Queued { .. } => {
                 if let Some(slot) = call.task().map(|task| task.slot) {
                     self.slot_mut(slot).queue.remove(id);
+                    // None was there that could have been ready.
+                    let fault = self.slot(slot).supervisor.last_fault();
+                    if let (ErrorKind::WorkerNotReady, Some(fault)) = (kind, fault) {
+                        problem = Problem::from_fault(kind, fault);
+                        problem.generation = None;
+                    }
                 }
             }
             Stage::Running { generation, .. } => {
@@ -270,7 +282,7 @@ impl Kernel {
                 }
             }
         }
-        if kind == ErrorKind::Timeout {
+        if matches!(kind, ErrorKind::Timeout | ErrorKind::WorkerNotReady) {
             problem.timeout_ms = self
                 .calls
                 .get(&id)

@@ -87,7 +87,8 @@ impl Kernel {
         let Some(Run::Abandoned { late, .. }) = worker.running.get(&call).copied() else {
             return;
         };
-        if conduct == Conduct::Lenient && late != Late::End && worker.is_heard() {
+        let must_go = matches!(late, Late::End | Late::Open);
+        if conduct == Conduct::Lenient && !must_go && worker.is_heard() {
             // Its place is free again; a late answer is dropped.
             worker.running.remove(&call);
             self.end_if_idle(generation);
@@ -98,8 +99,13 @@ impl Kernel {
                 self.dispatch(now, slot);
             }
         } else {
-            let detail = "a call did not stop within its grace";
-            let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
+            let (kind, detail) = match late {
+                Late::Open => (ErrorKind::WorkerNotReady, "it did not open the session"),
+                Late::Ask | Late::End | Late::Leave => {
+                    (ErrorKind::Timeout, "a call did not stop within its grace")
+                }
+            };
+            let fault = Fault::new(kind, detail).of(generation);
             self.retire(now, generation, &fault);
         }
     }

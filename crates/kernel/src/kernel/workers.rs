@@ -7,7 +7,7 @@ use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 
 use super::timers::Timer;
-use super::{Kernel, Mode};
+use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Send, SlotId, Stage};
 use crate::session::Session;
@@ -127,6 +127,15 @@ impl Kernel {
         self.act(Action::Progress(Box::new(notice)));
     }
 
+    /// A worker answered something: its slot is not one that never worked.
+    pub fn handle_proof(&mut self, from: Generation) {
+        if let Some(slot) = self.slot_of(from) {
+            let slot = self.slot_mut(slot);
+            slot.proven = true;
+            slot.in_vain = 0;
+        }
+    }
+
     /// A worker answered a call. Answers that nobody waits for, and answers of a worker that was
     /// told to end, are dropped here.
     pub fn handle_answer(&mut self, now: Time, from: Generation, id: CallId, answer: Answer) {
@@ -147,6 +156,7 @@ impl Kernel {
             Some(Run::Live) => self.conclude(now, slot, id, answer),
         }
         self.handle_pong(now, from);
+        self.handle_proof(from);
         self.end_if_idle(from);
         // A probe of a retiring worker may have put its call back into the queue of a slot that
         // is exhausted by now.
@@ -307,8 +317,11 @@ impl Kernel {
                 self.act(Action::Spawn { slot, generation });
             }
             Directive::TooLate(generation) => {
-                let fault =
-                    Fault::new(ErrorKind::WorkerUnavailable, "not ready in time").of(generation);
+                let kind = match self.conduct {
+                    Conduct::Strict => ErrorKind::WorkerUnavailable,
+                    Conduct::Lenient => ErrorKind::WorkerNotReady,
+                };
+                let fault = Fault::new(kind, "not ready in time").of(generation);
                 self.retire(now, generation, &fault);
             }
         }

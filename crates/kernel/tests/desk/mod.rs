@@ -99,7 +99,7 @@ impl Desk {
             .handle_routed(self.now, CallId::new(call), tool, work);
     }
 
-    fn request(&mut self, from: SessionId, dialect: Dialect, id: &str, work: Work) {
+    pub fn request(&mut self, from: SessionId, dialect: Dialect, id: &str, work: Work) {
         let request = NewRequest {
             id: EchoId::Known(RequestId::parse(id).unwrap()),
             form: Form {
@@ -198,7 +198,7 @@ pub fn tool_answer() -> Answer {
     })
 }
 
-fn tool(replay: Replay) -> Work {
+pub fn tool(replay: Replay) -> Work {
     let op = rpc::Op::Tool {
         name: "t".to_owned(),
         arguments: Json::empty_object(),

@@ -33,6 +33,8 @@ pub struct Sending {
     pub attempt: u32,
     /// The worker was lost during the call, and not one byte had been handed over.
     pub unsent: bool,
+    /// The worker was given up during the call, because it was never ready.
+    pub given_up: bool,
     /// The worker was reaped in this step.
     pub reaped: Option<usize>,
     /// The first answer that was not fenced off.
@@ -90,9 +92,14 @@ impl Life {
         }
         for sending in &mut self.sends {
             match input {
-                Input::Lost { generation, unsent } if *generation == sending.generation => {
+                Input::Lost {
+                    generation,
+                    unsent,
+                    unready,
+                } if *generation == sending.generation => {
                     let awaited = sending.answer.is_none() && self.ends.is_empty();
                     sending.unsent |= awaited && unsent.contains(&call);
+                    sending.given_up |= awaited && *unready;
                 }
                 Input::Reaped(generation) if *generation == sending.generation => {
                     sending.reaped = Some(at);
@@ -131,6 +138,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
                 is_probe: matches!(call.op, rpc::Op::Probe { .. }),
                 attempt: call.attempt,
                 unsent: false,
+                given_up: false,
                 reaped: None,
                 answer: None,
             });

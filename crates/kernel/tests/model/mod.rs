@@ -73,6 +73,7 @@ pub enum Input {
     Lost {
         generation: Generation,
         unsent: Vec<CallId>,
+        unready: bool,
     },
     Reaped(Generation),
     Answered {

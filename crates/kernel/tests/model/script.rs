@@ -65,6 +65,8 @@ pub enum Event {
     Die {
         pick: u8,
         unsent: u8,
+        /// It is given up because it was never ready.
+        unready: bool,
     },
     /// A worker is reaped: a dead or dismissed one, or any if `sudden`.
     Reap {
@@ -235,6 +237,11 @@ fn be_patient(event: &mut Event) -> bool {
             *reply = Reply::Fitting(0);
             true
         }
+        // Nobody waits for the next of one that was never ready.
+        Event::Die { unready, .. } => {
+            *unready = false;
+            true
+        }
         // The next timer may be a deadline.
         Event::WaitForTimer => {
             *event = Event::Wait(50);
@@ -285,7 +292,8 @@ fn event() -> impl Strategy<Value = Event> {
         14 => any::<u8>().prop_map(Event::Ready),
         24 => answer,
         8 => progress,
-        6 => (any::<u8>(), 0..3_u8).prop_map(|(pick, unsent)| Event::Die { pick, unsent }),
+        6 => (any::<u8>(), 0..3_u8, prop::bool::weighted(0.2))
+            .prop_map(|(pick, unsent, unready)| Event::Die { pick, unsent, unready }),
         8 => (any::<u8>(), prop::bool::weighted(0.1))
             .prop_map(|(pick, sudden)| Event::Reap { pick, sudden }),
         1 => any::<u8>().prop_map(Event::Unfit),

@@ -151,9 +151,13 @@ impl World {
                     self.progress(generation, at, done);
                 }
             }
-            Event::Die { pick, unsent } => {
+            Event::Die {
+                pick,
+                unsent,
+                unready,
+            } => {
                 if let Some(generation) = self.pick_worker(pick, Worker::lives) {
-                    self.die(generation, usize::from(unsent));
+                    self.die(generation, usize::from(unsent), unready);
                 }
             }
             Event::Reap { pick, sudden } => {
@@ -313,7 +317,7 @@ impl World {
         });
     }
 
-    fn die(&mut self, generation: Generation, unsent: usize) {
+    fn die(&mut self, generation: Generation, unsent: usize, unready: bool) {
         let worker = self.worker(generation);
         worker.state = State::Dead;
         // Calls are written in order, so what was not handed over is what was sent last.
@@ -325,10 +329,19 @@ impl World {
             .take(unsent)
             .map(|sent| sent.call)
             .collect();
-        let fault = Fault::new(ErrorKind::WorkerUnavailable, "killed").of(generation);
+        let kind = if unready {
+            ErrorKind::WorkerNotReady
+        } else {
+            ErrorKind::WorkerUnavailable
+        };
+        let fault = Fault::new(kind, "killed").of(generation);
         self.kernel
             .handle_lost(self.now, generation, &fault, &unsent);
-        self.step(Input::Lost { generation, unsent });
+        self.step(Input::Lost {
+            generation,
+            unsent,
+            unready,
+        });
     }
 
     pub(super) fn reap(&mut self, generation: Generation) {
