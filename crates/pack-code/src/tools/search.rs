@@ -484,7 +484,7 @@ fn without_index(
 ) -> Result<Found, Problem> {
     let progress = missing
         .iter()
-        .filter_map(|seen| seen.repo.keeper.current())
+        .filter_map(|seen| seen.repo.keeper.jobs().into_iter().next())
         .map(|progress| progress.snapshot())
         .next();
     let how_far = progress.map(|job| {
