@@ -115,6 +115,16 @@ impl Workspace {
         Ok(found)
     }
 
+    /// The repositories that a search of all means and cannot use, each with the reason.
+    pub(crate) fn unusable(&self, names: &[String]) -> Vec<(&str, &str)> {
+        let members = self.members.iter().filter(|_| names.is_empty());
+        members
+            .filter_map(|member| {
+                Some((member.alias.as_str(), member.repo.as_ref().err()?.as_str()))
+            })
+            .collect()
+    }
+
     fn named(&self, name: &str) -> Result<&Member, Problem> {
         let is_called = |member: &&Member| {
             member.alias == name || member.repo.as_ref().is_ok_and(|repo| repo.is_called(name))

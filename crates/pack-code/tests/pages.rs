@@ -342,19 +342,9 @@ fn a_scanned_answer_calls_lines_lines_and_its_next_page_may_come_from_an_index()
         );
     }
     drop(place.built());
-    let folder = fs::read_dir(place.cache().join("code"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
-    fs::remove_file(folder.join("manifest")).unwrap();
+    fs::remove_file(place.index().join("manifest")).unwrap();
     // As long as somebody else writes there is no index.
-    let lock = fs::File::options()
-        .write(true)
-        .open(folder.join("lock"))
-        .unwrap();
-    lock.lock().unwrap();
+    let lock = place.hold_writing();
     let pack = place.open();
     let query = json!({"query": "struct heron", "limit": 5});
     let first = search(&pack, &query);
@@ -385,12 +375,8 @@ fn a_scanned_answer_calls_lines_lines_and_its_next_page_may_come_from_an_index()
     // The other way round: a page of an index is not followed by lines of a scan.
     let symbols = search(&pack, &query);
     drop(pack);
-    fs::remove_file(folder.join("manifest")).unwrap();
-    let lock = fs::File::options()
-        .write(true)
-        .open(folder.join("lock"))
-        .unwrap();
-    lock.lock().unwrap();
+    fs::remove_file(place.index().join("manifest")).unwrap();
+    let _lock = place.hold_writing();
     let pack = place.open();
     let next = with(&query, &json!({"cursor": symbols["cursor"]}));
     assert_eq!(refused(&pack, "search", &next).0, ErrorKind::NoIndex);

@@ -478,11 +478,23 @@ fn several_repositories_are_searched_together_or_one_by_one_and_a_broken_one_har
         .map(|hit| hit["repo"].as_str().unwrap())
         .collect();
     assert_eq!(repos, ["first", "two"]);
+    assert_eq!(both["unsearched"][0]["repo"], "absent");
+    assert!(
+        both["unsearched"][0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("cannot be opened")
+    );
+    assert!(both["notes"].to_string().contains("absent"), "{both}");
+    assert_eq!(both["total"], json!({"value": 2, "relation": "at_least"}));
+    assert_eq!(both["truncated"], true);
     let one = search(
         &pack,
         &json!({"query": "shared word", "kind": "literal", "repo": ["two"]}),
     );
     assert_eq!(one["hits"].as_array().unwrap().len(), 1);
+    assert_eq!(one["total"]["relation"], "exact");
+    assert!(one.get("unsearched").is_none(), "it was not asked for");
     assert_eq!(
         refused(&pack, "search", &json!({"query": "x", "repo": ["three"]})).0,
         ErrorKind::NotFound

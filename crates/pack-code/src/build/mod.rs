@@ -60,8 +60,19 @@ pub(crate) struct Request {
     pub(crate) full: bool,
     /// Only these; what is indexed elsewhere stays.
     pub(crate) globs: Option<GlobSet>,
+    /// The same as they were written, in order.
+    pub(crate) patterns: Vec<String>,
     /// Only these paths have changed: no walk is needed.
     pub(crate) changed: Option<Vec<String>>,
+}
+
+impl Request {
+    /// Whether whoever wants `other` is served by this.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.changed.is_none()
+            && (self.full || !other.full)
+            && (self.patterns.is_empty() || self.patterns == other.patterns)
+    }
 }
 
 /// How often a running job is written to its folder, in milliseconds.

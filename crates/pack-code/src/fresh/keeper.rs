@@ -1,6 +1,7 @@
 //! The keeper: one thread per repository that sweeps, builds, compacts and adds symbols, so that
 //! no call has to.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use crate::view::View;
 const LOOK: Duration = Duration::from_millis(500);
 /// How often it looks at another process's build.
 const OTHERS: Duration = Duration::from_millis(50);
+/// Builds that may wait for the one that runs.
+const WAITING: usize = 8;
 /// Rest after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
@@ -36,8 +39,9 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Shared {
     running: bool,
-    asked: Option<(Request, Arc<Progress>)>,
-    current: Option<Arc<Progress>>,
+    /// Builds that wait for their turn, at most [`WAITING`].
+    asked: VecDeque<(Request, Arc<Progress>)>,
+    current: Option<(Request, Arc<Progress>)>,
     last_error: Option<String>,
     failed_at: Option<Instant>,
     next_job: u64,
@@ -94,29 +98,33 @@ impl Keeper {
         self.ended.store(true, Ordering::Relaxed);
         self.hurry.store(true, Ordering::Relaxed);
         let shared = self.lock();
-        if let Some(progress) = &shared.current {
+        if let Some((_, progress)) = &shared.current {
             progress.stop.store(true, Ordering::Relaxed);
         }
         drop(shared);
         self.changed.notify_all();
     }
 
-    /// Asks for a build, or joins the one that is asked for or running.
-    pub(crate) fn ask(self: &Arc<Self>, request: Request) -> Arc<Progress> {
+    /// Asks for a build, or joins one that runs or waits and does all of it. Says `None` when too
+    /// many wait.
+    pub(crate) fn ask(self: &Arc<Self>, request: Request) -> Option<Arc<Progress>> {
         self.start();
         let mut shared = self.lock();
-        if let Some((_, progress)) = &shared.asked {
-            return Arc::clone(progress);
+        let serves = |(known, progress): &&(Request, Arc<Progress>)| {
+            known.covers(&request) && !progress.stop.load(Ordering::Relaxed)
+        };
+        if let Some((_, progress)) = shared.current.iter().chain(&shared.asked).find(serves) {
+            return Some(Arc::clone(progress));
         }
-        if let Some(progress) = &shared.current {
-            return Arc::clone(progress);
+        if shared.asked.len() >= WAITING {
+            return None;
         }
         let progress = self.new_job(&mut shared);
-        shared.asked = Some((request, Arc::clone(&progress)));
+        shared.asked.push_back((request, Arc::clone(&progress)));
         self.hurry.store(true, Ordering::Relaxed);
         drop(shared);
         self.changed.notify_all();
-        progress
+        Some(progress)
     }
 
     fn new_job(&self, shared: &mut Shared) -> Arc<Progress> {
@@ -135,15 +143,18 @@ impl Keeper {
         Arc::new(progress)
     }
 
-    /// The build that this process runs or is about to.
-    pub(crate) fn current(&self) -> Option<Arc<Progress>> {
+    /// The builds that this process runs or is about to, in their order.
+    pub(crate) fn jobs(&self) -> Vec<Arc<Progress>> {
         let shared = self.lock();
-        shared.current.clone().or_else(|| {
-            shared
-                .asked
-                .as_ref()
-                .map(|(_, progress)| Arc::clone(progress))
-        })
+        let known = shared.current.iter().chain(&shared.asked);
+        known.map(|(_, progress)| Arc::clone(progress)).collect()
+    }
+
+    /// Whether a build runs or is about to.
+    pub(crate) fn is_pending(&self, progress: &Arc<Progress>) -> bool {
+        let shared = self.lock();
+        let mut known = shared.current.iter().chain(&shared.asked);
+        known.any(|(_, known)| Arc::ptr_eq(known, progress))
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -175,7 +186,7 @@ impl Keeper {
         while !self.ended.load(Ordering::Relaxed) {
             {
                 let shared = self.lock();
-                if shared.asked.is_none() && !idle.is_zero() {
+                if shared.asked.is_empty() && !idle.is_zero() {
                     drop(self.changed.wait_timeout(shared, idle));
                 }
             }
@@ -201,7 +212,7 @@ impl Keeper {
         let error = "a build ended in a panic; standard error has the details";
         shared.last_error = Some(error.to_owned());
         shared.failed_at = Some(Instant::now());
-        if let Some(progress) = shared.current.take() {
+        if let Some((_, progress)) = shared.current.take() {
             let mut job = progress.job.lock().unwrap_or_else(PoisonError::into_inner);
             job.state = State::Failed;
             job.error = Some(error.to_owned());
@@ -213,7 +224,8 @@ impl Keeper {
     /// Does the most urgent thing; says whether there may be more.
     fn step(&self) -> bool {
         self.hurry.store(false, Ordering::Relaxed);
-        let asked = self.lock().asked.take();
+        // It is known as waiting until it is known as running.
+        let asked = self.lock().asked.front().cloned();
         if let Some((request, progress)) = asked {
             self.build(&request, &progress);
             return true;
@@ -256,7 +268,13 @@ impl Keeper {
     }
 
     fn build(&self, request: &Request, progress: &Arc<Progress>) {
-        self.lock().current = Some(Arc::clone(progress));
+        {
+            let mut shared = self.lock();
+            shared
+                .asked
+                .retain(|(_, waiting)| !Arc::ptr_eq(waiting, progress));
+            shared.current = Some((request.clone(), Arc::clone(progress)));
+        }
         let result = loop {
             match build(&self.place, request, progress) {
                 Ok(Built::Busy) => {

@@ -151,8 +151,9 @@ impl Repo {
         if let Some(view) = self.view() {
             return Some(view);
         }
-        let progress = self.keeper.ask(Request::default());
-        self.wait(&progress, limits::FIRST_BUILD_WAIT, &|| false);
+        if let Some(progress) = self.keeper.ask(Request::default()) {
+            self.wait(&progress, limits::FIRST_BUILD_WAIT, &|| false);
+        }
         self.view()
     }
 
@@ -166,12 +167,9 @@ impl Repo {
         let deadline = Instant::now() + time;
         loop {
             let job = progress.snapshot();
-            let current = self
-                .keeper
-                .current()
-                .is_some_and(|current| Arc::ptr_eq(&current, progress));
+            let pending = self.keeper.is_pending(progress);
             let left = deadline.saturating_duration_since(Instant::now());
-            if !current || left.is_zero() || stop() {
+            if !pending || left.is_zero() || stop() {
                 return job;
             }
             self.keeper.wait(left.min(Duration::from_millis(25)));

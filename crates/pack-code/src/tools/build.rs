@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mainstay_worker::{
-    Annotations, Code, Context, Porcelain, Problem, Progress, Replay, Reply, ToolSpec, render,
-    tool_spec,
+    Annotations, Code, Context, ErrorKind, Porcelain, Problem, Progress, Replay, Reply, ToolSpec,
+    render, tool_spec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         "index_build",
         "Brings the search index of a repository up to date. Searches work without it; it is for \
          forcing a rebuild or waiting until everything is indexed. A second call joins the running \
-         job.",
+         job if that does all it asks for; otherwise its own job waits for its turn.",
     )
     .input(object(
         json!({
@@ -69,7 +69,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["job_id", "state", "generation", "files_total", "files_done", "bytes_done", "added",
           "changed", "removed", "skipped", "duration_ms"],
     ))
-    .errors(&[Code::NotFound])
+    .errors(&[Code::NotFound, Code::QueueOverloaded])
     .tooling_version(version)
     .timeout_ms(TIMEOUT_MS)
     .effects(
@@ -89,12 +89,22 @@ pub(crate) fn call(
     context: &Context,
 ) -> Result<Reply, Problem> {
     let (member, repo) = workspace.one(arguments.repo.as_deref())?;
+    let mut patterns = arguments.paths.clone();
+    patterns.sort_unstable();
+    patterns.dedup();
     let request = Request {
         full: arguments.mode == Some(Mode::Full),
-        globs: globs(&arguments.paths, "paths")?,
+        globs: globs(&patterns, "paths")?,
+        patterns,
         changed: None,
     };
-    let progress = repo.keeper.ask(request);
+    let progress = repo.keeper.ask(request).ok_or_else(|| {
+        Problem::new(
+            ErrorKind::Overloaded,
+            "too many builds wait for the one that runs",
+        )
+        .with_hint("repeat the call when index_status says that the job is done")
+    })?;
     let most = context.remaining().saturating_sub(RESERVE);
     let time = arguments
         .wait_ms
@@ -113,14 +123,10 @@ pub(crate) fn call(
             return Err(context
                 .check()
                 .err()
-                .unwrap_or_else(|| Problem::of(mainstay_worker::ErrorKind::Cancelled)));
+                .unwrap_or_else(|| Problem::of(ErrorKind::Cancelled)));
         }
         report(context, &job);
-        let ended = !repo
-            .keeper
-            .current()
-            .is_some_and(|current| Arc::ptr_eq(&current, &progress));
-        if ended || Instant::now() >= deadline {
+        if !repo.keeper.is_pending(&progress) || Instant::now() >= deadline {
             break progress.snapshot();
         }
     };

@@ -108,13 +108,18 @@ pub(crate) fn call(
         });
     }
     context.check()?;
-    let found = match answer(&mut request, &seen, context, started) {
+    let mut found = match answer(&mut request, &seen, context, started) {
         Err(problem) if problem.kind == ErrorKind::Internal && forget_damaged(&mut seen) => {
             answer(&mut request, &seen, context, started)?
         }
         found => found?,
     };
-    Ok(reply(&request, &seen, found, started))
+    let unsearched = workspace.unusable(&arguments.repo);
+    if !unsearched.is_empty() {
+        found.truncated = true;
+        found.total.relation = Relation::AtLeast;
+    }
+    Ok(reply(&request, &seen, &unsearched, found, started))
 }
 
 /// Searches for what the query looks like, and then for what else it may mean.
@@ -490,7 +495,7 @@ fn without_index(
 ) -> Result<Found, Problem> {
     let progress = missing
         .iter()
-        .filter_map(|seen| seen.repo.keeper.current())
+        .filter_map(|seen| seen.repo.keeper.jobs().into_iter().next())
         .map(|progress| progress.snapshot())
         .next();
     let how_far = progress.map(|job| {

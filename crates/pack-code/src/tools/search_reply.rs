@@ -14,7 +14,8 @@ use crate::tree::file::Skip;
 pub(crate) fn reply(
     request: &Request<'_>,
     seen: &[Seen<'_>],
-    found: Found,
+    unsearched: &[(&str, &str)],
+    mut found: Found,
     started: Instant,
 ) -> Reply {
     let generation = seen
@@ -33,6 +34,13 @@ pub(crate) fn reply(
         .filter_map(|seen| seen.view.as_ref())
         .find_map(|view| view.freshness.reason());
     let exact = matches!(request.chosen, Chosen::Literal | Chosen::Regex);
+    if !unsearched.is_empty() {
+        let names: Vec<&str> = unsearched.iter().map(|(name, _)| *name).collect();
+        found.notes.push(format!(
+            "not searched, because it cannot be used: {}; check_status says what to do",
+            names.join(", ")
+        ));
+    }
     let elapsed = started.elapsed().as_secs_f64() * 1000.0;
     let mut value = json!({
         "kind": request.chosen.name(), "hits": found.hits, "total": found.total, "truncated": found.truncated,
@@ -48,6 +56,13 @@ pub(crate) fn reply(
         }
         if exact && let Some(skipped) = skipped(request, seen) {
             object.insert("skipped".to_owned(), skipped);
+        }
+        if !unsearched.is_empty() {
+            let named: Vec<Value> = unsearched
+                .iter()
+                .map(|(repo, reason)| json!({"repo": repo, "reason": reason}))
+                .collect();
+            object.insert("unsearched".to_owned(), json!(named));
         }
         if !found.notes.is_empty() {
             object.insert("notes".to_owned(), json!(found.notes));

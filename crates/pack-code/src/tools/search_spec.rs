@@ -124,6 +124,10 @@ fn output() -> Value {
         }),
         &["count", "files"],
     );
+    let unsearched = object(
+        json!({"repo": text(), "reason": text()}),
+        &["repo", "reason"],
+    );
     object(
         json!({
             "kind": text(),
@@ -135,6 +139,7 @@ fn output() -> Value {
             "generation": count(), "fresh": {"type": "boolean"}, "stale_reason": text(),
             "scanned": {"type": "boolean"}, "elapsed_ms": {"type": "number", "minimum": 0},
             "skipped": skipped,
+            "unsearched": {"type": "array", "items": unsearched},
             "notes": {"type": "array", "items": text()},
         }),
         &[

@@ -67,10 +67,13 @@ pub(crate) fn call(
     _: &Context,
 ) -> Result<Reply, Problem> {
     let (member, repo) = workspace.one(arguments.repo.as_deref())?;
-    let job = match repo.keeper.current() {
-        Some(progress) => Some(progress.snapshot()),
-        None => repo.job(),
+    let jobs = repo.keeper.jobs();
+    let mut jobs = jobs.iter().map(|progress| progress.snapshot());
+    let job = match &arguments.job_id {
+        Some(wanted) => jobs.find(|job| &job.job_id == wanted),
+        None => jobs.next(),
     };
+    let job = job.or_else(|| repo.job());
     if let Some(wanted) = &arguments.job_id
         && job.as_ref().is_none_or(|job| &job.job_id != wanted)
     {

@@ -54,6 +54,23 @@ impl Place {
         fs::write(path, text).unwrap();
     }
 
+    /// Takes the writer's place, as another process would, until it is dropped. There has to have
+    /// been an index.
+    pub fn hold_writing(&self) -> fs::File {
+        let lock = fs::File::options()
+            .write(true)
+            .open(self.index().join("lock"))
+            .unwrap();
+        lock.lock().unwrap();
+        lock
+    }
+
+    /// The folder of the only index.
+    pub fn index(&self) -> PathBuf {
+        let mut folders = fs::read_dir(self.cache().join("code")).unwrap();
+        folders.next().unwrap().unwrap().path()
+    }
+
     pub fn settings(&self) -> CodeSettings {
         CodeSettings {
             roots: vec![RootSetting::at(self.root())],
