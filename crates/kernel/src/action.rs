@@ -45,6 +45,11 @@ pub enum Action {
     },
     /// Ask a worker for a sign of life.
     Ping { generation: Generation },
+    /// Look whether a worker that is silent runs at all; if [`Kernel::is_hopeless`] finds that it
+    /// does not, end it and say that it is lost.
+    ///
+    /// [`Kernel::is_hopeless`]: crate::Kernel::is_hopeless
+    Look { generation: Generation },
     /// A rollout ended: a fresh generation serves, or the fault that kept it from it.
     RolloutOver {
         slot: SlotId,
@@ -54,6 +59,18 @@ pub enum Action {
     Stop { generation: Generation, how: Manner },
     /// Everything that this client asked has been answered, and it will ask no more.
     SessionOver { session: SessionId },
+}
+
+/// What a look at a worker's processes shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sight {
+    /// They run, or nobody can tell.
+    Runs,
+    /// None has used the processor since the worker was pinged.
+    Still,
+    /// One was stopped at two looks in a row, and none has used the processor in between.
+    Stopped,
 }
 
 /// How a worker is ended.

@@ -24,7 +24,7 @@ use proptest::prelude::*;
 
 use self::model::life::{Life, Sending};
 use self::model::mirror::Mirror;
-use self::model::script::{scripts, small_limits};
+use self::model::script::{lenient_scripts, scripts, small_limits};
 use self::model::{Input, SLOTS, Step, Trace, World};
 
 proptest! {
@@ -48,6 +48,23 @@ proptest! {
                 );
                 let again = !later.is_probe && !earlier.unsent;
                 prop_assert!(!again || (earlier.is_probe && cleared), "{:?}", life);
+            }
+        }
+    }
+
+    /// Whatever somebody else's servers look like, and whenever they are given up.
+    #[test]
+    fn a_server_that_is_looked_at_keeps_every_contract(script in lenient_scripts()) {
+        let trace = Trace::of(&script);
+        for life in Life::all(&trace).values() {
+            prop_assert_eq!(life.ends.len(), 1, "{:?}", life);
+            prop_assert!(life.real_sends() <= 1 + trace.limits.replays as usize, "{:?}", life);
+            let once = life.replay() == Some(Replay::NeverReplay);
+            prop_assert!(!once || life.real_sends() <= 1, "{:?}", life);
+            for (earlier, later) in pairs(life) {
+                let reaped = earlier.reaped.is_some_and(|reaped| reaped <= later.step);
+                let free = earlier.unsent || earlier.answer.is_some();
+                prop_assert!(free || reaped, "{:?}", life);
             }
         }
     }
@@ -210,7 +227,7 @@ proptest! {
 
     #[test]
     fn timers_are_bounded_by_what_is_in_flight(script in scripts(), every in 5..40_usize) {
-        let mut world = World::new(script.limits.clone());
+        let mut world = World::new(script.limits.clone(), script.conduct);
         for (at, event) in script.events.iter().enumerate() {
             world.play_event(*event);
             if at % every == 0 {
@@ -254,7 +271,7 @@ proptest! {
 
     #[test]
     fn a_stopped_host_leaves_nothing_behind(script in scripts()) {
-        let mut world = World::new(script.limits.clone());
+        let mut world = World::new(script.limits.clone(), script.conduct);
         for event in &script.events {
             world.play_event(*event);
         }

@@ -17,7 +17,9 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay::{Convergent, NeverReplay};
+use mainstay_kernel::action::Sight;
 use mainstay_kernel::call::{Late, SlotId, Work};
+use mainstay_kernel::session::Pace;
 use mainstay_kernel::{Conduct, Kernel};
 
 use self::desk::{Desk, TIMEOUT_MS, tool, tool_answer};
@@ -78,7 +80,7 @@ fn a_server_that_does_not_even_answer_a_ping_is_replaced() {
     desk.ask(client, Legacy, "2", Convergent);
     assert_eq!(desk.did(), ["send 2 to 1"], "nobody knows yet");
     desk.wait(500);
-    assert_eq!(desk.did(), [""; 0], "it may be busy with the other call");
+    assert_eq!(desk.did(), ["look 1"], "it may be busy with the other call");
     desk.wait(500);
     assert_eq!(
         desk.did(),
@@ -341,4 +343,71 @@ fn a_session_that_is_not_opened_in_time_was_never_ready() {
     assert_eq!(desk.did(), expected);
     desk.wait(2000);
     assert_eq!(desk.did(), ["stop 1 Terminate"], "it is of no use");
+}
+
+/// What the driver does when it is told to look.
+fn look(desk: &mut Desk, sight: Sight) -> bool {
+    let generation = Generation::new(1);
+    let hopeless = desk.kernel.is_hopeless(generation, sight);
+    if hopeless {
+        desk.lose(1, &[]);
+    }
+    hopeless
+}
+
+#[test]
+fn a_server_that_is_stopped_loses_its_calls_long_before_their_deadlines() {
+    let mut desk = lenient(Limits::default());
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.did();
+    desk.wait(900);
+    assert_eq!(desk.did(), [""; 0], "it is not silent for long");
+    desk.wait(4100);
+    let did = desk.did();
+    assert!(did.contains(&"look 1".to_owned()), "{did:?}");
+    assert!(!look(&mut desk, Sight::Runs), "it works");
+    desk.wait(5000);
+    assert_eq!(desk.did(), ["look 1"]);
+    assert!(!look(&mut desk, Sight::Still), "nothing was asked of it");
+    desk.ask(client, Legacy, "2", NeverReplay);
+    desk.did();
+    assert!(look(&mut desk, Sight::Stopped));
+    assert_eq!(desk.did(), ["end 2 OutcomeUnknown"]);
+    desk.wait(100);
+    desk.ready(2);
+    desk.reap(1);
+    let expected = ["spawn 2", "send 1 to 2, attempt 2"];
+    assert_eq!(desk.did(), expected, "what may run again does");
+}
+
+#[test]
+fn a_server_that_owes_an_answer_and_stands_still_is_lost_and_one_that_runs_is_not() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", NeverReplay);
+    ask_patiently(&mut desk, client, "2");
+    desk.wait(TIMEOUT_MS);
+    assert!(!look(&mut desk, Sight::Still), "nobody has pinged it");
+    desk.wait(2000);
+    desk.did();
+    desk.wait(5000);
+    assert_eq!(desk.did(), ["look 1"]);
+    assert!(!look(&mut desk, Sight::Runs));
+    assert!(look(&mut desk, Sight::Still));
+    desk.reap(1);
+    desk.wait(100);
+    desk.ready(2);
+    assert_eq!(desk.did(), ["spawn 2", "send 2 to 2, attempt 2"]);
+}
+
+#[test]
+fn a_server_whose_client_takes_nothing_is_not_to_blame_for_its_silence() {
+    let mut desk = lenient(Limits::default());
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.kernel.handle_pace(desk.now, client, Pace::Behind);
+    desk.wait(5000);
+    assert!(!desk.did().contains(&"look 1".to_owned()));
+    assert!(!look(&mut desk, Sight::Stopped));
 }

@@ -182,8 +182,12 @@ fn hanging_call_ends_at_its_deadline(server: Server) -> anyhow::Result<()> {
         let id = format!("\"next-{}\"", tries.next().unwrap_or(0));
         let answer = session.client.call(&id, tool, &arguments)?;
         let failure = Failure::read(&answer);
+        // One that it had when it was given up may have run.
         ensure!(
-            matches!(failure, None | Some(Failure::Timeout)),
+            matches!(
+                failure,
+                None | Some(Failure::Timeout | Failure::OutcomeUnknown)
+            ),
             "{answer:?}"
         );
         Ok(failure.is_none())

@@ -438,3 +438,46 @@ fn a_call_that_hangs_is_told_what_its_server_said_last() -> anyhow::Result<()> {
     assert!(failed["stderr"].is_string(), "{failed}");
     stop(running)
 }
+
+/// Limits with which a silent server is looked at every fifth of a second.
+fn watched() -> Value {
+    json!({"limits": {"ping_interval_ms": 200, "ping_timeout_ms": 200, "grace_ms": 100}})
+}
+
+#[test]
+fn calls_of_a_stopped_server_follow_their_contracts_long_before_their_deadlines()
+-> anyhow::Result<()> {
+    let running = configured(&watched(), "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    echo(client, "1")?;
+    let server = only_server(&running)?;
+    let began = Instant::now();
+    let stopped = std::process::Command::new("kill")
+        .args(["-STOP", &server.to_string()])
+        .status()?;
+    assert!(stopped.success());
+    client.send(&call("2", "echo", &json!({"text": "again"})))?;
+    client.send(&call("3", "append", &json!({"key": "k", "text": "once"})))?;
+    let unknown = failure(&client.answer("3")?)?;
+    let message = unknown["message"].as_str().unwrap_or_default();
+    assert!(message.contains("outcome is unknown"), "{unknown}");
+    assert!(message.contains("stopped"), "{unknown}");
+    assert_eq!(text(&client.answer("2")?), "again", "it may run again");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert_ne!(only_server(&running)?, server, "and it is gone");
+    stop(running)
+}
+
+#[test]
+fn a_server_that_is_silent_while_it_works_keeps_its_calls() -> anyhow::Result<()> {
+    let running = configured(&watched(), "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let server = only_server(&running)?;
+    let answer = client.call("1", "sleep", &json!({"ms": 1500}))?;
+    assert!(answer.at("/result/content").is_array(), "{answer:?}");
+    assert_eq!(only_server(&running)?, server);
+    stop(running)
+}

@@ -342,6 +342,8 @@ impl Engine {
                 Action::Send { generation, call } => self.send(generation, call),
                 Action::Cancel { generation, call } => self.cancel(generation, call),
                 Action::Ping { generation } => self.ping(generation),
+                // Packs answer pings.
+                Action::Look { .. } => {}
                 Action::RolloutOver { slot, result } => self.rollout_over(slot, &result),
                 Action::Stop { generation, how } => self.stop_worker(generation, how),
                 Action::SessionOver { session } => self.session_over(session),

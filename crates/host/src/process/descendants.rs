@@ -19,6 +19,8 @@ pub(crate) struct Seen {
     pub(crate) parent: i32,
     /// It has ended and waits for its parent to take notice.
     pub(crate) zombie: bool,
+    /// A signal has stopped it.
+    pub(crate) stopped: bool,
     /// Clock ticks from boot to its birth.
     born: u64,
 }
@@ -99,6 +101,7 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
         pid: Pid::from_raw(pid)?,
         parent,
         zombie: matches!(state, "Z" | "X"),
+        stopped: state == "T",
         born,
     })
 }

@@ -339,6 +339,7 @@ impl Engine {
                 Action::Send { generation, call } => self.send(generation, &call),
                 Action::Cancel { generation, call } => self.cancel(generation, call),
                 Action::Ping { generation } => self.ping(generation),
+                Action::Look { generation } => self.look(generation),
                 Action::RolloutOver { result, .. } => {
                     if result.is_err() {
                         // It is tried again, but not at once.

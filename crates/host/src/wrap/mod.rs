@@ -12,11 +12,13 @@
 //!   effect;
 //! * [`lists`]: lists that we fetch ourselves, to know the tools and to notice changes;
 //!   [`successor`]: what a new server lists, before it takes over;
+//! * [`activity`]: whether a silent server runs at all; [`memory`]: how much it takes;
 //! * [`remembered`]: what a server said about itself when it ran last;
 //! * [`output`]: text that is too long for a model; [`edit`]: the few changes to lines;
 //! * `client`, `server`, `own`, `answer`: the engine's dealings with either side;
 //! * [`serve`]: one engine per connection, and one voice for all of them.
 
+mod activity;
 mod answer;
 mod asks;
 mod client;

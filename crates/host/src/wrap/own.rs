@@ -7,8 +7,10 @@ use mainstay_contract::json::ObjectWriter;
 use mainstay_contract::render;
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::Event as Recorded;
+use mainstay_kernel::action::Sight;
 use mainstay_kernel::time::Time;
 
+use super::activity;
 use super::edit;
 use super::engine::{Engine, SLOT};
 use super::lists::{Kind, Seen, page_request};
@@ -110,8 +112,26 @@ impl Engine {
             server
                 .awaited
                 .retain(|_, awaited| !matches!(awaited, Awaited::Ping));
+            // Only then is it looked at again.
+            let seen = server.has_calls().then(|| activity::of_tree(server.pid()));
+            server.looks.pinged(seen.flatten());
             server.awaited.insert(id, Awaited::Ping);
             server.handle.say(line.as_str());
+        }
+    }
+
+    /// Looks at a server that is silent while it should work.
+    pub(super) fn look(&mut self, generation: Generation) {
+        let Some(server) = self.servers.get_mut(&generation) else {
+            return;
+        };
+        let sight = server.looks.look(activity::of_tree(server.pid()));
+        if self.kernel.is_hopeless(generation, sight) {
+            let detail = match sight {
+                Sight::Stopped => "the server does not answer: its process is stopped",
+                Sight::Still | Sight::Runs => "the server does not answer pings and stands still",
+            };
+            self.give_up_on(generation, Fault::new(ErrorKind::Timeout, detail));
         }
     }
 

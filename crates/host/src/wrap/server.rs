@@ -16,6 +16,7 @@ use mainstay_contract::telemetry::Event as Recorded;
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::time::Time;
 
+use super::activity::Looks;
 use super::client::cancel_line;
 use super::edit;
 use super::engine::{Engine, SLOT};
@@ -44,6 +45,8 @@ pub(super) struct Server {
     pub(super) outgrown: bool,
     /// How far it is from its first answer.
     pub(super) start: Start,
+    /// When it was silent.
+    pub(super) looks: Looks,
     /// Its tools, read ahead; gone once it has taken over or they have changed.
     pub(super) catalog: Option<Catalog>,
 }
@@ -177,6 +180,12 @@ impl Server {
         }
     }
 
+    /// Whether it was sent a call that it has not answered.
+    pub(super) fn has_calls(&self) -> bool {
+        let is_call = |awaited: &Awaited| matches!(awaited, Awaited::Call(_));
+        self.awaited.values().any(is_call)
+    }
+
     /// The only call that it works on.
     fn only_call(&self) -> Option<CallId> {
         let mut calls = self.awaited.values().filter_map(|awaited| match awaited {
@@ -219,6 +228,7 @@ impl Engine {
                     given_up: VecDeque::new(),
                     outgrown: false,
                     start: Start::Unasked,
+                    looks: Looks::default(),
                     catalog: None,
                 };
                 self.servers.insert(generation, server);

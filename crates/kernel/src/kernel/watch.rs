@@ -1,6 +1,8 @@
 //! The watchdog: a worker that is silent for long is pinged, and one that does not answer is lost.
 //!
-//! Whatever a worker says is a sign of life, so under load no ping is ever sent.
+//! Whatever a worker says is a sign of life, so under load no ping is ever sent. Somebody else's
+//! server may be too busy to answer one, and is not pinged while it works; the driver looks instead
+//! whether it runs at all.
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -8,7 +10,7 @@ use mainstay_contract::id::Generation;
 
 use super::timers::Timer;
 use super::{Conduct, Kernel};
-use crate::action::{Action, Manner};
+use crate::action::{Action, Manner, Sight};
 use crate::session::Session;
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
@@ -89,6 +91,9 @@ impl Kernel {
             // somebody may be too busy to answer. Its calls have deadlines.
             Some(_) if lenient && (behind || busy) => {
                 self.watch_at(generation, Some(now.plus_ms(patience)));
+                if !behind {
+                    self.act(Action::Look { generation });
+                }
             }
             // One that never answered a ping may not know what that is.
             Some(_) if lenient && !worker.answers_pings && !worker.questioned => {
@@ -102,7 +107,11 @@ impl Kernel {
             Some(_) => self.unresponsive(now, generation),
             // One that works may be too busy to answer; its calls have deadlines.
             None if lenient && !worker.running.is_empty() => {
+                let is_silent = now.ms_since(worker.heard) >= interval;
                 self.watch_at(generation, Some(now.plus_ms(interval.max(1))));
+                if is_silent {
+                    self.act(Action::Look { generation });
+                }
             }
             None if now.ms_since(worker.heard) >= interval => {
                 worker.pinged = Some(now);
@@ -113,6 +122,23 @@ impl Kernel {
                 let next = worker.heard.plus_ms(interval);
                 self.watch_at(generation, Some(next));
             }
+        }
+    }
+
+    /// Whether what is seen of a worker means that nothing can come from it any more: it is stopped,
+    /// or it owes an answer to a ping and stands still. One that works, though silently, is not.
+    pub fn is_hopeless(&self, generation: Generation, sight: Sight) -> bool {
+        let slot = self.slot_of(generation);
+        let worker = slot.and_then(|slot| self.slot(slot).workers.get(&generation));
+        let Some(worker) = worker.filter(|worker| worker.is_heard()) else {
+            return false;
+        };
+        let behind = self.sessions.values().any(Session::is_behind);
+        let owes = worker.pinged.is_some() && (worker.answers_pings || worker.questioned);
+        match sight {
+            Sight::Runs => false,
+            Sight::Still => owes && !behind,
+            Sight::Stopped => !behind,
         }
     }
 

@@ -233,6 +233,7 @@ fn words(action: &Action) -> Option<String> {
         Action::Stop { generation, how } => format!("stop {generation} {how:?}"),
         Action::SessionOver { session } => format!("session {session} over"),
         Action::Ping { generation } => format!("ping {generation}"),
+        Action::Look { generation } => format!("look {generation}"),
         Action::RolloutOver { result, .. } => match result {
             Ok(generation) => format!("rolled out {generation}"),
             Err(fault) => format!("rollout failed: {}", fault.detail),

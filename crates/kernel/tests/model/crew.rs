@@ -76,6 +76,7 @@ impl World {
                 assert!(!client.over, "a session is over once");
                 client.over = true;
             }
+            Action::Look { generation } => self.to_look_at.push_back(*generation),
             Action::End(end) => self.forget_route(end.call),
             Action::Progress(_)
             | Action::Cancel { .. }

@@ -156,6 +156,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         | Action::Stop { .. }
         | Action::SessionOver { .. }
         | Action::Ping { .. }
+        | Action::Look { .. }
         | Action::RolloutOver { .. } => {}
     }
 }

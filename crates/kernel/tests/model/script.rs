@@ -3,12 +3,15 @@
 use mainstay_contract::dialect::CancelKind;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay;
+use mainstay_kernel::Conduct;
+use mainstay_kernel::action::Sight;
 use proptest::prelude::*;
 
 /// A run: the limits in force, what happens, and how it ends.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub limits: Limits,
+    pub conduct: Conduct,
     pub events: Vec<Event>,
     pub finale: Finale,
 }
@@ -74,6 +77,8 @@ pub enum Event {
         sudden: bool,
     },
     Unfit(u8),
+    /// From now on this is what workers look like.
+    Looks(Sight),
     /// Time passes without a word to the kernel.
     Drift(u64),
     /// Time passes and the kernel is told.
@@ -195,9 +200,20 @@ pub fn scripts() -> impl Strategy<Value = Script> {
         }
         Script {
             limits,
+            conduct: Conduct::Strict,
             events,
             finale,
         }
+    })
+}
+
+/// Scripts about somebody else's servers, which are pinged, and looked at while they work.
+pub fn lenient_scripts() -> impl Strategy<Value = Script> {
+    scripts().prop_map(|mut script| {
+        script.conduct = Conduct::Lenient;
+        script.limits.ping_interval_ms = 100;
+        script.limits.ping_timeout_ms = 60;
+        script
     })
 }
 
@@ -297,6 +313,8 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (any::<u8>(), prop::bool::weighted(0.1))
             .prop_map(|(pick, sudden)| Event::Reap { pick, sudden }),
         1 => any::<u8>().prop_map(Event::Unfit),
+        1 => prop_oneof![Just(Sight::Runs), Just(Sight::Still), Just(Sight::Stopped)]
+            .prop_map(Event::Looks),
         4 => ms.clone().prop_map(Event::Drift),
         8 => ms.prop_map(Event::Wait),
         10 => Just(Event::WaitForTimer),

@@ -11,9 +11,10 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::rpc::Progress;
-use mainstay_kernel::Kernel;
+use mainstay_kernel::action::Sight;
 use mainstay_kernel::call::{SlotId, Work};
 use mainstay_kernel::time::Time;
+use mainstay_kernel::{Conduct, Kernel};
 
 use super::crew::{State, Worker};
 use super::router::{self, Errand};
@@ -32,9 +33,13 @@ pub struct World {
     pub(super) errands: BTreeMap<CallId, Errand>,
     /// What is routed before anything else happens.
     pub(super) at_once: VecDeque<CallId>,
+    /// Workers that the kernel wants to be looked at.
+    pub(super) to_look_at: VecDeque<Generation>,
     pub(super) serving: Vec<CallId>,
     pub(super) workers: BTreeMap<Generation, Worker>,
     asked: u64,
+    /// What workers look like.
+    sight: Sight,
 }
 
 /// A simulated client.
@@ -49,7 +54,7 @@ pub struct Client {
 impl World {
     /// Plays a script to its end; before event `takeover`, another binary takes the state over.
     pub fn play(script: &Script, takeover: Option<usize>) -> Trace {
-        let mut world = Self::new(script.limits.clone());
+        let mut world = Self::new(script.limits.clone(), script.conduct);
         for (index, event) in script.events.iter().enumerate() {
             if takeover == Some(index) {
                 let state = world.kernel.save().unwrap();
@@ -64,9 +69,9 @@ impl World {
     }
 
     /// A kernel with one MCP and one direct client.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, conduct: Conduct) -> Self {
         let mut world = Self {
-            kernel: Kernel::new(limits.clone(), &SLOTS),
+            kernel: Kernel::new(limits.clone(), &SLOTS).with_conduct(conduct),
             now: Time::from_ms(1000),
             trace: Trace {
                 limits,
@@ -75,9 +80,11 @@ impl World {
             sessions: Vec::new(),
             errands: BTreeMap::new(),
             at_once: VecDeque::new(),
+            to_look_at: VecDeque::new(),
             serving: Vec::new(),
             workers: BTreeMap::new(),
             asked: 0,
+            sight: Sight::Runs,
         };
         world.play_event(Event::Open(Speaks::Mcp));
         world.play_event(Event::Open(Speaks::Direct));
@@ -175,6 +182,7 @@ impl World {
                     self.step(Input::Unfit(generation));
                 }
             }
+            Event::Looks(sight) => self.sight = sight,
             Event::Drift(ms) => {
                 self.now = self.now.plus_ms(ms);
                 self.step(Input::Drifted);
@@ -387,6 +395,12 @@ impl World {
         });
         while let Some(call) = self.at_once.pop_front() {
             self.route(call);
+        }
+        while let Some(generation) = self.to_look_at.pop_front() {
+            let lives = self.worker(generation).lives();
+            if lives && self.kernel.is_hopeless(generation, self.sight) {
+                self.die(generation, 1, false);
+            }
         }
     }
 }
