@@ -57,6 +57,11 @@ impl Root<'_> {
                 &format!("root={what} {number} directories lie too deep and are not read"),
             );
         }
+        let links = survey.unusable_links.iter();
+        for link in links.filter(|link| link.ends_with(SUFFIX)) {
+            let said = format!("path={link} is a link that leads to no file inside the root");
+            warn("unusable_link", &said);
+        }
         let mut paths: Vec<String> = survey.files.into_iter().map(|entry| entry.path).collect();
         paths.retain(|path| path.ends_with(SUFFIX));
         if paths.len() > MAX_FILES {

@@ -449,6 +449,9 @@ fn broken_files_are_warned_about_once_and_the_rest_is_served() -> anyhow::Result
     fs::write(schemas.join("good.schema.json"), r#"{"type": "object"}"#)?;
     fs::write(schemas.join("torn.schema.json"), "{")?;
     fs::write(schemas.join("lost.schema.json"), r#"{"$ref": "gone.json"}"#)?;
+    let outside = serve.folder().join("outside.json");
+    fs::write(&outside, "{}")?;
+    std::os::unix::fs::symlink(&outside, schemas.join("link.schema.json"))?;
     fs::write(examples.join("Good.json"), "{}")?;
     fs::write(examples.join("Torn.json"), "{")?;
     let mut host = serve
@@ -466,6 +469,7 @@ fn broken_files_are_warned_about_once_and_the_rest_is_served() -> anyhow::Result
         ("broken_schema", "torn.schema.json"),
         ("broken_schema", "lost.schema.json"),
         ("broken_example", "Torn.json"),
+        ("unusable_link", "link.schema.json"),
     ] {
         let line = format!("mcp:warning reason={reason} path={path} ");
         host.wait_for_line(&line)?;

@@ -21,6 +21,8 @@ pub struct Survey {
     pub files: Vec<Entry>,
     /// Directories that were not looked into because they lie too deep.
     pub too_deep: usize,
+    /// Links that cannot be read as files inside the root, sorted.
+    pub unusable_links: Vec<String>,
 }
 
 /// One regular file.
@@ -46,7 +48,7 @@ impl RootedDir {
         self.survey(relative, recursive).map(|survey| survey.files)
     }
 
-    /// As [`Self::list`], and says how much was left out for its depth.
+    /// As [`Self::list`], and says what was left out for its depth, or for where it leads.
     pub fn survey(
         &self,
         relative: impl AsRef<Path>,
@@ -62,6 +64,7 @@ impl RootedDir {
         self.open_dir(relative)?;
         let mut found = BTreeMap::new();
         let mut too_deep = 0;
+        let mut unusable_links = Vec::new();
         let mut seen = 0;
         let mut open = vec![(first.to_owned(), 0)];
         while let Some((dir, depth)) = open.pop() {
@@ -77,8 +80,10 @@ impl RootedDir {
                     }
                     FileType::Directory if recursive => too_deep += 1,
                     FileType::RegularFile | FileType::Symlink | FileType::Unknown => {
-                        if let Some(bytes) = self.regular_size(&path) {
-                            found.insert(path, bytes);
+                        match self.regular_size(&path) {
+                            Some(bytes) => drop(found.insert(path, bytes)),
+                            None if kind == FileType::Symlink => unusable_links.push(path),
+                            None => {}
                         }
                     }
                     _ => {}
@@ -89,7 +94,12 @@ impl RootedDir {
             .into_iter()
             .map(|(path, bytes)| Entry { path, bytes })
             .collect();
-        Ok(Survey { files, too_deep })
+        unusable_links.sort();
+        Ok(Survey {
+            files,
+            too_deep,
+            unusable_links,
+        })
     }
 
     fn names(
