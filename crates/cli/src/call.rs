@@ -1,7 +1,7 @@
 //! `mainstay call`.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use mainstay_contract::normalise::{Resolution, resolve_method};
@@ -36,6 +36,11 @@ fn answered(call: &Call) -> Result<ExitCode, Failure> {
             go_on_building(&mut connection);
             (String::new(), code)
         }
+        Ok((text, code, After::Symbols)) if connection.is_ours() => {
+            print(&text)?;
+            go_on_with_symbols(&mut connection);
+            (String::new(), code)
+        }
         Ok((text, code, _)) => (text, code),
         Err(failure) => {
             connection.close()?;
@@ -51,6 +56,10 @@ fn answered(call: &Call) -> Result<ExitCode, Failure> {
 /// interrupt it, until it is done, if it can be; else just so long that every call gets further.
 const WATCHED_BUILD: Duration = Duration::from_secs(120);
 const UNWATCHED_BUILD: Duration = Duration::from_secs(3);
+/// The same for the symbols of an index that has not got all of them, and how often they are
+/// looked at.
+const SYMBOLS: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What is left when a call has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +67,8 @@ enum After {
     Nothing,
     /// A search found no index; its build ends with the host.
     Build,
+    /// A search found one; if it is still getting symbols, that ends with the host, too.
+    Symbols,
 }
 
 /// Stays a while for the build. What is done by then is kept.
@@ -76,11 +87,34 @@ fn go_on_building(connection: &mut Connection) {
     let _ = connection.call("index_build", &json!({ "wait_ms": wait }), Wants::Text);
 }
 
+/// Stays a little while symbols are added, so that every call gets further.
+fn go_on_with_symbols(connection: &mut Connection) {
+    let until = Instant::now() + SYMBOLS;
+    loop {
+        // It was not asked for, so it cannot fail the command.
+        let Ok(status) = connection.call("index_status", &json!({})) else {
+            return;
+        };
+        let covered = status.structured.pointer("/layers/symbols");
+        let all = covered
+            .and_then(Value::as_f64)
+            .is_none_or(|share| share >= 1.0);
+        if all || Instant::now() >= until {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 fn after(tool: &str, answer: &Value) -> After {
-    let says = |key: &str, value: &Value| answer.get(key) == Some(value);
-    match tool == "search" && says("scanned", &json!(true)) && says("generation", &json!(0)) {
-        true => After::Build,
-        false => After::Nothing,
+    if tool != "search" {
+        return After::Nothing;
+    }
+    let scanned = answer.get("scanned") == Some(&json!(true));
+    match (scanned, answer.get("generation").and_then(Value::as_u64)) {
+        (true, Some(0)) => After::Build,
+        (_, Some(_)) => After::Symbols,
+        (_, None) => After::Nothing,
     }
 }
 

@@ -422,3 +422,40 @@ fn two_packs_with_one_tool_name_are_refused() {
     let output = run(&["tools", "--pack", "asset", "--pack", "asset"]);
     insta::assert_snapshot!("pack_twice", shown(&output));
 }
+
+#[test]
+fn an_index_gets_its_symbols_from_commands_alone() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().join("tree");
+    std::fs::create_dir(&root).unwrap();
+    for number in 0..40 {
+        let text = format!("def func_{number}():\n    return {number}\n");
+        std::fs::write(root.join(format!("f{number}.py")), text).unwrap();
+    }
+    let call = |cache: &str, words: &[&str]| -> serde_json::Value {
+        let output = mainstay()
+            .env("MAINSTAY_CACHE_DIR", folder.path().join(cache))
+            .current_dir(&root)
+            .args(["call", "--render", "json"])
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", shown(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let built = call("built", &["index_build"]);
+    assert_eq!(built["symbols"], 1.0, "{built}");
+    let status = call("built", &["index_status"]);
+    assert_eq!(status["layers"]["symbols"], 1.0, "{status}");
+    // A first search stays for its build and a later one for the symbols; neither says so.
+    let first = call("searched", &["search", "func_7", "kind=literal"]);
+    assert_eq!(first["total"]["value"], 1, "{first}");
+    for _ in 0..10 {
+        call("searched", &["search", "func_7"]);
+        let status = call("searched", &["index_status"]);
+        if status["layers"]["symbols"] == 1.0 {
+            return;
+        }
+    }
+    panic!("ten searches did not get to the symbols");
+}

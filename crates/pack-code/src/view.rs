@@ -82,14 +82,6 @@ impl Generation {
         }
         (all - left.min(all), all)
     }
-
-    /// The share of documents that the symbol layer covers.
-    pub(crate) fn symbol_coverage(&self) -> f64 {
-        match self.symbol_docs() {
-            (_, 0) => 1.0,
-            (covered, all) => covered as f64 / all as f64,
-        }
-    }
 }
 
 /// How a file differs from the generation.

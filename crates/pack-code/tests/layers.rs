@@ -13,7 +13,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_worker::Pack;
 use serde_json::json;
@@ -188,4 +188,60 @@ fn a_file_that_cannot_be_read_for_a_while_gets_its_symbols_later() {
     assert_eq!(symbols(&pack, "later").0.len(), 1);
     wait_until("symbols cover all", || symbols_cover_all(&pack));
     assert_eq!(symbols(&pack, "later"), (["later".to_owned()].into(), true));
+}
+
+#[test]
+fn index_build_waits_for_the_symbols_unless_it_is_told_how_long() {
+    let place = functions();
+    let pack = place.open();
+    let job = call(&pack, "index_build", &json!({}));
+    assert_eq!(
+        (job["state"].as_str(), job["symbols"].as_f64()),
+        (Some("done"), Some(1.0)),
+        "{job}"
+    );
+    assert!(symbols_cover_all(&pack));
+    all_functions_are_there(&pack, "built");
+    let started = Instant::now();
+    let job = call(&pack, "index_build", &json!({"mode": "full", "wait_ms": 0}));
+    assert!(started.elapsed() < Duration::from_secs(5), "{job}");
+    assert!(["running", "done"].contains(&job["state"].as_str().unwrap()));
+    let job = call(&pack, "index_build", &json!({}));
+    assert_eq!(job["symbols"], 1.0, "{job}");
+    // Where there is no symbol layer nobody waits for it.
+    let job = call(&place.built_without_symbols(), "index_build", &json!({}));
+    assert_eq!(job["state"], "done", "{job}");
+}
+
+#[test]
+fn symbols_are_kept_long_before_all_are_extracted() {
+    let place = Place::new();
+    for number in 0..600 {
+        let methods: String = (0..60)
+            .map(|at| format!("    def m{at}(self, x):\n        return [x, {{'k': (x, {at})}}]\n"))
+            .collect();
+        place.write(
+            &format!("f{number}.py"),
+            format!("class C{number}:\n{methods}"),
+        );
+    }
+    drop(place.built_without_symbols());
+    let covered = |pack: &Pack| {
+        let status = call(pack, "index_status", &json!({}));
+        status["layers"]["symbols"].as_f64().unwrap()
+    };
+    let mut before = 0.0;
+    // Workers that end as soon as they have added something: each gets further.
+    for _ in 0..3 {
+        let pack = place.open();
+        let mut now = covered(&pack);
+        assert!(now >= before, "{now} {before}");
+        let begin = now;
+        wait_until("something is added", || {
+            now = covered(&pack);
+            now > begin
+        });
+        before = now;
+    }
+    assert!(before < 1.0);
 }

@@ -49,6 +49,16 @@ struct Shared {
     symbols: Symbols,
 }
 
+/// Somebody waits for the symbol layer as long as this lives.
+#[derive(Debug)]
+pub(crate) struct AwaitedSymbols<'a>(&'a Keeper);
+
+impl Drop for AwaitedSymbols<'_> {
+    fn drop(&mut self) {
+        self.0.lock().symbols.awaited -= 1;
+    }
+}
+
 /// How the symbol layer of this process goes.
 #[derive(Debug, Default)]
 struct Symbols {
@@ -159,6 +169,17 @@ impl Keeper {
 
     pub(crate) fn last_error(&self) -> Option<String> {
         self.lock().last_error.clone()
+    }
+
+    /// Whether the symbol layer has covered what it can since the last build.
+    pub(crate) fn has_settled_symbols(&self) -> bool {
+        !self.symbols || self.ended.load(Ordering::Relaxed) || self.lock().symbols.settled.is_some()
+    }
+
+    /// From now on somebody waits for the symbol layer, until the guard goes.
+    pub(crate) fn await_symbols(&self) -> AwaitedSymbols<'_> {
+        self.lock().symbols.awaited += 1;
+        AwaitedSymbols(self)
     }
 
     /// Waits until something has happened, or for `time`.
@@ -371,6 +392,7 @@ impl Keeper {
 
     /// One batch of symbols. Says whether there may be more.
     fn add_symbols(&self, view: &View) -> bool {
+        let until_sweep = self.tracker.until_sweep();
         let effort = {
             let mut shared = self.lock();
             let symbols = &mut shared.symbols;
@@ -389,7 +411,7 @@ impl Keeper {
                 time: limits::FIRST_SYMBOL_BATCH
                     .saturating_mul(1 << symbols.batches.min(16) >> 1)
                     .min(limits::SYMBOL_BATCH)
-                    .min(self.tracker.until_sweep())
+                    .min(until_sweep)
                     .max(limits::FIRST_SYMBOL_BATCH),
                 awaited: symbols.awaited > 0,
                 again: rested,

@@ -176,6 +176,12 @@ impl Repo {
         }
     }
 
+    /// How many files the symbol layer covers, and of how many.
+    pub(crate) fn symbol_docs(&self) -> (u64, u64) {
+        let view = self.tracker.refresh();
+        view.map_or((0, 0), |view| view.generation.symbol_docs())
+    }
+
     /// The last job as the folder knows it. One that runs without a writer was cut off.
     pub(crate) fn job(&self) -> Option<Job> {
         let mut job = Job::read(&self.place.folder)?;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::build::Request;
+use crate::fresh::repo::Repo;
 use crate::query::filter::globs;
 use crate::store::job::{Job, State};
 use crate::tools::{count, object, repo_argument, text};
@@ -42,8 +43,9 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     tool_spec(
         "index_build",
         "Brings the search index of a repository up to date. Searches work without it; it is for \
-         forcing a rebuild or waiting until everything is indexed. A second call joins the running \
-         job if that does all it asks for; otherwise its own job waits for its turn.",
+         forcing a rebuild or waiting until everything is indexed, symbols included. A second call \
+         joins the running job if that does all it asks for; otherwise its own job waits for its \
+         turn.",
     )
     .input(object(
         json!({
@@ -65,6 +67,8 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
             "added": count(), "changed": count(), "removed": count(),
             "skipped": {"type": "object", "additionalProperties": count()},
             "duration_ms": count(), "error": text(),
+            "symbols": {"type": "number", "minimum": 0, "maximum": 1,
+                "description": "Share of files whose symbols are extracted; the rest follows behind the calls."},
         }),
         &["job_id", "state", "generation", "files_total", "files_done", "bytes_done", "added",
           "changed", "removed", "skipped", "duration_ms"],
@@ -130,9 +134,65 @@ pub(crate) fn call(
             break progress.snapshot();
         }
     };
+    if job.state == State::Done {
+        wait_for_symbols(repo, &job, deadline, context)?;
+    }
     let alias = member.alias.clone();
-    let value = to_json(&job);
-    Ok(Reply::json(&value).porcelain(move || porcelain(&alias, &job)))
+    let symbols = share(repo.symbol_docs());
+    let mut value = to_json(&job);
+    if let Some(object) = value.as_object_mut() {
+        object.insert("symbols".to_owned(), json!(symbols));
+    }
+    let settled = repo.keeper.has_settled_symbols();
+    Ok(Reply::json(&value).porcelain(move || {
+        let porcelain = porcelain(&alias, &job);
+        match job.state == State::Done && !settled {
+            true => porcelain.note(format!(
+                "symbols cover {:.0} %; the rest follows behind the calls",
+                symbols * 100.0
+            )),
+            false => porcelain,
+        }
+    }))
+}
+
+/// The symbols follow the job; whoever waits for the one waits for the others.
+fn wait_for_symbols(
+    repo: &Repo,
+    job: &Job,
+    deadline: Instant,
+    context: &Context,
+) -> Result<(), Problem> {
+    let _awaited = repo.keeper.await_symbols();
+    let (before, all) = repo.symbol_docs();
+    let mut done = before;
+    while !repo.keeper.has_settled_symbols() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        // It is not the job: it goes on without this call.
+        context.check()?;
+        repo.keeper.wait(left.min(Duration::from_millis(200)));
+        done = done.max(repo.symbol_docs().0);
+        // One line from the first file to the last symbol, so that it never goes back.
+        context.progress(Progress {
+            message: format!("extracted the symbols of {done} of {all} files"),
+            done: Some(job.files_done + (done - before).min(all - before)),
+            total: Some(job.files_total + (all - before)),
+            phase: "symbols".to_owned(),
+            ..Progress::default()
+        });
+    }
+    Ok(())
+}
+
+/// A share as answers have it: never 1 before it is all.
+pub(crate) fn share((covered, all): (u64, u64)) -> f64 {
+    match all {
+        0 => 1.0,
+        _ => (covered as f64 / all as f64 * 10_000.0).floor() / 10_000.0,
+    }
 }
 
 fn report(context: &Context, job: &Job) {

@@ -11,7 +11,7 @@ use crate::fresh::repo::Repo;
 use crate::limits;
 use crate::query::filter::iso;
 use crate::store::table::file_bytes;
-use crate::tools::build::to_json;
+use crate::tools::build::{share, to_json};
 use crate::tools::{count, object, repo_argument, text};
 use crate::tree::git;
 use crate::view::View;
@@ -116,7 +116,7 @@ fn describe(repo: &Repo, view: Option<&View>) -> Value {
         (files.saturating_sub(behind)) as f64 / files as f64
     };
     let covered = (covered * 10_000.0).floor() / 10_000.0;
-    let symbols = (view.generation.symbol_coverage() * 10_000.0).floor() / 10_000.0;
+    let symbols = share(view.generation.symbol_docs());
     let mut value = json!({
         "generation": manifest.generation, "built_at": iso(manifest.built_at),
         "git_head": manifest.git_head, "head_now": head_now, "dirty_files": behind,
