@@ -67,6 +67,26 @@ pub struct ToolSpec {
     /// Argument aliases: what models write, and what the schema calls it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argument_aliases: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Rejections::is_plain")]
+    pub rejections: Rejections,
+}
+
+/// What the direct dialect says of arguments that do not fit a tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejections {
+    /// `ok`, `reason` and `errors`, which is all that the specification of asset tools has.
+    #[default]
+    Plain,
+    /// Also `code`, `message` and `hint`, as in every other failure.
+    Coded,
+}
+
+impl Rejections {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    const fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
 }
 
 impl ToolSpec {
@@ -250,6 +270,7 @@ mod tests {
             errors: vec![Code::NotFound],
             aliases: vec!["old".into()],
             argument_aliases: Vec::new(),
+            rejections: Rejections::Plain,
         }
     }
 

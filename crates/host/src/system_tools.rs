@@ -8,7 +8,7 @@ use mainstay_contract::outcome::ToolReply;
 use mainstay_contract::render::{Bounds, Porcelain, RenderMode, count};
 use mainstay_contract::replay::Replay;
 use mainstay_contract::telemetry::Telemetry;
-use mainstay_contract::tool::{Annotations, ToolSpec};
+use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
 use serde_json::{Value, json};
 
 /// The name of the health tool.
@@ -31,6 +31,7 @@ pub(crate) fn specs(tooling_version: &str) -> Vec<ToolSpec> {
         errors: Vec::new(),
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
+        rejections: Rejections::Plain,
     };
     vec![
         spec(

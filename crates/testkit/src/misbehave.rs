@@ -18,7 +18,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{
     Answer, Call, FromWorker, Op, PROTOCOL, Probed, Progress, Ready, Start, ToWorker,
 };
-use mainstay_contract::tool::{Annotations, Catalog, ToolSpec};
+use mainstay_contract::tool::{Annotations, Catalog, Rejections, ToolSpec};
 use serde_json::json;
 
 macro_rules! modes {
@@ -312,6 +312,7 @@ pub fn catalog(schema_version: u32) -> Catalog {
         errors: Vec::new(),
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
+        rejections: Rejections::Plain,
     };
     Catalog {
         pack: "bad".to_owned(),

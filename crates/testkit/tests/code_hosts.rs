@@ -220,3 +220,48 @@ fn repeated_searches_on_the_command_line_get_to_an_index() -> anyhow::Result<()>
         Ok(segments(&cache)? == 1 && kept(&cache) == 0)
     })
 }
+
+#[test]
+fn every_failure_has_its_code_and_words_in_the_direct_dialect() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let root = tree(&folder, 1)?;
+    let running = Serve::stdio()?
+        .pack("code")
+        .argument("--root")
+        .argument(&root)
+        .env("MAINSTAY_CACHE_DIR", folder.join("cache"))
+        .spawn()?;
+    let client = running.client()?;
+    let sha = "0".repeat(64);
+    for (id, (tool, params)) in [
+        ("search", json!({"query": "x", "limit": 0})),
+        ("search", json!({"query": "x", "cursor": "nonsense"})),
+        ("search", json!({"quest": "x"})),
+        ("show_file", json!({"path": "d0/f0.txt", "expect_sha": sha})),
+        ("index_build", json!({"mode": "sideways"})),
+        ("check_status", json!({"x": 1})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": tool, "params": params});
+        client.send(&line.to_string())?;
+        let result = client.answer(&id.to_string())?.at("/result");
+        ensure!(
+            result["ok"] == false
+                && result["reason"] == "validation_failed"
+                && result["code"] == "INVALID_REQUEST"
+                && result["message"].is_string()
+                && result["hint"].is_string(),
+            "{line}: {result}"
+        );
+        let by_schema = ["limit", "quest", "sideways", "x\":1"];
+        if by_schema
+            .iter()
+            .any(|word| params.to_string().contains(word))
+        {
+            ensure!(result["errors"][0]["path"].is_string(), "{line}: {result}");
+        }
+    }
+    running.stop()
+}

@@ -2,7 +2,7 @@
 
 use mainstay_contract::error::Code;
 use mainstay_contract::replay::Replay;
-use mainstay_contract::tool::{Annotations, ToolSpec};
+use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
 use serde_json::{Value, json};
 
 /// Starts the spec of a tool. Until told otherwise it takes no arguments, may do anything, is
@@ -24,6 +24,7 @@ pub fn tool_spec(name: &str, description: &str) -> SpecBuilder {
         errors: Vec::new(),
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
+        rejections: Rejections::Plain,
     })
 }
 
@@ -80,6 +81,13 @@ impl SpecBuilder {
     /// Time for a call, where the host's default does not fit.
     pub fn timeout_ms(mut self, timeout_ms: u64) -> Self {
         self.0.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// Arguments that do not fit are answered with `code`, `message` and `hint` in the direct
+    /// dialect, too.
+    pub const fn coded_rejections(mut self) -> Self {
+        self.0.rejections = Rejections::Coded;
         self
     }
 

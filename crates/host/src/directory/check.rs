@@ -9,7 +9,7 @@ use mainstay_contract::render::{Bounds, RenderMode, bound};
 use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::{SchemaMismatch, Side};
-use mainstay_contract::tool::{RENDER_ARGUMENT, REQUIRED_MARKER};
+use mainstay_contract::tool::{RENDER_ARGUMENT, REQUIRED_MARKER, Rejections};
 use mainstay_schema::Violation;
 use serde_json::{Value, json};
 
@@ -163,11 +163,20 @@ fn reject(tool: &Tool, violations: &[Violation]) -> Box<Rejected> {
         None => String::new(),
     };
     let kind = ErrorKind::InvalidArguments;
-    let own = json!({ "ok": false, "reason": kind.row().reason, "errors": violations });
-    let problem =
-        Problem::new(kind, format!("{}{said}", kind.row().message)).with_details(own.into());
+    let problem = Problem::new(kind, format!("{}{said}", kind.row().message));
+    let mut own = json!({ "ok": false, "reason": kind.row().reason, "errors": violations });
+    if let (Rejections::Coded, Some(own)) = (tool.spec.rejections, own.as_object_mut()) {
+        own.insert("code".to_owned(), json!(kind.row().code.as_str()));
+        own.insert("message".to_owned(), json!(problem.sentence()));
+        own.extend(
+            problem
+                .hint
+                .iter()
+                .map(|hint| ("hint".to_owned(), json!(hint))),
+        );
+    }
     Box::new(Rejected {
-        problem,
+        problem: problem.with_details(own.into()),
         mismatch: first,
     })
 }

@@ -73,8 +73,9 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["job_id", "state", "generation", "files_total", "files_done", "bytes_done", "added",
           "changed", "removed", "skipped", "duration_ms"],
     ))
-    .errors(&[Code::NotFound, Code::QueueOverloaded])
+    .errors(&[Code::NotFound])
     .tooling_version(version)
+    .coded_rejections()
     .timeout_ms(TIMEOUT_MS)
     .effects(
         Replay::Convergent,

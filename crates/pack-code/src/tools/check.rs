@@ -67,6 +67,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["ok", "checks", "versions", "limits"],
     ))
     .tooling_version(version)
+    .coded_rejections()
     .read_only()
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     .output(output())
     .errors(&[Code::NotFound, Code::NoIndex])
     .tooling_version(version)
+    .coded_rejections()
     .read_only()
 }
 

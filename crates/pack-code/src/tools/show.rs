@@ -65,8 +65,12 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     ))
     .errors(&[Code::NotFound])
     .tooling_version(version)
+    .coded_rejections()
     .read_only()
 }
+
+/// What to do when `expect_sha` does not fit.
+const CHANGED: &str = "read the file again; it has changed since";
 
 fn invalid(message: impl Into<String>) -> Problem {
     Problem::new(ErrorKind::InvalidArguments, message)
@@ -101,10 +105,10 @@ pub(crate) fn call(
     {
         return Err(
             invalid(format!("{path} has another content: its SHA-256 is {sha}"))
-                .with_hint("read the file again; it has changed since")
+                .with_hint(CHANGED)
                 .with_details(mainstay_worker::Json::from(json!({
                     "ok": false, "reason": "validation_failed", "code": "INVALID_REQUEST",
-                    "message": "the file has another content", "sha": sha,
+                    "message": "the file has another content", "hint": CHANGED, "sha": sha,
                 }))),
         );
     }

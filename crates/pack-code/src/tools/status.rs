@@ -58,6 +58,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     ))
     .errors(&[Code::NotFound, Code::NoIndex])
     .tooling_version(version)
+    .coded_rejections()
     .read_only()
 }
 
@@ -244,6 +245,7 @@ pub(crate) fn workspace_spec(version: &str) -> ToolSpec {
         &["repos", "totals", "limits"],
     ))
     .tooling_version(version)
+    .coded_rejections()
     .read_only()
 }
 

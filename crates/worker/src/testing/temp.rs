@@ -12,11 +12,16 @@ pub struct TempDir(PathBuf);
 
 impl TempDir {
     pub fn new() -> io::Result<Self> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mainstay-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("mainstay-test-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                // One that was killed may have had our process id and left its folder.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(path)),
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
