@@ -15,6 +15,7 @@ mod environment;
 mod environment_page;
 mod errors_page;
 mod exit;
+mod hidden;
 mod local;
 mod lock;
 mod once;
