@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use mainstay_contract::render::{Bounds, Porcelain, count, shorten};
+use mainstay_contract::render::{Bounds, Porcelain, count, shorten, visible_json};
 use mainstay_contract::tool::CONTRACT_META;
 use mainstay_host::wrap::declared_replay;
 use serde_json::Value;
@@ -18,8 +18,9 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
     // A host that could not start says more than the connection that it closed.
     connection.close()?;
     let tools = tools?;
+    crate::hidden::warn(&tools);
     let text = if arguments.json {
-        format!("{:#}\n", Value::Array(tools))
+        visible_json(&format!("{:#}\n", Value::Array(tools))).into_owned()
     } else {
         table(&tools)
     };

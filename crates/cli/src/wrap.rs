@@ -1,6 +1,6 @@
 //! `mainstay wrap`, and wrapping for the moment of one command.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,6 +17,7 @@ use crate::builtin::{Executable, SECRETS};
 use crate::environment::{Environment, variable};
 use crate::exit::Failure;
 use crate::lock;
+use crate::program;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
 use crate::transport;
@@ -97,7 +98,11 @@ impl Wanted {
                     .hint("put its command after --, as in mainstay wrap -- npx -y SERVER"));
             }
         };
-        let program = find_program(&program)?;
+        let place = program::Place {
+            cwd: entry.cwd.as_deref(),
+            path: entry.env.get("PATH").map(OsStr::new),
+        };
+        let program = program::find_at(&program, place)?;
         apply(rules, &mut entry)?;
         Ok(Self {
             entry,
@@ -221,27 +226,6 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     } else {
         Err(Failure::input(anyhow!("{}", mistakes.join("; "))))
     }
-}
-
-/// The program as it will be started; one that is not there is said now, not at every restart.
-pub(crate) fn find_program(program: &OsString) -> Result<PathBuf, Failure> {
-    let path = Path::new(program);
-    if path.components().count() > 1 {
-        if path.is_file() {
-            return Ok(path.to_owned());
-        }
-    } else {
-        let folders = variable("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&folders)
-            .map(|folder| folder.join(path))
-            .find(|candidate| candidate.is_file());
-        if let Some(found) = found {
-            return Ok(found);
-        }
-    }
-    let shown = path.display();
-    Err(Failure::input(anyhow!("there is no program {shown}"))
-        .hint("give its whole path, or install it; the command is not read by a shell"))
 }
 
 /// A short name for a command: what follows `npx`, `uvx` and the like, else the program.

@@ -300,14 +300,15 @@ fn characters_that_nobody_sees_are_flagged() -> anyhow::Result<()> {
     let fixture = fixture("", "")?;
     let tools = fixture.path("tools.json");
     let poisoned = json!([{"name": "echo", "inputSchema": {"type": "object"},
-        "description": "Echoes.\u{200b}\u{e0041}"}]);
+        "description": "Echoes.\u{200b}\u{e0041}\u{1b}"}]);
     std::fs::write(&tools, poisoned.to_string())?;
     let running = fixture.word("--tools").word(&tools).spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
     let listed = client.request("1", "tools/list", &json!({}))?;
     assert!(listed.text().contains("Echoes."), "it passes unchanged");
-    running.wait_for_line("reason=hidden_characters pack=mcp-fixture tool=echo")?;
+    let told = "tool=echo at /description U+200B U+E0041 U+001B";
+    running.wait_for_line(&format!("reason=hidden_characters pack=mcp-fixture {told}"))?;
     stop(running)
 }
 

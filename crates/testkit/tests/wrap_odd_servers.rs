@@ -302,3 +302,47 @@ fn a_token_that_was_given_up_counts_again_with_the_next_call() -> anyhow::Result
     assert!(text(&client.answer("2")?).contains("slept"));
     stop(running)
 }
+
+#[test]
+fn a_program_is_found_as_the_client_would_find_it_and_what_is_none_ends_at_once()
+-> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let fixture = binary("mcp-fixture")?;
+    let inside = folder.path().join("inside");
+    std::fs::create_dir(&inside)?;
+    std::os::unix::fs::symlink(&fixture, inside.join("own-server"))?;
+    std::fs::write(folder.path().join("own-server"), "not this one")?;
+    let file = folder.path().join("servers.json");
+    let entries = json!({"mcpServers": {
+        "relative": {"command": "./own-server", "cwd": inside},
+        "searched": {"command": "own-server",
+            "env": {"PATH": format!("{}:{}", folder.path().display(), inside.display())}},
+        "nowhere": {"command": fixture, "cwd": "/nowhere"},
+        "text": {"command": "/etc/passwd"},
+    }});
+    std::fs::write(&file, entries.to_string())?;
+    for name in ["relative", "searched"] {
+        let launch = Launch::new([binary("mainstay")?.into_os_string(), "wrap".into()])?;
+        let running = launch
+            .words(["--config".into(), file.clone().into_os_string()])
+            .words(["--server", name])
+            .spawn()?;
+        let opened = running.client()?.open(&json!({}))?;
+        assert!(
+            opened.at("/result/serverInfo").is_object(),
+            "{name} {opened:?}"
+        );
+        stop(running)?;
+    }
+    for (name, told) in [("nowhere", "set cwd"), ("text", "may not be executed")] {
+        let output = std::process::Command::new(binary("mainstay")?)
+            .args(["wrap", "--server", name, "--config"])
+            .arg(&file)
+            .stdin(std::process::Stdio::null())
+            .output()?;
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(told), "{stderr}");
+    }
+    Ok(())
+}

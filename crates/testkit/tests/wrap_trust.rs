@@ -154,3 +154,44 @@ fn a_lock_of_packs_or_no_lock_is_refused_in_words() -> anyhow::Result<()> {
     assert!(stderr.contains("is the lock of a pack"), "{stderr}");
     Ok(())
 }
+
+#[test]
+fn characters_that_nobody_sees_are_told_wherever_tools_are_approved() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let tools = folder.path().join("tools.json");
+    let poisoned = "Echoes.\u{200b}\u{202e}\u{e0041}\u{61c}\u{1b}[8m";
+    std::fs::write(&tools, definitions(poisoned).to_string())?;
+    let told = "the tool echo has characters that nobody sees: \
+                /description U+200B U+202E U+E0041 U+061C U+001B";
+    let list = |options: &[&str]| -> anyhow::Result<Output> {
+        let output = Command::new(binary("mainstay")?)
+            .arg("tools")
+            .args(options)
+            .arg("--")
+            .arg(binary("mcp-fixture")?)
+            .arg("--tools")
+            .arg(&tools)
+            .output()?;
+        Ok(output)
+    };
+    let written = lock(folder.path(), "write", &tools)?;
+    let checked = lock(folder.path(), "check", &tools)?;
+    std::fs::write(
+        &tools,
+        definitions(&format!("{poisoned} More.")).to_string(),
+    )?;
+    let differs = lock(folder.path(), "diff", &tools)?;
+    for output in [written, checked, differs, list(&[])?, list(&["--json"])?] {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(told), "{output:?}");
+        let raw = |c: char| {
+            matches!(
+                c,
+                '\u{200b}' | '\u{202e}' | '\u{e0041}' | '\u{61c}' | '\u{1b}'
+            )
+        };
+        assert!(!said(&output).contains(raw), "{output:?}");
+        assert!(!stderr.contains(raw), "{output:?}");
+    }
+    Ok(())
+}

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use super::servers::is_mainstay;
 use crate::environment::variable;
 use crate::exit::Failure;
-use crate::wrap::find_program;
+use crate::program;
 
 /// What is written as the command: the named program, else this one.
 pub(super) fn choose(named: Option<&Path>) -> Result<String, Failure> {
@@ -32,7 +32,7 @@ fn check_named(named: &Path) -> Result<PathBuf, Failure> {
     }
     // A bare name is for a file that people share: each client finds it on its own search path.
     if named.components().count() == 1 && named.parent() == Some(Path::new("")) {
-        find_program(&named.as_os_str().to_owned())?;
+        program::find(named.as_os_str())?;
         return Ok(named.to_owned());
     }
     let runs = std::fs::metadata(named)
@@ -96,7 +96,7 @@ pub(super) fn missing(program: &str, cwd: Option<&str>, own_path: bool) -> Optio
         let cwd = Path::new(cwd?);
         !cwd.is_absolute() || cwd.join(path).is_file()
     } else {
-        own_path || find_program(&path.as_os_str().to_owned()).is_ok()
+        own_path || program::find(path.as_os_str()).is_ok()
     };
     if found {
         return None;

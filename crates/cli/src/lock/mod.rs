@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use mainstay_contract::render::visible_json;
 use mainstay_host::wrap::Locked;
 use mainstay_schema::lock::{Entry, Judgement, Lock, Reason, ReasonGiven, judge};
 use serde_json::json;
@@ -20,6 +21,7 @@ use self::definitions::Definitions;
 use self::present::Present;
 use crate::args::{LockCheck, LockCommand, LockDiff, LockWrite};
 use crate::exit::{self, Failure, print};
+use crate::hidden;
 
 /// Where the lock is unless somebody says otherwise.
 pub(crate) const FILE: &str = "mainstay.lock.json";
@@ -84,6 +86,7 @@ fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
     let recorded = store::read_if_there(file)?;
     let before = recorded.clone().unwrap_or_default();
     let present = Present::of(&arguments.locked, &before)?;
+    hidden::warn(present.published.values());
     let reasons = given
         .iter()
         .map(|given| given.resolve(&before, &present.lock))
@@ -136,6 +139,7 @@ fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
         }
     }
     let present = Present::of(&arguments.locked, &recorded)?;
+    hidden::warn(present.published.values());
     let judgement = judge(&recorded, &present.lock, &[]);
     if judgement.missing().next().is_some() {
         let title = file.display().to_string();
@@ -176,6 +180,7 @@ fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
     let file = &arguments.locked.file;
     let recorded = store::read(file)?;
     let present = Present::of(&arguments.locked, &recorded)?;
+    hidden::warn(present.published.values());
     let judgement = judge(&recorded, &present.lock, &[]);
     let text = if arguments.json {
         let report = json!({
@@ -183,7 +188,7 @@ fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
             "equal": judgement.is_equal(),
             "changes": judgement.changes,
         });
-        format!("{report:#}\n")
+        visible_json(&format!("{report:#}\n")).into_owned()
     } else if judgement.is_equal() {
         page::equal(file, &recorded, present.is_partial)
     } else {

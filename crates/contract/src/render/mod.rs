@@ -15,6 +15,7 @@
 mod bound;
 mod content;
 mod escape;
+mod hidden;
 mod mode;
 mod notice;
 pub mod path;
@@ -25,7 +26,8 @@ mod table;
 
 pub use bound::{Bounded, Bounds, Truncation, bound};
 pub use content::content;
-pub use escape::{has_hidden, visible};
+pub use escape::{visible, visible_json};
+pub use hidden::{HiddenAt, has_hidden, hidden_in};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};

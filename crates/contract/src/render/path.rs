@@ -83,12 +83,12 @@ fn push_segment(out: &mut String, segment: &OsStr) {
     let last = bytes.len().saturating_sub(1);
     let mut at = 0;
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
+        for (place, c) in chunk.valid().char_indices() {
             match c {
                 '\\' => out.push_str("\\\\"),
                 // A line may lose spaces at its ends, and a reader would not see them.
                 ' ' if at == 0 || at == last => push_byte(out, u32::from(c)),
-                c => push_visible(out, c),
+                c => push_visible(out, chunk.valid(), place, c),
             }
             at += c.len_utf8();
         }

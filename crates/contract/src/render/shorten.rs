@@ -43,9 +43,9 @@ fn cut(text: &str, max_chars: usize, cut: impl FnOnce(usize) -> String) -> Strin
 fn head(text: &str, max_chars: usize) -> (String, bool) {
     let mut out = String::with_capacity(text.len().min(max_chars));
     let mut used = 0;
-    for c in text.chars() {
+    for (at, c) in text.char_indices() {
         let start = out.len();
-        push_visible(&mut out, c);
+        push_visible(&mut out, text, at, c);
         used += out.get(start..).map_or(0, |unit| unit.chars().count());
         if used > max_chars {
             out.truncate(start);
@@ -59,9 +59,9 @@ fn head(text: &str, max_chars: usize) -> (String, bool) {
 fn tail(text: &str, max_chars: usize) -> Vec<String> {
     let mut units = Vec::new();
     let mut used = 0;
-    for c in text.chars().rev() {
+    for (at, c) in text.char_indices().rev() {
         let mut unit = String::new();
-        push_visible(&mut unit, c);
+        push_visible(&mut unit, text, at, c);
         used += unit.chars().count();
         if used > max_chars {
             break;

@@ -6,7 +6,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
-use mainstay_contract::render::{Bounds, RenderMode};
+use mainstay_contract::render::{self, Bounds, RenderMode};
 use mainstay_contract::rpc::Answer;
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::{SchemaMismatch, Side};
@@ -233,7 +233,7 @@ impl Engine {
 
     /// What an operator should know about a definition.
     pub(super) fn report(&self, learned: &Learned) {
-        let (pack, tool) = (&self.common.name, &learned.name);
+        let (pack, tool) = (&self.common.name, render::visible(&learned.name));
         let reason = match learned.standing {
             Standing::Withdrawn(withdrawn) => Some(withdrawn.reason()),
             Standing::Open | Standing::Denied => None,
@@ -243,9 +243,13 @@ impl Engine {
                 "mcp:warning reason={reason} pack={pack} tool={tool} withdrawn"
             ));
         }
-        if learned.hidden {
+        if let Some(first) = learned.hidden.first() {
+            let more = match learned.hidden.len() - 1 {
+                0 => String::new(),
+                more => format!(" places={}", more + 1),
+            };
             self.common.log.line(&format!(
-                "mcp:warning reason=hidden_characters pack={pack} tool={tool}"
+                "mcp:warning reason=hidden_characters pack={pack} tool={tool}{more} at {first}"
             ));
         }
         if let Some(why) = &learned.unchecked {

@@ -234,7 +234,11 @@ impl Engine {
                 self.servers.insert(generation, server);
             }
             Err(error) => {
-                let detail = format!("cannot start the server's shim: {error}");
+                let gone = common.command.cwd.as_ref().filter(|cwd| !cwd.is_dir());
+                let detail = match gone {
+                    Some(cwd) => format!("its cwd {} is no folder", cwd.display()),
+                    None => format!("cannot start the server's shim: {error}"),
+                };
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 self.lose(generation, &fault, &[]);
                 self.kernel.handle_reaped(self.clock.now(), generation);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
-use mainstay_contract::render;
+use mainstay_contract::render::{self, HiddenAt};
 use mainstay_contract::replay::Replay;
 use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
 use serde_json::{Value, json};
@@ -62,8 +62,8 @@ pub(super) struct Learned {
     pub(super) standing: Standing,
     /// Its schema cannot be used, for this reason.
     pub(super) unchecked: Option<String>,
-    /// Its definition has characters that nobody sees.
-    pub(super) hidden: bool,
+    /// Where its definition has characters that nobody sees.
+    pub(super) hidden: Vec<HiddenAt>,
 }
 
 impl Tools {
@@ -193,7 +193,7 @@ impl Tools {
             name,
             standing,
             unchecked,
-            hidden: hides(definition),
+            hidden: render::hidden_in(&value),
         })
     }
 
@@ -257,14 +257,6 @@ pub fn declared_replay(definition: &Value) -> Replay {
     } else {
         Replay::NeverReplay
     }
-}
-
-/// Whether a definition has characters that a person who reads it does not see, or that change the
-/// direction of what stands beside them.
-fn hides(definition: &str) -> bool {
-    // Escaped or not: read as text.
-    let value: Value = serde_json::from_str(definition).unwrap_or_default();
-    render::has_hidden(&value.to_string())
 }
 
 impl Tool {
