@@ -92,10 +92,10 @@ fn go_on_with_symbols(connection: &mut Connection) {
     let until = Instant::now() + SYMBOLS;
     loop {
         // It was not asked for, so it cannot fail the command.
-        let Ok(status) = connection.call("index_status", &json!({})) else {
+        let Ok(status) = connection.call("index_status", &json!({}), Wants::Json) else {
             return;
         };
-        let covered = status.structured.pointer("/layers/symbols");
+        let covered = status.json.pointer("/layers/symbols");
         let all = covered
             .and_then(Value::as_f64)
             .is_none_or(|share| share >= 1.0);
