@@ -184,7 +184,7 @@ pub(crate) struct WrapRules {
     /// Withdraw every tool that differs from this lock, or is not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
-    /// Seconds for a call [default: 120]
+    /// Seconds for a request to the server, but for opening a session and subscriptions [default: 120]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<f64>,
     /// Seconds for the server to open a session [default: 30]

@@ -304,6 +304,22 @@ fn a_token_that_was_given_up_counts_again_with_the_next_call() -> anyhow::Result
 }
 
 #[test]
+fn the_timeout_counts_for_every_request_and_not_for_calls_alone() -> anyhow::Result<()> {
+    let Some(running) = start("--timeout 0.5", "    return None")? else {
+        return Ok(());
+    };
+    let client = running.client()?;
+    for (id, method) in [("1", "resources/read"), ("2", "prompts/list"), ("3", "x/y")] {
+        let began = Instant::now();
+        let late = client.request(id, method, &json!({"uri": "x:///"}))?;
+        assert_eq!(late.at("/error/data/code"), "TOOL_TIMEOUT", "{late:?}");
+        assert_eq!(late.at("/error/data/timeoutMs"), 500);
+        assert!(began.elapsed() < Duration::from_secs(3));
+    }
+    stop(running)
+}
+
+#[test]
 fn a_program_is_found_as_the_client_would_find_it_and_what_is_none_ends_at_once()
 -> anyhow::Result<()> {
     let folder = TempDir::new()?;

@@ -194,7 +194,9 @@ impl Engine {
             return own;
         }
         let limits = self.kernel.limits();
-        let (mut timeout_ms, mut late) = (limits.call_timeout_ms, Late::Ask);
+        let timeout_ms = self.common.rules.timeout_ms;
+        let mut timeout_ms = timeout_ms.unwrap_or(limits.call_timeout_ms);
+        let mut late = Late::Ask;
         let mut replay = replay_of(&passed.method);
         let mut probe = None;
         match passed.method.as_str() {
@@ -206,7 +208,7 @@ impl Engine {
                     return Work::Refused(unknown_method(&passed.method));
                 }
                 // A server that is still starting may not have read it.
-                (timeout_ms, late) = (DISCOVER_MS, Late::Leave);
+                (timeout_ms, late) = (timeout_ms.min(DISCOVER_MS), Late::Leave);
             }
             "subscriptions/listen" => timeout_ms = UNTIMED_MS,
             _ => {}

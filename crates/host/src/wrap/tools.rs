@@ -231,7 +231,7 @@ impl Tools {
         let timeout = tool.and_then(|tool| tool.timeout_ms);
         let on_timeout = tool.and_then(|tool| tool.on_timeout);
         (
-            timeout.or(self.rules.timeout_ms).unwrap_or(default_ms),
+            timeout.unwrap_or(default_ms),
             on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
         )
     }
