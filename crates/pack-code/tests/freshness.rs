@@ -370,3 +370,43 @@ fn edits_that_sweeps_run_into_are_never_lost() {
         assert!(round > 10, "{round}");
     });
 }
+
+#[test]
+fn a_generation_that_saw_files_which_changed_back_meanwhile_is_looked_through() {
+    let place = Place::with(&[("a.txt", "one\n"), ("b.txt", "first\n")]);
+    let pack = place.built_without_symbols();
+    let folder = fs::read_dir(place.cache().join("code")).unwrap();
+    let folder = folder.map(|entry| entry.unwrap().path()).next().unwrap();
+    let publish = |text: &[u8]| {
+        fs::write(folder.join("tmp-test"), text).unwrap();
+        fs::rename(folder.join("tmp-test"), folder.join("manifest")).unwrap();
+    };
+    let before = fs::read(folder.join("manifest")).unwrap();
+    let change = || {
+        place.write("n.txt", "passing\n");
+        place.write("b.txt", "second\n");
+    };
+    change();
+    call(&pack, "index_build", &json!({}));
+    let built = fs::read(folder.join("manifest")).unwrap();
+    // As if that build were not over yet, and what it has read changed back before it is.
+    publish(&before);
+    search(&pack, &literal("passing"));
+    change();
+    assert_eq!(search(&pack, &literal("passing"))["total"]["value"], 1);
+    fs::remove_file(place.root().join("n.txt")).unwrap();
+    place.write("b.txt", "first\n");
+    let is_as_it_was = |when: &str| {
+        for (word, expected) in [("passing", 0), ("second", 0), ("first", 1)] {
+            let answer = search(&pack, &literal(word));
+            let right = answer["total"]["value"] == expected;
+            assert!(
+                right || answer["fresh"] == false,
+                "{when}: {word}: {answer}"
+            );
+        }
+    };
+    is_as_it_was("before it is over");
+    publish(&built);
+    is_as_it_was("afterwards");
+}

@@ -211,6 +211,7 @@ fn index_build_waits_for_the_symbols_unless_it_is_told_how_long() {
     // Where there is no symbol layer nobody waits for it.
     let job = call(&place.built_without_symbols(), "index_build", &json!({}));
     assert_eq!(job["state"], "done", "{job}");
+    assert!(job.get("symbols").is_none(), "{job}");
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub(crate) struct Keeper {
     ended: AtomicBool,
     /// Set while something more urgent than symbols waits.
     hurry: AtomicBool,
-    symbols: bool,
+    /// Whether there is to be a symbol layer.
+    pub(crate) symbols: bool,
 }
 
 #[derive(Debug, Default)]

@@ -50,6 +50,10 @@ struct State {
     /// Other stamps under which a file has the indexed content.
     touched: BTreeMap<String, Stamp>,
     directories: BTreeSet<String>,
+    /// Files that were looked at, and whether they were there: since this generation was opened,
+    /// and while the one before it was at hand.
+    looked: BTreeMap<String, bool>,
+    looked_before: BTreeMap<String, bool>,
     last_change: Option<Instant>,
     view: Option<Arc<View>>,
 }
@@ -210,6 +214,31 @@ impl Tracker {
             state.swept = None;
             state.overlay.clear();
         }
+        self.look_again(state);
+    }
+
+    /// What was decided by the generation before may be otherwise by this one, which was built
+    /// meanwhile and may have seen those files in between.
+    fn look_again(&self, state: &mut State) {
+        let looked = std::mem::take(&mut state.looked);
+        let mut all = std::mem::replace(&mut state.looked_before, looked.clone());
+        all.extend(looked);
+        if state.swept.is_none() {
+            return;
+        }
+        if all.len() > LOOKED_AT {
+            state.swept = None;
+            state.view = None;
+            return;
+        }
+        for (path, was_there) in all {
+            let is_file = |metadata: fs::Metadata| metadata.is_file();
+            // One that was taken away and is there again has an event of its own, or does not count.
+            if was_there || !fs::symlink_metadata(self.place.root.join(&path)).is_ok_and(is_file) {
+                self.look_at_path(state, &path);
+            }
+        }
+        state.looked.clear();
     }
 
     /// Looks at what the watch names.
@@ -288,6 +317,7 @@ impl Tracker {
             .as_ref()
             .is_some_and(|generation| generation.find(path).is_some());
         state.view = None;
+        state.looked.insert(path.to_owned(), false);
         if indexed {
             state.overlay.insert(path.to_owned(), Change::Removed);
         } else {
@@ -300,6 +330,7 @@ impl Tracker {
         let Some(generation) = state.generation.clone() else {
             return;
         };
+        state.looked.insert(path.to_owned(), true);
         let known = generation.find(path);
         let segment = known.and_then(|(number, doc)| Some((generation.segments.get(number)?, doc)));
         if let Some((segment, doc)) = segment

@@ -141,7 +141,7 @@ pub(crate) fn call(
     let alias = member.alias.clone();
     let symbols = share(repo.symbol_docs());
     let mut value = to_json(&job);
-    if let Some(object) = value.as_object_mut() {
+    if let (true, Some(object)) = (repo.keeper.symbols, value.as_object_mut()) {
         object.insert("symbols".to_owned(), json!(symbols));
     }
     let settled = repo.keeper.has_settled_symbols();
