@@ -18,6 +18,9 @@ use crate::config_file;
 /// Longest line of a client or of a wrapped server.
 const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
+/// What may stand under `mainstay` beside the rules.
+const MORE_KEYS: [&str; 3] = ["lock", "limits", "isolate"];
+
 /// One server of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerEntry {
@@ -142,6 +145,12 @@ fn read(
         bail!("it is reached over HTTP; this version wraps servers that are started by a command");
     }
     let ours = &mut written.mainstay;
+    let known = || Rules::KEYS.into_iter().chain(MORE_KEYS);
+    if let Some(unknown) = ours.keys().find(|key| !known().any(|known| known == *key)) {
+        let known: Vec<String> = known().map(|key| format!("`{key}`")).collect();
+        let known = known.join(", ");
+        bail!("under mainstay: unknown field `{unknown}`, expected one of {known}");
+    }
     let lock = ours.remove("lock").map(serde_json::from_value).transpose();
     let limits = ours.remove("limits");
     let isolate = ours
@@ -253,6 +262,9 @@ mod tests {
             said_unknown.contains("server a: under mainstay: unknown field `tiemout_ms`"),
             "{said_unknown}"
         );
+        for key in ["`timeout_ms`", "`lock`", "`limits`", "`isolate`"] {
+            assert!(said_unknown.contains(key), "{said_unknown}");
+        }
         let url = r#"{"mcpServers": {"a": {"url": "https://x"}}}"#;
         assert!(said(url, None).contains("over HTTP"));
         let unset = r#"{"mcpServers": {"a": {"command": "${NOPE}"}}}"#;

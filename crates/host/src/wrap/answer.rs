@@ -145,7 +145,7 @@ impl Engine {
             let seen = self.seen.entry(kind).or_default();
             let follows = seen.page(kind, cursor.as_deref(), result);
             if follows && serves && kind == Kind::Tools && seen.next().is_none() {
-                self.tools.completed(self.list_begun);
+                self.tools_complete(self.list_begun);
             }
         }
         if method != "initialize"
@@ -241,6 +241,11 @@ impl Engine {
         if let Some(reason) = reason {
             self.common.log.line(&format!(
                 "mcp:warning reason={reason} pack={pack} tool={tool} withdrawn"
+            ));
+        }
+        if learned.ambiguous {
+            self.common.log.line(&format!(
+                "mcp:warning reason=tool_ambiguous pack={pack} tool={tool} withdrawn"
             ));
         }
         if let Some(first) = learned.hidden.first() {

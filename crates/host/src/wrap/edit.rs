@@ -1,6 +1,8 @@
 //! Changes to lines that otherwise pass as they are: one member is replaced or added, everything
 //! else keeps its bytes.
 
+use std::collections::BTreeSet;
+
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::scan;
 
@@ -48,6 +50,18 @@ pub(crate) fn items(array: &str) -> Vec<&str> {
         .into_iter()
         .map(serde_json::value::RawValue::get)
         .collect()
+}
+
+/// Whether an object anywhere in a JSON text has a member twice, in whatever spelling.
+pub(super) fn has_twice(json: &str) -> bool {
+    match json.as_bytes().first() {
+        Some(b'{') => {
+            let mut names = BTreeSet::new();
+            scan::members(json).any(|(name, value)| !names.insert(name) || has_twice(value))
+        }
+        Some(b'[') => items(json).into_iter().any(has_twice),
+        _ => false,
+    }
 }
 
 /// An array of JSON texts.

@@ -285,7 +285,7 @@ impl Engine {
             return self.fetch(generation, kind, Some(&next), seen, epoch);
         }
         if kind == Kind::Tools {
-            self.tools.completed(epoch);
+            self.tools_complete(epoch);
             if self.tools.epoch() == epoch {
                 self.release();
             } else {
@@ -306,6 +306,20 @@ impl Engine {
                 self.comparing.insert(kind);
                 self.fetch(generation, kind, None, Seen::default(), self.tools.epoch());
             }
+        }
+    }
+
+    /// The whole of a list has been seen that was begun in this epoch.
+    pub(super) fn tools_complete(&mut self, begun: u64) {
+        self.tools.completed(begun);
+        let strange = self.tools.strange_names();
+        if !strange.is_empty() {
+            let (pack, names) = (&self.common.name, strange.join(" "));
+            let names = render::shorten(&names, 200);
+            let said = "the rules name tools that the server does not have:";
+            self.common.log.line(&format!(
+                "mcp:warning reason=rule_without_tool pack={pack} {said} {names}"
+            ));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an operator can say about one wrapped server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::replay::Replay;
 use serde::Deserialize;
@@ -117,6 +117,38 @@ impl Rules {
         (self.allow.is_empty() || listed(&self.allow)) && !listed(&self.deny)
     }
 
+    /// Every key that they may have.
+    pub const KEYS: [&str; 14] = [
+        "trust_hints",
+        "check_input",
+        "check_output",
+        "restart_note",
+        "system_tools",
+        "lazy",
+        "idle_stop",
+        "max_memory",
+        "max_output",
+        "timeout_ms",
+        "on_timeout",
+        "allow",
+        "deny",
+        "tools",
+    ];
+
+    /// The names of tools in them, each once and in order; patterns are none.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let listed = self.allow.iter().chain(&self.deny);
+        let listed = listed.filter(|name| !name.contains('*'));
+        let probes = self.tools.values().filter_map(|tool| tool.probe.as_ref());
+        let probes = probes.map(|probe| &probe.tool);
+        let all: BTreeSet<&str> = listed
+            .chain(self.tools.keys())
+            .chain(probes)
+            .map(String::as_str)
+            .collect();
+        all.into_iter().collect()
+    }
+
     /// Mistakes that a type cannot show, each with its place.
     pub fn check(&self) -> Vec<String> {
         let mut mistakes = Vec::new();
@@ -182,6 +214,14 @@ mod tests {
         ] {
             assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn the_keys_are_those_that_are_read() {
+        let error = serde_json::from_str::<Rules>(r#"{"?": 1}"#).unwrap_err();
+        let said = error.to_string();
+        let read: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
+        assert_eq!(read, Rules::KEYS, "{said}");
     }
 
     #[test]

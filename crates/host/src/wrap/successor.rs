@@ -147,7 +147,7 @@ impl Engine {
         for page in &catalog.pages {
             self.learn(page.as_str());
         }
-        self.tools.completed(self.tools.epoch());
+        self.tools_complete(self.tools.epoch());
         self.compared(Kind::Tools, catalog.seen);
     }
 

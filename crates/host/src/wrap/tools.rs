@@ -15,6 +15,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
 use serde_json::{Value, json};
 
+use super::edit;
 use super::rules::{OnTimeout, Rules};
 use crate::locked::{Locked, Withdrawn};
 
@@ -34,6 +35,8 @@ pub(super) struct Tools {
     complete: bool,
     /// Counts the times that what was known was given up.
     epoch: u64,
+    /// Whether it was said which rules are for tools that are not there.
+    rules_told: bool,
 }
 
 /// What a tool means for a call.
@@ -41,6 +44,8 @@ pub(super) struct Tools {
 pub(super) struct Tool {
     pub(super) replay: Replay,
     pub(super) standing: Standing,
+    /// Its definition has a member twice, and there is a lock.
+    ambiguous: bool,
     input: Option<Validator>,
     output: Option<Validator>,
 }
@@ -60,6 +65,8 @@ pub(super) enum Standing {
 pub(super) struct Learned {
     pub(super) name: String,
     pub(super) standing: Standing,
+    /// It is withdrawn because its definition has a member twice.
+    pub(super) ambiguous: bool,
     /// Its schema cannot be used, for this reason.
     pub(super) unchecked: Option<String>,
     /// Where its definition has characters that nobody sees.
@@ -75,6 +82,7 @@ impl Tools {
             known: BTreeMap::new(),
             complete: false,
             epoch: 0,
+            rules_told: false,
         }
     }
 
@@ -88,6 +96,7 @@ impl Tools {
     /// Other rules may mean something else for every tool.
     pub(super) fn obey(&mut self, rules: Arc<Rules>) {
         self.rules = rules;
+        self.rules_told = false;
         self.forget();
     }
 
@@ -121,6 +130,16 @@ impl Tools {
         self.complete |= begun == self.epoch;
     }
 
+    /// Names in the rules that no tool has, once, when all tools are known.
+    pub(super) fn strange_names(&mut self) -> Vec<String> {
+        if !self.complete || std::mem::replace(&mut self.rules_told, true) {
+            return Vec::new();
+        }
+        let mut names = self.rules.names();
+        names.retain(|name| !self.known.contains_key(*name));
+        names.into_iter().map(str::to_owned).collect()
+    }
+
     /// Why a tool that is not known may not be called, if it may not.
     pub(super) fn stranger(&self, name: &str) -> Standing {
         if !self.rules.permits(name) {
@@ -141,8 +160,9 @@ impl Tools {
                 let known = self
                     .known
                     .get(name)
-                    .is_none_or(|tool| tool.standing == Standing::Open);
-                known && self.standing(name, value) == Standing::Open
+                    .is_none_or(|tool| tool.standing == Standing::Open && !tool.ambiguous);
+                let clear = !self.is_ambiguous(definition);
+                known && clear && self.standing(name, value) == Standing::Open
             }
             // What cannot be read cannot have been looked at either.
             _ => self.locked.is_none() && self.rules.allow.is_empty() && self.rules.deny.is_empty(),
@@ -180,8 +200,11 @@ impl Tools {
         if let Some(other) = self.known.get(&name).filter(|_| standing == Standing::Open) {
             standing = other.standing;
         }
+        let before = self.known.get(&name);
+        let ambiguous = self.is_ambiguous(definition) || before.is_some_and(|tool| tool.ambiguous);
         let tool = Tool {
             replay: self.replay(&name, &value),
+            ambiguous,
             standing,
             input,
             output,
@@ -192,9 +215,15 @@ impl Tools {
         Some(Learned {
             name,
             standing,
+            ambiguous,
             unchecked,
             hidden: render::hidden_in(&value),
         })
+    }
+
+    /// Whether readers may differ about a definition that somebody has looked at.
+    fn is_ambiguous(&self, definition: &str) -> bool {
+        self.locked.is_some() && edit::has_twice(definition)
     }
 
     fn standing(&self, name: &str, definition: &Value) -> Standing {
@@ -264,6 +293,11 @@ impl Tool {
     pub(super) fn refusal(&self, name: &str, arguments: Option<&str>) -> Option<Problem> {
         if let Some(problem) = self.standing.problem(name) {
             return Some(problem);
+        }
+        if self.ambiguous {
+            let said = format!("the tool {name} was withdrawn: its definition has a member twice");
+            let hint = "readers may differ about what it says; tell its author";
+            return Some(Problem::new(ErrorKind::Forbidden, said).with_hint(hint));
         }
         let validator = self.input.as_ref()?;
         let value: Value = serde_json::from_str(arguments.unwrap_or("{}")).ok()?;
@@ -371,6 +405,46 @@ mod tests {
             tools.learn(r#"{"name":"u"}"#).unwrap().standing,
             Standing::Withdrawn(Withdrawn::New)
         );
+    }
+
+    #[test]
+    fn with_a_lock_a_definition_that_reads_in_two_ways_is_withdrawn() {
+        let plain = r#"{"name":"t","description":"reads","inputSchema":{"enum":[{"a":1}]}}"#;
+        let fingerprint = Fingerprint::of(&serde_json::from_str(plain).unwrap());
+        let locked = Arc::new(Locked::from([("t".to_owned(), fingerprint)]));
+        for twice in [
+            r#"{"name":"t","description":"evil","description":"reads","inputSchema":{"enum":[{"a":1}]}}"#,
+            r#"{"name":"t","description":"reads","inputSchema":{"enum":[{"a":2,"\u0061":1}]}}"#,
+        ] {
+            let mut tools = Tools::new(Arc::default(), Some(Arc::clone(&locked)));
+            assert!(!tools.shows(twice), "{twice}");
+            assert!(tools.learn(twice).unwrap().ambiguous, "{twice}");
+            let refused = tools.get("t").unwrap().refusal("t", None).unwrap();
+            assert_eq!(refused.kind, ErrorKind::Forbidden);
+            assert!(refused.message.contains("twice"), "{}", refused.message);
+            tools.learn(plain);
+            assert!(!tools.shows(plain), "the worse counts");
+            let mut unlocked = Tools::new(Arc::default(), None);
+            assert!(!unlocked.learn(twice).unwrap().ambiguous);
+            assert!(
+                unlocked.shows(twice),
+                "what nobody approved passes as it is"
+            );
+        }
+        let mut tools = Tools::new(Arc::default(), Some(locked));
+        assert!(!tools.learn(plain).unwrap().ambiguous);
+        assert!(tools.shows(plain));
+    }
+
+    #[test]
+    fn rules_for_tools_that_are_not_there_are_told_once_the_list_is_known() {
+        let rules = r#"{"allow":["t","gone","re*"],"deny":["x"],"tools":{"t":{},"serach":{}}}"#;
+        let mut tools = tools(rules);
+        tools.learn(r#"{"name":"t"}"#);
+        assert_eq!(tools.strange_names(), [""; 0], "there may be more");
+        tools.completed(tools.epoch());
+        assert_eq!(tools.strange_names(), ["gone", "serach", "x"]);
+        assert_eq!(tools.strange_names(), [""; 0], "once");
     }
 
     #[test]
