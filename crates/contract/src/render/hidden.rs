@@ -35,6 +35,8 @@ fn hidden(text: &str) -> impl Iterator<Item = char> + '_ {
 pub fn hidden_in(value: &Value) -> Vec<HiddenAt> {
     let mut found = Vec::new();
     walk(value, &mut String::new(), &mut found);
+    // The order of members is that of a build's features.
+    found.sort_by(|one, other| one.pointer.cmp(&other.pointer));
     found
 }
 
