@@ -144,6 +144,39 @@ fn the_page_of_variables_is_in_the_docs() {
     insta::assert_snapshot!("environment", shown(&output));
 }
 
+/// The words after `before` in every source of the workspace's crates.
+fn words_after(before: &str, folder: &Path, words: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            words_after(before, &path, words);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = std::fs::read_to_string(path).unwrap();
+            for rest in source.split(before).skip(1) {
+                let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+                words.push(rest[..end.unwrap_or(rest.len())].to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_warning_of_the_log_is_in_the_docs() {
+    let mut words = vec!["tool_changed".to_owned(), "tool_not_in_lock".to_owned()];
+    for crate_folder in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let sources = crate_folder.unwrap().path().join("src");
+        if !sources.ends_with("testkit/src") && sources.is_dir() {
+            words_after("mcp:warning reason=", &sources, &mut words);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    assert!(words.len() > 20, "{words:?}");
+    let page = std::fs::read_to_string(repository().join("docs/configuration.md")).unwrap();
+    for word in words {
+        assert!(page.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
 fn example(name: &str) -> String {
     let folder = repository().join("examples/assets/examples");
     std::fs::read_to_string(folder.join(name)).unwrap()
