@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use mainstay_contract::tool::CONTRACT_META;
+use mainstay_contract::meta;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
@@ -228,7 +228,7 @@ fn definition(mut entry: Value) -> Value {
         for name in ["replay", "timeoutMs", "errors"] {
             members.shift_remove(name);
         }
-        members.insert("_meta".to_owned(), json!({ CONTRACT_META: contract }));
+        members.insert("_meta".to_owned(), json!({ meta::CONTRACT: contract }));
     }
     entry
 }

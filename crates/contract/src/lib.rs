@@ -18,6 +18,8 @@ pub mod health;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod meta;
+pub mod method;
 pub mod metrics;
 pub mod normalise;
 pub mod outcome;
