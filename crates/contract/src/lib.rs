@@ -25,6 +25,7 @@ pub mod normalise;
 pub mod outcome;
 pub mod render;
 pub mod replay;
+pub mod request_table;
 pub mod rpc;
 pub mod scan;
 pub mod telemetry;

@@ -6,6 +6,8 @@
 //! Deliberately absent: parameters and results, which belong to the codecs in
 //! [`crate::dialect`], and the methods of the direct and envelope dialects.
 
+use serde::{Deserialize, Serialize};
+
 use crate::dialect::{Dialect, Shape};
 use crate::replay::Replay;
 
@@ -203,7 +205,8 @@ pub fn telemetry_name_of(name: &str) -> &'static str {
 }
 
 /// A list of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ListKind {
     Tools,
     Prompts,
