@@ -2,8 +2,8 @@
 //!
 //! A tool that asks its user may wait for as long as the user thinks; that time is not the tool's.
 //! Between two calls of [`Kernel::handle_asking`] the clock of the slot's calls shows the time of the
-//! first ([`Kernel::clock`]), and their deadlines are not among the timers; afterwards each deadline is
-//! as far away as it was. After `progress_timeout_ms` the deadlines resume without an answer.
+//! first ([`Kernel::paused`]), and their deadlines are not among the timers; afterwards each deadline
+//! is as far away as it was. After `progress_timeout_ms` the deadlines resume without an answer.
 
 use super::Kernel;
 use super::timers::Timer;
@@ -33,10 +33,9 @@ impl Kernel {
         }
     }
 
-    /// The time against which the deadlines of a slot's calls are measured.
-    pub(super) fn clock(&self, now: Time, slot: Option<SlotId>) -> Time {
-        let slot = slot.and_then(|slot| self.slots.get(&slot));
-        slot.and_then(|slot| slot.asking).unwrap_or(now)
+    /// When the clock of a slot's calls stopped, if it is stopped.
+    pub(super) fn paused(&self, slot: Option<SlotId>) -> Option<Time> {
+        self.slots.get(&slot?)?.asking
     }
 
     pub(super) fn resume_deadlines(&mut self, now: Time, slot: SlotId) {

@@ -76,6 +76,9 @@ impl Kernel {
         }
         let session = call.session;
         call.request.tool = tool;
+        if call.is_late(now) {
+            return self.give_up(now, id, ErrorKind::Timeout, Delivery::Send);
+        }
         call.request.work = work;
         self.run_line(now, id);
         self.close_if_over(session);
@@ -117,10 +120,10 @@ impl Kernel {
             CancelKind::Silent => Delivery::Withhold,
         };
         // A timeout beats a cancel, even if its timer has not fired yet.
-        let late = self.calls.get(&call).is_some_and(|call| {
-            let clock = self.clock(now, call.slot());
-            call.is_late(clock)
-        });
+        let late = self
+            .calls
+            .get(&call)
+            .is_some_and(|call| call.is_late(self.paused(call.slot()).unwrap_or(now)));
         let kind = if late {
             ErrorKind::Timeout
         } else {
@@ -233,7 +236,8 @@ impl Kernel {
     fn set_deadline(&mut self, now: Time, id: CallId, timeout_ms: u64) {
         let longest = self.limits.progress_timeout_ms.max(timeout_ms);
         let slot = self.calls.get(&id).and_then(Call::slot);
-        let clock = self.clock(now, slot);
+        let paused = self.paused(slot);
+        let clock = paused.unwrap_or(now);
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
@@ -253,7 +257,7 @@ impl Kernel {
         let last = clock.plus_micros(left(call.last_deadline).min(longest));
         call.deadline = Some(deadline);
         call.last_deadline = Some(last);
-        if clock == now || deadline <= clock {
+        if paused.is_none_or(|since| deadline <= since) {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
     }

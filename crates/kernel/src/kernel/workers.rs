@@ -76,13 +76,13 @@ impl Kernel {
     /// more, even if its timer has not fired yet.
     fn extend(&mut self, now: Time, id: CallId) -> bool {
         let slot = self.calls.get(&id).and_then(Call::slot);
-        let clock = self.clock(now, slot);
+        let paused = self.paused(slot);
         let call = self.calls.get_mut(&id);
-        let Some(call) = call.filter(|call| !call.is_late(clock)) else {
+        let Some(call) = call.filter(|call| !call.is_late(paused.unwrap_or(now))) else {
             return false;
         };
-        if let (Some(old), Some(last), Some(task), true) =
-            (call.deadline, call.last_deadline, call.task(), clock == now)
+        if let (Some(old), Some(last), Some(task), None) =
+            (call.deadline, call.last_deadline, call.task(), paused)
         {
             let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
             call.deadline = Some(moved);
@@ -284,7 +284,7 @@ impl Kernel {
     }
 
     fn send(&mut self, now: Time, generation: Generation, id: CallId) {
-        let clock = self.clock(now, self.slot_of(generation));
+        let clock = self.paused(self.slot_of(generation)).unwrap_or(now);
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
