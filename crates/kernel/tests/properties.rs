@@ -153,7 +153,7 @@ proptest! {
             mirror.follow(&Step { actions: Vec::new(), ..step.clone() });
             for action in &step.actions {
                 let (call, delivered) = match action {
-                    Action::Route { call, .. } | Action::Serve { call, .. } => (*call, true),
+                    Action::Route { call } | Action::Serve { call } => (*call, true),
                     Action::Send { call, .. } => (call.call, true),
                     Action::End(end) => (end.call, end.delivery == Delivery::Send),
                     _ => continue,
@@ -213,7 +213,7 @@ proptest! {
                 match action {
                     Action::End(end) => { ended.insert(end.call); }
                     Action::Progress(notice) => prop_assert!(!ended.contains(&notice.call)),
-                    Action::Route { call, .. } | Action::Serve { call, .. } => {
+                    Action::Route { call } | Action::Serve { call } => {
                         prop_assert!(!ended.contains(call));
                     }
                     Action::Send { call, .. } => prop_assert!(!ended.contains(&call.call)),

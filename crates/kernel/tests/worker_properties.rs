@@ -19,7 +19,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{Answer, Probed};
 use mainstay_kernel::action::{Action, Manner};
 use mainstay_kernel::time::Time;
-use mainstay_kernel::{Kernel, STATE_VERSION, StateError};
+use mainstay_kernel::{Conduct, Kernel, STATE_VERSION, StateError};
 use proptest::prelude::*;
 
 use self::model::life::{Life, Sending};
@@ -234,12 +234,12 @@ proptest! {
                 let state = world.state();
                 let timers = state["timers"].as_array().unwrap().len();
                 let calls = state["calls"].as_object().unwrap().len();
-                let slots = state["slots"].as_array().unwrap();
+                let slots = state["slots"].as_object().unwrap();
                 let run = |slot: &serde_json::Value| -> usize {
                     let workers = slot["workers"].as_object().unwrap().values();
                     workers.map(|worker| worker["running"].as_object().unwrap().len()).sum()
                 };
-                let running: usize = slots.iter().map(run).sum();
+                let running: usize = slots.values().map(run).sum();
                 // Deadline and progress for each call, grace for each that was abandoned, two for
                 // each slot (its worker and its spare), and the drain.
                 prop_assert!(timers <= 2 * calls + running + 2 * slots.len() + 1, "{timers}");
@@ -283,7 +283,7 @@ proptest! {
         for empty in ["sessions", "calls"] {
             prop_assert_eq!(state[empty].as_object().unwrap().len(), 0, "{}", empty);
         }
-        for slot in state["slots"].as_array().unwrap() {
+        for slot in state["slots"].as_object().unwrap().values() {
             prop_assert_eq!(slot["queue"]["calls"].as_array().unwrap().len(), 0);
         }
     }
@@ -291,7 +291,8 @@ proptest! {
 
 #[test]
 fn a_state_of_another_version_is_refused_with_its_version() {
-    let kernel = Kernel::new(small_limits(), &["a"]);
+    let mut kernel = Kernel::new(small_limits());
+    kernel.add_slot("a", Conduct::Strict, None);
     let state = kernel.save().unwrap();
     assert_eq!(Kernel::restore(&state), Ok(kernel));
     let newer = STATE_VERSION + 1;

@@ -44,8 +44,8 @@ impl World {
     /// Does what the kernel wants, and checks that it may be wanted.
     pub(super) fn obey(&mut self, action: &Action) {
         match action {
-            Action::Route { call, dialect, op } => self.note_route(*call, *dialect, op),
-            Action::Serve { call, .. } => self.serving.push(*call),
+            Action::Route { call } => self.note_route(*call),
+            Action::Serve { call } => self.serving.push(*call),
             Action::Spawn { generation, .. } => {
                 let worker = Worker {
                     state: State::Spawned,
@@ -78,6 +78,7 @@ impl World {
             }
             Action::Look { generation } => self.to_look_at.push_back(*generation),
             Action::End(end) => self.forget_route(end.call),
+            Action::SlotOver { .. } => panic!("no slot was closed"),
             Action::Progress(_)
             | Action::Cancel { .. }
             | Action::Ping { .. }

@@ -143,11 +143,11 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
                 answer: None,
             });
         }
-        Action::Route { call, .. } => {
+        Action::Route { call } => {
             let life = lives.get_mut(call).expect("only requests are routed");
             life.routes.push(at);
         }
-        Action::Serve { call, .. } => {
+        Action::Serve { call } => {
             let life = lives.get_mut(call).expect("only requests are served");
             life.serves.push(at);
         }
@@ -157,6 +157,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         | Action::SessionOver { .. }
         | Action::Ping { .. }
         | Action::Look { .. }
+        | Action::SlotOver { .. }
         | Action::RolloutOver { .. } => {}
     }
 }

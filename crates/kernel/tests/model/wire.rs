@@ -1,6 +1,6 @@
 //! What clients and workers say, in the contract's types.
 
-use mainstay_contract::dialect::{Dialect, EchoId, Form, Op, Shape};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
@@ -30,7 +30,7 @@ pub fn request_id(pick: u8) -> RequestId {
 
 /// A request; its size comes back in its end. The tool of an unrouted one is not known.
 pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> NewRequest {
-    let known = !matches!(work, Work::Unrouted(_));
+    let known = !matches!(work, Work::Unrouted);
     NewRequest {
         id: EchoId::Known(id),
         form: Form {
@@ -46,14 +46,6 @@ pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> New
     }
 }
 
-/// What every unrouted request asks for.
-pub fn unrouted() -> Op {
-    Op::CallTool {
-        name: "t".to_owned(),
-        arguments: Json::empty_object(),
-    }
-}
-
 /// Who answers what is asked for, for the kernel and for the trace.
 pub fn work(ask: Ask) -> (Work, Wanted) {
     match ask {
@@ -61,7 +53,7 @@ pub fn work(ask: Ask) -> (Work, Wanted) {
             Work::Refused(Problem::of(ErrorKind::InvalidParams)),
             Wanted::Refusal,
         ),
-        Ask::Host => (Work::Host(Op::Ping {}), Wanted::Host),
+        Ask::Host => (Work::Host, Wanted::Host),
         Ask::Tool {
             slot,
             replay,

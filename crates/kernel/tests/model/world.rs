@@ -70,8 +70,12 @@ impl World {
 
     /// A kernel with one MCP and one direct client.
     pub fn new(limits: Limits, conduct: Conduct) -> Self {
+        let mut kernel = Kernel::new(limits.clone());
+        for name in SLOTS {
+            kernel.add_slot(name, conduct, None);
+        }
         let mut world = Self {
-            kernel: Kernel::new(limits.clone(), &SLOTS).with_conduct(conduct),
+            kernel,
             now: Time::from_ms(1000),
             trace: Trace {
                 limits,
@@ -249,8 +253,7 @@ impl World {
         };
         if asked.unrouted {
             let errand = Errand {
-                dialect,
-                work: std::mem::replace(&mut work, Work::Unrouted(wire::unrouted())),
+                work: std::mem::replace(&mut work, Work::Unrouted),
                 routing,
                 state: router::State::Unasked,
             };
