@@ -116,6 +116,15 @@ impl World {
         }
     }
 
+    /// Of what the workers of a closed slot were sent, only answers that are checked are open.
+    pub(super) fn check_closed(&self, slot: SlotId) {
+        let workers = self.workers.values().filter(|worker| worker.slot == slot);
+        for sent in workers.flat_map(|worker| &worker.sent) {
+            let checked = self.checking.iter().any(|(call, _)| *call == sent.call);
+            assert!(checked || self.kernel.request_of(sent.call).is_none());
+        }
+    }
+
     pub(super) fn is_fenced(&self, generation: Generation, at: usize) -> bool {
         let worker = &self.workers[&generation];
         worker.told_to_end || !worker.lives() || worker.sent[at].answered

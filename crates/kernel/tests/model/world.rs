@@ -247,6 +247,7 @@ impl World {
                 }
                 self.kernel.close_slot(self.now, SlotId(slot));
                 self.step(Input::Closed(slot));
+                self.check_closed(SlotId(slot));
             }
             Event::Stop => self.stop(),
         }
