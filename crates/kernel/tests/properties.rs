@@ -357,12 +357,9 @@ impl Case<'_> {
     }
 
     fn is_late(&self) -> bool {
-        let Wanted::Worker { timeout_ms, .. } = self.life.asked.work else {
-            return false;
-        };
         let told = self.end.outcome.as_ref().err().and_then(|p| p.timeout_ms);
         let live = &self.mirror.live[&self.end.call];
-        told == Some(timeout_ms) && live.is_late(self.step.at)
+        told == Some(live.timeout_ms) && live.is_late(self.step.at)
     }
 
     fn is_refused_as(&self, kind: ErrorKind) -> bool {

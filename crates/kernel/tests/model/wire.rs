@@ -9,8 +9,8 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{self, Answer, Probed};
 use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 
+use super::Wanted;
 use super::script::{Ask, Reply};
-use super::{SLOTS, Wanted};
 
 /// Ids as clients write them: three pairs of one string form, and two more.
 const IDS: [&str; 8] = [
@@ -47,7 +47,7 @@ pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> New
 }
 
 /// Who answers what is asked for, for the kernel and for the trace.
-pub fn work(ask: Ask) -> (Work, Wanted) {
+pub fn work(ask: Ask, pick_slot: impl Fn(u8) -> usize) -> (Work, Wanted) {
     match ask {
         Ask::Refused => (
             Work::Refused(Problem::of(ErrorKind::InvalidParams)),
@@ -59,7 +59,7 @@ pub fn work(ask: Ask) -> (Work, Wanted) {
             replay,
             timeout_ms,
         } => {
-            let slot = usize::from(slot) % SLOTS.len();
+            let slot = pick_slot(slot);
             let task = Task {
                 slot: SlotId(slot),
                 op: rpc::Op::Tool {
