@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use mainstay_contract::json::Json;
 use mainstay_contract::render::shorten;
+use mainstay_kernel::core::action::RootsFound;
 use serde::Deserialize;
 
 /// Roots of one client that are looked at.
@@ -11,22 +12,12 @@ const ROOTS_MAX: usize = 64;
 /// Characters of a URI in a log line.
 const SHOWN: usize = 120;
 
-/// The directories that a client named.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// In the client's order, each once, without links in their paths.
-    pub(crate) paths: Vec<PathBuf>,
-    pub(crate) ignored: usize,
-    /// The first one that is ignored, and why.
-    pub(crate) first_ignored: Option<String>,
-}
-
-impl Found {
-    fn ignore(&mut self, uri: &str, why: &str) {
-        self.ignored += 1;
-        self.first_ignored
-            .get_or_insert_with(|| format!("{:?} {why}", shorten(uri, SHOWN)));
-    }
+/// Counts a root that is ignored; the first one is named with the reason.
+fn ignore(found: &mut RootsFound, uri: &str, why: &str) {
+    found.ignored += 1;
+    found
+        .first_ignored
+        .get_or_insert_with(|| format!("{:?} {why}", shorten(uri, SHOWN)));
 }
 
 #[derive(Deserialize)]
@@ -40,19 +31,19 @@ struct Root {
 }
 
 /// Finds the directories of an answer. Reads the file system, so it may take as long as that does.
-pub(crate) fn find(result: &Json, named_only: &[PathBuf]) -> Result<Found, String> {
+pub(crate) fn find(result: &Json, named_only: &[PathBuf]) -> Result<RootsFound, String> {
     let listed: Listed =
         serde_json::from_str(result.as_str()).map_err(|error| error.to_string())?;
-    let mut found = Found::default();
+    let mut found = RootsFound::default();
     for (index, root) in listed.roots.iter().enumerate() {
         if index >= ROOTS_MAX {
-            found.ignore(&root.uri, "comes after as many roots as are looked at");
+            ignore(&mut found, &root.uri, "comes after as many roots as are looked at");
             continue;
         }
         match directory(&root.uri, named_only) {
             Ok(path) if found.paths.contains(&path) => {}
             Ok(path) => found.paths.push(path),
-            Err(why) => found.ignore(&root.uri, why),
+            Err(why) => ignore(&mut found, &root.uri, why),
         }
     }
     Ok(found)
@@ -120,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn found(uris: &[&str], named_only: &[PathBuf]) -> Found {
+    fn found(uris: &[&str], named_only: &[PathBuf]) -> RootsFound {
         let roots: Vec<_> = uris.iter().map(|uri| json!({ "uri": uri })).collect();
         find(&json!({ "roots": roots }).into(), named_only).unwrap()
     }

@@ -1,8 +1,9 @@
 //! The one place where the host looks at a clock.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mainstay_kernel::time::Time;
+use tokio::time::Instant;
 
 /// Time since the host's start.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,12 @@ impl Clock {
 /// Now, as the world counts.
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
+    let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Now in ISO-8601 UTC with milliseconds.

@@ -21,7 +21,7 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay::NeverReplay;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::{SlotId, Work};
-use mainstay_kernel::{Conduct, Kernel};
+use mainstay_kernel::Conduct;
 use proptest::prelude::*;
 
 use self::desk::{Desk, tool_of};
@@ -142,8 +142,8 @@ impl Run {
                 self.count.paused[slot] = asking.then_some(paused);
             }
             Event::SaveAndRestore => {
-                let state = self.desk.kernel.save().unwrap();
-                self.desk.kernel = Kernel::restore(&state).unwrap();
+                let state = serde_json::to_string(&self.desk.kernel).unwrap();
+                self.desk.kernel = serde_json::from_str(&state).unwrap();
             }
             Event::Wait(ms) => (0..ms).for_each(|_| self.pass()),
         }

@@ -19,12 +19,12 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{Answer, Probed};
 use mainstay_kernel::action::{Action, Manner};
 use mainstay_kernel::time::Time;
-use mainstay_kernel::{Conduct, Kernel, STATE_VERSION, StateError};
+
 use proptest::prelude::*;
 
 use self::model::life::{Life, Sending};
 use self::model::mirror::Mirror;
-use self::model::script::{lenient_scripts, scripts, small_limits};
+use self::model::script::{lenient_scripts, scripts};
 use self::model::{Input, Step, Trace, World};
 
 proptest! {
@@ -319,35 +319,6 @@ proptest! {
         for slot in state["slots"].as_object().unwrap().values() {
             prop_assert_eq!(slot["queue"]["calls"].as_array().unwrap().len(), 0);
         }
-    }
-}
-
-#[test]
-fn a_state_of_another_version_is_refused_with_its_version() {
-    let mut kernel = Kernel::new(small_limits());
-    kernel.add_slot("a", Conduct::Strict, None);
-    let state = kernel.save().unwrap();
-    assert_eq!(Kernel::restore(&state), Ok(kernel));
-    let newer = STATE_VERSION + 1;
-    let other = state.replacen(
-        &format!("\"version\":{STATE_VERSION}"),
-        &format!("\"version\":{newer}"),
-        1,
-    );
-    assert_eq!(
-        Kernel::restore(&other),
-        Err(StateError::Version { found: newer })
-    );
-    // The version is looked at first: nothing else of a newer state need make sense.
-    assert_eq!(
-        Kernel::restore(&format!("{{\"version\":{newer},\"kernel\":7}}")),
-        Err(StateError::Version { found: newer })
-    );
-    for broken in ["", "{}", "[]", &state[..state.len() - 2]] {
-        assert!(matches!(
-            Kernel::restore(broken),
-            Err(StateError::Unreadable(_))
-        ));
     }
 }
 

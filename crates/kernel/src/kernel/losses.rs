@@ -249,7 +249,8 @@ impl Kernel {
         self.end(now, id, Err(problem), Delivery::Send);
     }
 
-    pub(super) fn unavailable(&self, slot: SlotId) -> Problem {
+    /// The error of a call for a slot that has no worker.
+    pub fn unavailable(&self, slot: SlotId) -> Problem {
         let kind = ErrorKind::WorkerUnavailable;
         let slot = self.slots.get(&slot);
         match slot.and_then(|slot| slot.supervisor.last_fault()) {

@@ -14,7 +14,7 @@
 //!
 //! The files: `requests` (from a request to its end), `workers` (spawn to end), `losses`
 //! (verdicts and reaping), `slots` (added, closed, removed), `spares` (standby and rollout), `watch`
-//! (pings), `asking` (paused deadlines), `timers`, `report` (health), `state` (save and restore).
+//! (pings), `asking` (paused deadlines), `timers`, `report` (health).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
@@ -24,7 +24,6 @@ mod report;
 mod requests;
 mod slots;
 mod spares;
-mod state;
 mod timers;
 mod watch;
 mod workers;
@@ -39,7 +38,6 @@ use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
 use serde::{Deserialize, Serialize};
 
-pub use self::state::{STATE_VERSION, StateError};
 use self::timers::Timer;
 use crate::action::Action;
 use crate::call::{Call, Dispatch, SlotId, Stage};
@@ -157,6 +155,11 @@ impl Kernel {
     /// The next worker that was lost or is to be replaced, for the driver to report.
     pub fn poll_loss(&mut self) -> Option<Loss> {
         self.stats.poll_loss()
+    }
+
+    /// True while a client lets its answers pile up.
+    pub fn is_behind(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(Session::is_behind)
     }
 
     /// Whether the driver should go on reading from this client.
