@@ -38,6 +38,7 @@ mod shim;
 mod system_tools;
 mod telemetry;
 mod transport;
+mod watchdog;
 pub mod wrap;
 
 pub use self::clock::iso_now;

@@ -40,6 +40,7 @@ use crate::serve::Served;
 use crate::system_tools;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
+use crate::watchdog::Watchdog;
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -74,6 +75,34 @@ pub(crate) enum Event {
     Stop,
     /// It has waited long enough for clients to take their last answers.
     LeaveClients,
+}
+
+impl Event {
+    /// Its name in reports of the watchdog.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Connected(_) => "connect",
+            Self::Inbound { .. } => "request",
+            Self::Client(_) => "client",
+            Self::Single(_) => "single_request",
+            Self::Worker(_) => "worker",
+            Self::RootsFound { .. } | Self::RootsOverdue { .. } => "client_roots",
+            Self::Control(_) => "control",
+            Self::Stop | Self::LeaveClients => "stop",
+        }
+    }
+
+    const fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Inbound { session, .. }
+            | Self::Client(
+                ClientEvent::InputEnded { session }
+                | ClientEvent::OutputTaken { session }
+                | ClientEvent::OutputEnded { session, .. },
+            ) => Some(*session),
+            _ => None,
+        }
+    }
 }
 
 impl From<Client> for Event {
@@ -143,6 +172,7 @@ pub(crate) struct Engine {
     shim: Shim,
     identity: Identity,
     clock: Clock,
+    watchdog: Watchdog,
     log: Log,
     recorder: Recorder,
     lifetime: Lifetime,
@@ -196,6 +226,7 @@ impl Engine {
         let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
         let seed = u64::from(std::process::id()) << 8;
         let keep = config.limits.diagnostics;
+        let stuck_ms = config.limits.stuck_ms;
         let kernel = Kernel::seeded(config.limits.clone(), &names, seed);
         let (events, incoming) = mpsc::channel(EVENTS);
         Ok(Self {
@@ -213,6 +244,7 @@ impl Engine {
                 started: iso_now(),
             },
             clock: Clock::start(),
+            watchdog: Watchdog::start(stuck_ms, &log),
             log,
             recorder,
             lifetime,
@@ -293,8 +325,10 @@ impl Engine {
             // After every burst, so that no flood of events holds up a deadline.
             let now = self.clock.now();
             if self.kernel.poll_timeout().is_some_and(|at| at <= now) {
+                self.watchdog.enter("timer", None);
                 self.kernel.handle_timeout(now);
                 self.act();
+                self.watchdog.leave();
             }
             if self.kernel.is_stopping() && self.phase == Phase::Open {
                 self.close_conversations();
@@ -307,6 +341,7 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
+        self.watchdog.enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Inbound {
@@ -328,6 +363,7 @@ impl Engine {
             Event::LeaveClients => self.conversations.clear(),
         }
         self.act();
+        self.watchdog.leave();
     }
 
     /// Carries out what the kernel decided.

@@ -41,6 +41,7 @@ use crate::log::Log;
 use crate::outbox::Outbox;
 use crate::telemetry::Recorder;
 use crate::transport::{ClientEvent, Gate};
+use crate::watchdog::Watchdog;
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -77,6 +78,20 @@ pub(super) enum Event {
     LeaveClient,
 }
 
+impl Event {
+    /// Its name in reports of the watchdog.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Line(_) | Self::Oversize(_) => "request",
+            Self::Client(_) => "client",
+            Self::Worker(_) => "server",
+            Self::Status(_) | Self::Metrics(_) | Self::Rollout(_) | Self::Rules(_) => "control",
+            Self::Idle(_) | Self::Rest => "idle",
+            Self::Stop | Self::LeaveClient => "stop",
+        }
+    }
+}
+
 impl From<ClientEvent> for Event {
     fn from(event: ClientEvent) -> Self {
         Self::Client(event)
@@ -107,6 +122,7 @@ pub(super) struct Common {
     pub(super) started: String,
     /// Servers that run now, of all connections.
     pub(super) running: Arc<AtomicUsize>,
+    pub(super) watchdog: Watchdog,
 }
 
 /// The client's side of the connection.
@@ -253,6 +269,7 @@ impl Engine {
                 }
                 () = &mut sleep => {}
             }
+            self.common.watchdog.enter("timer", Some(self.session));
             let now = self.clock.now();
             if self.kernel.poll_timeout().is_some_and(|at| at <= now) {
                 self.kernel.handle_timeout(now);
@@ -262,6 +279,7 @@ impl Engine {
             if self.kernel.is_stopping() && !self.closing {
                 self.close_client();
             }
+            self.common.watchdog.leave();
         }
     }
 
@@ -284,6 +302,8 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
+        let session = Some(self.session);
+        self.common.watchdog.enter(event.label(), session);
         match event {
             Event::Line(line) => self.client_line(&line),
             Event::Oversize(head) => self.client_oversize(&head),
@@ -327,6 +347,7 @@ impl Engine {
             Event::LeaveClient => self.client = None,
         }
         self.act();
+        self.common.watchdog.leave();
     }
 
     /// Carries out what the kernel decided.

@@ -29,6 +29,7 @@ use crate::serve::{
     Opened, ServeError, Sinks, in_runtime, open_transport, watch, watch_signals, write_ready_file,
 };
 use crate::transport::{Client, ClientEvent, Gate, Lines, write_answers};
+use crate::watchdog::Watchdog;
 
 /// A host with one client has one server.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -101,6 +102,7 @@ async fn run(
         command: Arc::new(config.command),
         rules: config.rules,
         locked: config.locked,
+        watchdog: Watchdog::start(config.limits.stuck_ms, &log),
         limits: config.limits,
         shim: config.shim,
         log: log.clone(),
