@@ -4,7 +4,7 @@
 //! keys. It gives an [`Envelope`], the JSON texts of the members that JSON-RPC knows, as parts of
 //! the line; what passes may be forwarded as bytes. [`members`], [`member`] and [`unquote`] look
 //! further into such texts. [`head_id`] reads what it can from the beginning of a line that was
-//! too long.
+//! too long, [`legible_id`] the id of a line that is not a message.
 //!
 //! A line that is JSON but breaks a rule is still read to its end: the answer owes the client its
 //! id, which may come last, and bad JSON anywhere outweighs everything else. That needs no
@@ -17,6 +17,7 @@
 //! well-formed here), duplicate keys further in, and the range of numbers (`1e400` is grammar).
 
 mod head;
+mod legible;
 pub(crate) mod lexer;
 mod members;
 mod nesting;
@@ -25,6 +26,7 @@ use std::borrow::Cow;
 use std::collections::HashSet; // tidy: order-free
 
 pub use self::head::{HeadFacts, head_id};
+pub use self::legible::legible_id;
 use self::lexer::Lexer;
 pub use self::members::{Members, member, members, unquote};
 use crate::id;

@@ -34,6 +34,7 @@ mod serve;
 mod shim;
 mod telemetry;
 mod transport;
+mod watchdog;
 pub mod wrap;
 
 pub use self::clock::iso_now;

@@ -33,6 +33,7 @@ use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
+use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
 
 /// Why a host cannot start.
@@ -362,6 +363,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
             log: log.clone(),
             recorder,
             envelopes: plan.envelopes,
+            watchdog: Watchdog::start(limits.stuck_ms, &log),
         },
         facts: plan.facts,
         checkers,

@@ -32,6 +32,7 @@ use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
+use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, Reread};
 
 /// Events that may wait for the loop.
@@ -67,6 +68,37 @@ pub(crate) enum Event {
     Stop,
     /// The grace for clients that do not read their last answers is over.
     LeaveClients,
+}
+
+impl Event {
+    /// Its name in reports of the watchdog.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Connected(_) => "connect",
+            Self::Line { .. } | Self::Oversize { .. } => "request",
+            Self::Client(_) => "client",
+            Self::Single(_) => "single_request",
+            Self::Worker(_) => "worker",
+            Self::Checked(_) => "verdict",
+            Self::RootsFound { .. } => "client_roots",
+            Self::Control(_) => "control",
+            Self::Reread => "reread",
+            Self::Stop | Self::LeaveClients => "stop",
+        }
+    }
+
+    const fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Line { session, .. }
+            | Self::Oversize { session, .. }
+            | Self::Client(
+                ClientEvent::InputEnded { session }
+                | ClientEvent::OutputTaken { session }
+                | ClientEvent::OutputEnded { session, .. },
+            ) => Some(*session),
+            _ => None,
+        }
+    }
 }
 
 impl From<Client> for Event {
@@ -129,6 +161,7 @@ pub(crate) struct Reports {
     pub(crate) log: Log,
     pub(crate) recorder: Recorder,
     pub(crate) envelopes: Envelopes,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// Facts of a host for its operators, and its files.
@@ -232,8 +265,10 @@ impl Engine {
             // After every burst, so that no flood of events delays a deadline.
             let now = self.clock.now();
             if self.core.next_timeout().is_some_and(|at| at <= now) {
+                self.reports.watchdog.enter("timer", None);
                 self.core.handle(now, CoreEvent::Timeout);
                 self.act();
+                self.reports.watchdog.leave();
             }
             if self.core.is_stopping() && self.phase == Phase::Open {
                 self.close_conversations();
@@ -248,6 +283,9 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
+        self.reports
+            .watchdog
+            .enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Line { session, line } => {
@@ -279,6 +317,7 @@ impl Engine {
             Event::LeaveClients => self.conversations.clear(),
         }
         self.act();
+        self.reports.watchdog.leave();
     }
 
     /// Reports an event to the core.

@@ -293,11 +293,10 @@ impl Core {
 
     /// The next time at which a link has something to do.
     pub(super) fn links_timeout(&mut self) -> Option<Time> {
-        let start_ms = self.kernel.limits().start_timeout_ms;
         let idle_ms = self.kernel.limits().http_session_idle_ms;
         while let Some(slot) = self.links.stale.pop_first() {
             let next = self.links.get(slot).and_then(|link| {
-                let own = link.next_timeout(start_ms);
+                let own = link.next_timeout(&self.kernel);
                 let idle = link.house().map(|_| link.last_work().plus_ms(idle_ms));
                 [own, idle].into_iter().flatten().min()
             });

@@ -377,6 +377,9 @@ impl Core {
     pub(super) fn pace(&mut self, session: SessionId, behind: bool) {
         let pace = if behind { Pace::Behind } else { Pace::Even };
         self.kernel.handle_pace(self.clock.now, session, pace);
+        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
+            self.links.touch(*slot);
+        }
     }
 
     pub(super) fn input_ended(&mut self, session: SessionId) {

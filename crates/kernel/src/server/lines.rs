@@ -184,10 +184,7 @@ impl Link {
     ) {
         let id = match &refused.id {
             EchoId::Known(id) => Some(id.clone()),
-            EchoId::Null | EchoId::Absent => {
-                let id = scan::head_id(line).id;
-                id.and_then(|id| RequestId::parse(id).ok())
-            }
+            EchoId::Null | EchoId::Absent => scan::legible_id(line),
         };
         let server = self.incarnations.get_mut(&generation);
         let awaited = id.zip(server).and_then(|(id, server)| server.answered(&id));

@@ -280,10 +280,16 @@ impl Link {
     }
 
     /// The next time at which [`Link::handle_timeout`] has something to do.
-    pub(crate) fn next_timeout(&self, start_ms: u64) -> Option<Time> {
+    pub(crate) fn next_timeout(&self, kernel: &Kernel) -> Option<Time> {
+        let start_ms = kernel.limits().start_timeout_ms;
+        // Servers are not read, and so not late, while the client does not read.
+        let behind = self
+            .session()
+            .is_some_and(|session| kernel.is_behind(session));
         let own = self
             .incarnations
             .values()
+            .filter(|_| !behind)
             .filter_map(|server| server.own_deadline(start_ms));
         let rules = self.rules();
         let looks = rules.idle_stop.is_some() || rules.max_memory.is_some();
