@@ -30,3 +30,4 @@ pub mod scan;
 pub mod telemetry;
 pub mod tool;
 pub mod trace;
+pub mod uri;

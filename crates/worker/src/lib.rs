@@ -90,3 +90,4 @@ pub use mainstay_contract::tool::{
     Annotations, Catalog, PromptArgument, PromptSpec, REQUIRED_MARKER, ResourceSpec,
     ResourceTemplate, ToolSpec,
 };
+pub use mainstay_contract::uri;
