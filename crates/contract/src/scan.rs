@@ -17,7 +17,7 @@
 //! well-formed here), duplicate keys further in, and the range of numbers (`1e400` is grammar).
 
 mod head;
-pub(crate) mod lexer;
+mod lexer;
 mod members;
 mod nesting;
 
@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::collections::HashSet; // tidy: order-free
 
 pub use self::head::{HeadFacts, head_id};
-use self::lexer::Lexer;
+pub use self::lexer::{Key, Lexer, Malformed};
 pub use self::members::{Members, member, members, unquote};
 use crate::id;
 
@@ -145,7 +145,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), lexer::Malformed> {
+    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), Malformed> {
         lexer.space();
         if lexer.peek() != Some(b'{') {
             self.broken = Some((ScanErrorKind::NotAnObject, lexer.position()));

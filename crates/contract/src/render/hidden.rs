@@ -8,6 +8,8 @@
 
 use serde_json::Value;
 
+use crate::json::push_pointer_part;
+
 /// A text of a JSON value with hidden characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenAt {
@@ -53,8 +55,7 @@ fn walk(value: &Value, pointer: &mut String, found: &mut Vec<HiddenAt>) {
         }
         Value::Object(members) => {
             for (name, member) in members {
-                pointer.push('/');
-                pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                push_pointer_part(pointer, name);
                 note(name, pointer, found);
                 walk(member, pointer, found);
                 pointer.truncate(length);
