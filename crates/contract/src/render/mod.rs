@@ -32,7 +32,7 @@ pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};
 pub use quantity::{bytes, count, millis};
-pub use shorten::{ELLIPSIS, shorten, shorten_middle};
+pub use shorten::{ELLIPSIS, shorten};
 pub use table::CELL_MAX_CHARS;
 
 #[cfg(test)]
