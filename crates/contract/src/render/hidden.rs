@@ -19,12 +19,6 @@ pub struct HiddenAt {
     pub characters: Vec<char>,
 }
 
-/// Whether a text has hidden characters.
-#[must_use]
-pub fn has_hidden(text: &str) -> bool {
-    hidden(text).next().is_some()
-}
-
 /// The hidden characters of a text.
 fn hidden(text: &str) -> impl Iterator<Item = char> + '_ {
     text.char_indices()
@@ -150,6 +144,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn has_hidden(text: &str) -> bool {
+        hidden(text).next().is_some()
+    }
 
     #[test]
     fn what_nobody_sees_is_found() {

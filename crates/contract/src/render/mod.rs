@@ -27,7 +27,7 @@ mod table;
 pub use bound::{Bounded, Bounds, Truncation, bound};
 pub use content::content;
 pub use escape::{visible, visible_json};
-pub use hidden::{HiddenAt, has_hidden, hidden_in};
+pub use hidden::{HiddenAt, hidden_in};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};
