@@ -18,8 +18,7 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize, Serializer};
 
 use self::value::IdValue;
-use crate::scan::lexer::Lexer;
-use crate::scan::unquote;
+use crate::scan::{Lexer, unquote};
 
 /// A client's JSON-RPC id as its exact JSON text: a string with its quotes and escapes, or a
 /// number.

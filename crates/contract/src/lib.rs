@@ -31,3 +31,5 @@ pub mod scan;
 pub mod telemetry;
 pub mod tool;
 pub mod trace;
+pub mod uri;
+pub mod wall;

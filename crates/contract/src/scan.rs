@@ -18,7 +18,7 @@
 
 mod head;
 mod legible;
-pub(crate) mod lexer;
+mod lexer;
 mod members;
 mod nesting;
 
@@ -27,7 +27,7 @@ use std::collections::HashSet; // tidy: order-free
 
 pub use self::head::{HeadFacts, head_id};
 pub use self::legible::legible_id;
-use self::lexer::Lexer;
+pub use self::lexer::{Key, Lexer, Malformed};
 pub use self::members::{Members, member, members, unquote};
 use crate::id;
 
@@ -147,7 +147,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), lexer::Malformed> {
+    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), Malformed> {
         lexer.space();
         if lexer.peek() != Some(b'{') {
             self.broken = Some((ScanErrorKind::NotAnObject, lexer.position()));
