@@ -47,6 +47,10 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
         return code;
     }
+    // The process in which a host checks values; the command line proper does not know it either.
+    if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -37,6 +37,7 @@ mod transport;
 mod watchdog;
 pub mod wrap;
 
+pub use self::check::run_checker;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::http::HttpConfig;

@@ -349,7 +349,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
     };
-    let checkers = Checkers::new(&plan.shim, CheckLimits::default(), events.clone());
+    let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
     let engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
