@@ -226,10 +226,10 @@ async fn verdicts_of_a_checker_are_those_of_the_host() {
             "n": {"type": "integer"}, "free": {}, "more": {"$ref": "#"},
             "render": {"enum": ["porcelain", "json"]}}}),
         )),
-        output: Some(Json::from_serialize(&json!({"required": ["n"]})),
+        output: Some(Json::from_serialize(&json!({"required": ["n"]}))),
         aliases: vec![("count".to_owned(), "n".to_owned())],
         side: Owner::Pack,
-    }));
+    });
     let here = Compiled::compile(&definition).unwrap();
     let text = |text: &str| Json::parse(text).unwrap();
     let large = json!({"free": vec![1.5; 400_000], "count": "7", "render": "json"});

@@ -210,14 +210,20 @@ impl Engine {
         let within = std::time::Duration::from_millis(self.core.limits().start_timeout_ms);
         let until = tokio::time::Instant::now() + within;
         match self.checkers.vet(ticket, definitions, until) {
-            Some(verdict) => self.vetted(generation, ready, &verdict),
+            Some(verdict) => self.vetted(generation, ready, &verdict, None),
             None => {
                 self.launch.vetting.insert(ticket, (generation, ready));
             }
         }
     }
 
-    fn vetted(&mut self, generation: Generation, ready: Box<Ready>, verdict: &Verdict) {
+    fn vetted(
+        &mut self,
+        generation: Generation,
+        ready: Box<Ready>,
+        verdict: &Verdict,
+        tool: Option<&str>,
+    ) {
         let vetted = match verdict {
             Verdict::Rejected { violations } => {
                 let first = violations.first();
@@ -225,16 +231,24 @@ impl Engine {
                     format!("announced a tool that cannot be served: {} {}", first.path, first.message)
                 }))
             }
-            Verdict::GaveUp { .. } => Err("announced schemas that take too long to compile".to_owned()),
+            Verdict::GaveUp { .. } => Err(format!(
+                "announced schemas that take too long to compile, first the tool {}",
+                tool.unwrap_or("?")
+            )),
             Verdict::Passed | Verdict::Prepared { .. } | Verdict::Unchecked { .. } => Ok(()),
         };
         self.news(generation, WorkerNews::Ready { ready, vetted });
     }
 
     /// A checker has a verdict.
-    pub(super) fn checked(&mut self, Checked { ticket, verdict, .. }: Checked) {
+    pub(super) fn checked(&mut self, checked: Checked) {
+        let Checked {
+            ticket,
+            verdict,
+            tool,
+        } = checked;
         if let Some((generation, ready)) = self.launch.vetting.remove(&ticket) {
-            return self.vetted(generation, ready, &verdict);
+            return self.vetted(generation, ready, &verdict, tool.as_deref());
         }
         self.report(CoreEvent::Checked { ticket, verdict });
     }
