@@ -13,8 +13,8 @@ use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
 use crate::http::HttpConfig;
-use mainstay_kernel::locked::Locked;
 use crate::telemetry::OtlpConfig;
+use mainstay_kernel::locked::Locked;
 
 /// A host's configuration.
 #[derive(Debug)]

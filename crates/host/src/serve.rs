@@ -22,9 +22,7 @@ use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
-use crate::engine::{
-    Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
-};
+use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup};
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
@@ -131,7 +129,11 @@ impl Plan {
         for pack in config.packs {
             commands.push(pack.command);
             let follows = pack.follows_roots;
-            named_only.extend(follows.iter().flat_map(|follows| follows.named_only.clone()));
+            named_only.extend(
+                follows
+                    .iter()
+                    .flat_map(|follows| follows.named_only.clone()),
+            );
             packs.push(PackConfig {
                 name: pack.name,
                 settings: pack.settings,
@@ -478,12 +480,7 @@ fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
 
 impl Clients {
     /// Delivers clients from here on. What listens for HTTP must be drained in the end.
-    fn start(
-        self,
-        events: mpsc::Sender<Event>,
-        facts: FrontFacts,
-        log: &Log,
-    ) -> Option<Listening> {
+    fn start(self, events: mpsc::Sender<Event>, facts: FrontFacts, log: &Log) -> Option<Listening> {
         match self {
             Self::One(client) => {
                 tokio::spawn(async move {

@@ -13,9 +13,9 @@ use mainstay_kernel::system_tools;
 
 use super::workers::Handle;
 use super::{Engine, Event};
+use crate::client_roots;
 use crate::log::Level;
 use crate::process::usage;
-use crate::client_roots;
 
 impl Engine {
     pub(super) fn carry_out(&mut self, action: CoreAction) {

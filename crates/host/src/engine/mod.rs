@@ -19,11 +19,11 @@ use mainstay_kernel::core::action::{CoreEvent, RootsFound};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub(crate) use self::clients::Single;
 use self::clients::Conversation;
+pub(crate) use self::clients::Single;
 use self::control::Operators;
-pub(crate) use self::workers::{Commands, Launch};
 use self::workers::Incarnation;
+pub(crate) use self::workers::{Commands, Launch};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
 use crate::control::Control;
@@ -283,9 +283,7 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
-        self.reports
-            .watchdog
-            .enter(event.label(), event.session());
+        self.reports.watchdog.enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Line { session, line } => {

@@ -105,7 +105,8 @@ impl Engine {
     ) -> Result<Handle, String> {
         let (shim, limits, log) = (&self.launch.shim, self.core.limits(), &self.reports.log);
         let events = self.events();
-        let failed = |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
+        let failed =
+            |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
         match &self.launch.commands {
             Commands::Packs(commands) => {
                 let Some(command) = commands.get(slot.0) else {
@@ -205,7 +206,12 @@ impl Engine {
 
     /// Compiles the schemas of a worker that announced itself, before the core accepts it.
     fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
-        let definitions = ready.catalog.tools.iter().map(Definition::of_pack).collect();
+        let definitions = ready
+            .catalog
+            .tools
+            .iter()
+            .map(Definition::of_pack)
+            .collect();
         let ticket = VET | generation.get();
         let within = std::time::Duration::from_millis(self.core.limits().start_timeout_ms);
         let until = tokio::time::Instant::now() + within;
@@ -228,7 +234,10 @@ impl Engine {
             Verdict::Rejected { violations } => {
                 let first = violations.first();
                 Err(first.map_or_else(String::new, |first| {
-                    format!("announced a tool that cannot be served: {} {}", first.path, first.message)
+                    format!(
+                        "announced a tool that cannot be served: {} {}",
+                        first.path, first.message
+                    )
                 }))
             }
             Verdict::GaveUp { .. } => Err(format!(

@@ -168,4 +168,3 @@ impl PackCatalog {
         self.aliases.retain(|_, canonical| canonical != name);
     }
 }
-

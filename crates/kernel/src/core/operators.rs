@@ -38,7 +38,11 @@ impl Core {
         if slots.is_empty() && !pack.map_or(server.is_some(), knows) {
             let known: Vec<&str> = match &server {
                 Some(server) => vec![server],
-                None => self.kernel.slot_ids().map(|slot| self.name_of(slot)).collect(),
+                None => self
+                    .kernel
+                    .slot_ids()
+                    .map(|slot| self.name_of(slot))
+                    .collect(),
             };
             let reason = match pack {
                 Some(pack) => format!("there is no pack {pack:.64}; served: {}", known.join(", ")),
@@ -49,7 +53,9 @@ impl Core {
                 .push_back(CoreAction::RolloutRefused { waiter, reason });
         }
         let (waiting, done) = (slots.clone(), Vec::new());
-        self.rollouts.waiters.insert(waiter, Waiter { waiting, done });
+        self.rollouts
+            .waiters
+            .insert(waiter, Waiter { waiting, done });
         let now = self.clock.now;
         for slot in slots {
             self.kernel.handle_rollout(now, slot);

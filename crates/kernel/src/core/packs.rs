@@ -215,8 +215,7 @@ impl Core {
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
                 self.log(format!("mcp:warning reason=worker_refused {fault}"));
                 self.catalog.give_up(slot);
-                self.kernel
-                    .handle_unfit(self.clock.now, generation, &fault);
+                self.kernel.handle_unfit(self.clock.now, generation, &fault);
             }
         }
         if !was_complete && self.catalog.is_complete() {
@@ -301,9 +300,7 @@ impl Core {
         let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
         let answer = Box::new(answer);
         let purpose = Purpose::PackReply { call, tool, answer };
-        let check = self
-            .checks
-            .begin(purpose, fair, definition, subject, until);
+        let check = self.checks.begin(purpose, fair, definition, subject, until);
         self.out.push_back(check);
     }
 

@@ -228,9 +228,7 @@ impl Core {
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         let until = now.plus_ms(timeout_ms);
-        let check = self
-            .checks
-            .begin(purpose, fair, definition, subject, until);
+        let check = self.checks.begin(purpose, fair, definition, subject, until);
         self.out.push_back(check);
     }
 
@@ -324,7 +322,8 @@ impl Core {
         match (&pending.stage, &pending.op) {
             (PendingStage::Own(render), Op::CallTool { name, .. }) => {
                 let (tool, render) = (name.clone(), *render);
-                self.out.push_back(CoreAction::OwnTool { call, tool, render });
+                self.out
+                    .push_back(CoreAction::OwnTool { call, tool, render });
             }
             (_, Op::Listen {}) => self.listen(call),
             _ if pending.house.is_some() => {

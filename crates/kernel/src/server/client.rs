@@ -130,7 +130,11 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
-        if request.tool.as_deref().is_some_and(|tool| !self.tools.knows(tool)) {
+        if request
+            .tool
+            .as_deref()
+            .is_some_and(|tool| !self.tools.knows(tool))
+        {
             self.requests.hold(call, cx.now.plus_ms(HELD_MS));
             return self.want_tools(cx);
         }
@@ -147,7 +151,11 @@ impl Link {
     /// Rejects a tool call, has its arguments checked, or queues it.
     fn admit(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let tools_of = self.handover.tools_of;
-        if self.requests.get(call).is_some_and(|request| self.is_listing(request)) {
+        if self
+            .requests
+            .get(call)
+            .is_some_and(|request| self.is_listing(request))
+        {
             return self.admit_listing(cx, call);
         }
         let Some(request) = self.requests.get_mut(call) else {
@@ -176,13 +184,18 @@ impl Link {
         let purpose = Purpose::ServerArguments { slot, call };
         let until = cx.now.plus_ms(timeout_ms);
         let subject = Subject::Arguments(arguments);
-        let check = cx.checks.begin(purpose, self.fair(), definition, subject, until);
+        let check = cx
+            .checks
+            .begin(purpose, self.fair(), definition, subject, until);
         cx.out.push_back(check);
     }
 
     /// The arguments of a call were checked.
     pub(crate) fn arguments_checked(&mut self, cx: &mut Cx<'_>, call: CallId, verdict: &Verdict) {
-        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        let name = self
+            .requests
+            .get(call)
+            .and_then(|request| request.tool.clone());
         let Some(name) = name else { return };
         let problem = self.objection_of(cx, &name, verdict);
         self.finish_routing(cx, call, problem);
@@ -340,7 +353,9 @@ impl Link {
                 if self.handover.deferred.len() >= DEFERRED {
                     self.handover.deferred.pop_front();
                 }
-                self.handover.deferred.push_back((self.requests.last(), line));
+                self.handover
+                    .deferred
+                    .push_back((self.requests.last(), line));
             }
             None => {}
         }

@@ -346,7 +346,10 @@ impl Link {
             Some(rpc::Op::Forward(forward)) => forward.line.clone(),
             _ => return,
         };
-        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        let name = self
+            .requests
+            .get(call)
+            .and_then(|request| request.tool.clone());
         match self.objection_of(cx, &name.unwrap_or_default(), verdict) {
             None => self.forward(cx, generation, call, &line),
             Some(problem) => {

@@ -122,7 +122,10 @@ impl Link {
         if self.rules().system_tools {
             let timeout_ms = cx.kernel.limits().call_timeout_ms;
             let own = system_tools::specs(cx.version);
-            tools.extend(own.iter().map(|spec| spec.definition(timeout_ms).to_string()));
+            tools.extend(
+                own.iter()
+                    .map(|spec| spec.definition(timeout_ms).to_string()),
+            );
         }
         let listing = if request.method == Method::ListTools.name() {
             ObjectWriter::with_capacity(1024)

@@ -46,7 +46,10 @@ pub(super) enum Start {
     Unasked,
     /// It got its first request then. Once it must open a session only an answer counts, before
     /// that any line.
-    Asked { since: Time, opening: bool },
+    Asked {
+        since: Time,
+        opening: bool,
+    },
     Over,
 }
 

@@ -353,9 +353,8 @@ impl Link {
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
                 let call = self.requests.by_token(token);
-                let is_open = call.is_some_and(|call| {
-                    cx.kernel.handle_own_progress(cx.now, generation, call)
-                });
+                let is_open = call
+                    .is_some_and(|call| cx.kernel.handle_own_progress(cx.now, generation, call));
                 if !is_open {
                     return;
                 }

@@ -50,7 +50,12 @@ pub(super) enum Step {
 
 impl SessionMemory {
     /// Records a request that a server answered with a result. True if every server must get it.
-    pub(super) fn record_answer(&mut self, method: &str, params: Option<&str>, result: &str) -> bool {
+    pub(super) fn record_answer(
+        &mut self,
+        method: &str,
+        params: Option<&str>,
+        result: &str,
+    ) -> bool {
         let kept = || Json::from_scanned(params.unwrap_or("{}"));
         let uri = || {
             let uri = scan::member(params?, "uri")?;
@@ -160,7 +165,10 @@ mod tests {
     #[test]
     fn a_successor_gets_everything_in_order_and_nothing_that_is_over() {
         let mut memory = SessionMemory::default();
-        assert!(memory.restore_script(ids()).is_empty(), "nothing was said yet");
+        assert!(
+            memory.restore_script(ids()).is_empty(),
+            "nothing was said yet"
+        );
         let result = r#"{"capabilities":{"tools":{"listChanged":true},"logging":{}}}"#;
         memory.record_answer(
             "initialize",

@@ -145,7 +145,8 @@ mod tests {
     fn open_questions_are_bounded() {
         let mut questions = Questions::default();
         for number in 0..OPEN {
-            questions.open(Generation::new(1), id(&number.to_string()), "roots/list")
+            questions
+                .open(Generation::new(1), id(&number.to_string()), "roots/list")
                 .unwrap();
         }
         assert_eq!(

@@ -29,7 +29,11 @@ fn error_of(error: &str) -> Problem {
     let code = scan::member(error, "code").and_then(|code| code.parse().ok());
     let message = scan::member(error, "message").and_then(scan::unquote);
     let message = message.unwrap_or_default();
-    Problem::of_server(code.unwrap_or_default(), &message, Json::from_scanned(error))
+    Problem::of_server(
+        code.unwrap_or_default(),
+        &message,
+        Json::from_scanned(error),
+    )
 }
 
 /// The outcome of a call that a wrapped server answered with a result.

@@ -7,9 +7,9 @@ use mainstay_contract::uri;
 use mainstay_schema::PUBLISHED_SCHEMAS;
 use serde_json::Value;
 
+use super::super::Front;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::Front;
 use super::ask::{self, Order};
 
 const SCHEMA: &str = "application/schema+json";
