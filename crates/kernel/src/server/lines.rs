@@ -313,7 +313,10 @@ impl Link {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
         }
-        match self.questions.open(by, id.clone(), method) {
+        let Self {
+            questions, upkeep, ..
+        } = self;
+        match questions.open(by, id.clone(), method, || upkeep.own_id()) {
             Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
             Ok(shown) => {
                 self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
