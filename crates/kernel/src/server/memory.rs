@@ -64,7 +64,10 @@ impl SessionMemory {
         match Method::parse(method) {
             Some(Method::Initialize) => {
                 self.initialize = Some(kept());
-                self.capabilities = scan::member(result, "capabilities").map(Json::from_scanned);
+                let declared = scan::member(result, "capabilities");
+                // A null is restored as nothing, so it must not count as something before.
+                let declared = declared.filter(|declared| *declared != "null");
+                self.capabilities = declared.map(Json::from_scanned);
             }
             Some(Method::SetLogLevel) => self.level = Some(kept()),
             Some(Method::SubscribeResource) => {
