@@ -237,9 +237,11 @@ impl Link {
         self.upkeep.own_id()
     }
 
-    /// Sends a line to the client.
+    /// Sends a line to the client, unless its session is over.
     fn tell_client(&self, cx: &mut Cx<'_>, line: String) {
-        if let Client::Session(session) = self.client {
+        if let Client::Session(session) = self.client
+            && cx.kernel.has_session(session)
+        {
             cx.out.push_back(CoreAction::Tell { session, line });
         }
     }
