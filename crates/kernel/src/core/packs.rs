@@ -231,7 +231,7 @@ impl Core {
         let pid = worker.process.as_ref().map_or(0, |(pid, _)| *pid);
         let build = ready.build.clone();
         worker.build = Some(ready.build);
-        worker.facts = Some(ready.facts);
+        worker.facts = Some(ready.facts).filter(|facts| *facts != Json::null());
         let said =
             format!("worker ready pack={name} generation={generation} pid={pid} build={build}");
         self.log_at(LogLevel::Info, said);

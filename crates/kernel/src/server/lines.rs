@@ -182,6 +182,9 @@ impl Link {
         line: &[u8],
         refused: &Refused,
     ) {
+        if is_request(line) {
+            return self.junk(cx, line);
+        }
         let id = match &refused.id {
             EchoId::Known(id) => Some(id.clone()),
             EchoId::Null | EchoId::Absent => scan::legible_id(line),
@@ -217,6 +220,9 @@ impl Link {
 
     /// A server sent a line over the limit; only its beginning was kept.
     pub(crate) fn server_oversize(&mut self, cx: &mut Cx<'_>, generation: Generation, head: &[u8]) {
+        if is_request(head) {
+            return self.junk(cx, head);
+        }
         let id = scan::head_id(head)
             .id
             .and_then(|id| RequestId::parse(id).ok());
@@ -313,7 +319,10 @@ impl Link {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
         }
-        match self.questions.open(by, id.clone(), method) {
+        let Self {
+            questions, upkeep, ..
+        } = self;
+        match questions.open(by, id.clone(), method, || upkeep.own_id()) {
             Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
             Ok(shown) => {
                 self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
@@ -381,4 +390,13 @@ impl Link {
         }
         self.tell_client(cx, text.to_owned());
     }
+}
+
+/// True if a line that cannot be read has a method. A question or a notification answers nothing, whatever
+/// its id is.
+fn is_request(line: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(line);
+    // A byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
+    scan::head_id(text.as_bytes()).method.is_some()
 }

@@ -128,6 +128,16 @@ struct Upkeep {
     next_look: Time,
 }
 
+impl Upkeep {
+    /// A fresh id that no peer can have chosen.
+    fn own_id(&mut self) -> RequestId {
+        self.next_id += 1;
+        let raw = format!("\"io.mainstay/{:x}/{}\"", self.nonce, self.next_id);
+        // Short, and a string.
+        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+    }
+}
+
 /// The parts of the core that a link works with.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Time,
@@ -224,18 +234,14 @@ impl Link {
 
     /// A fresh id for a request of the host.
     fn own_id(&mut self) -> RequestId {
-        self.upkeep.next_id += 1;
-        let raw = format!(
-            "\"io.mainstay/{:x}/{}\"",
-            self.upkeep.nonce, self.upkeep.next_id
-        );
-        // Short, and a string.
-        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+        self.upkeep.own_id()
     }
 
-    /// Sends a line to the client.
+    /// Sends a line to the client, unless its session is over.
     fn tell_client(&self, cx: &mut Cx<'_>, line: String) {
-        if let Client::Session(session) = self.client {
+        if let Client::Session(session) = self.client
+            && cx.kernel.has_session(session)
+        {
             cx.out.push_back(CoreAction::Tell { session, line });
         }
     }

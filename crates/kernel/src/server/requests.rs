@@ -70,9 +70,9 @@ impl ClientRequest {
         }
     }
 
-    /// Its parameters, as JSON text.
+    /// Its parameters, as JSON text. A null stands for none.
     pub(super) fn params(&self) -> Option<&str> {
-        scan::member(self.line.as_str(), "params")
+        scan::member(self.line.as_str(), "params").filter(|params| *params != "null")
     }
 
     /// One of its parameters, as JSON text.
