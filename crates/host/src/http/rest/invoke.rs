@@ -14,7 +14,8 @@ use mainstay_contract::trace::TraceContext;
 use super::super::Front;
 use super::super::access::{Access, Credential, presented};
 use super::super::respond::{self, Answer};
-use super::ask::{self, Order, Reader};
+use super::ask::{self, Order};
+use crate::forwarded::Reader;
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
 
