@@ -12,8 +12,8 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
-use crate::local::LocalRequests;
 use crate::http::HttpConfig;
+use crate::local::LocalRequests;
 use crate::telemetry::OtlpConfig;
 use mainstay_kernel::locked::Locked;
 

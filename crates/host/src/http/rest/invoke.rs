@@ -15,9 +15,9 @@ use super::super::Front;
 use super::super::access::{Access, Credential, presented};
 use super::super::respond::{self, Answer};
 use super::ask::{self, Order};
-use crate::forwarded::Reader;
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
+use crate::forwarded::Reader;
 
 /// The request that is answered where none could be read.
 const NOBODY: Responds<'static> = Responds {
