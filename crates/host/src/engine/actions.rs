@@ -130,7 +130,7 @@ impl Engine {
     }
 
     /// Ends a worker that is of no use, and reports it as lost.
-    fn abandon(&mut self, generation: Generation, fault: Fault) {
+    pub(super) fn abandon(&mut self, generation: Generation, fault: Fault) {
         let Some(worker) = self.workers.get(&generation) else {
             return;
         };

@@ -126,6 +126,15 @@ impl Engine {
         self.report(CoreEvent::Gone { session });
     }
 
+    /// Closes a connection at once; what is in its outbox is not written.
+    pub(super) fn drop_conversation(&mut self, session: SessionId) {
+        if let Some(Conversation::Lines { outbox, gate, .. }) = self.conversations.remove(&session)
+        {
+            outbox.seal();
+            gate.set_open(true);
+        }
+    }
+
     /// Everything is answered: the connection closes once its outbox is written.
     pub(super) fn close(&self, session: SessionId) {
         if let Some(conversation) = self.conversations.get(&session) {

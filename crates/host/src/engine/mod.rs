@@ -8,6 +8,7 @@ mod actions;
 mod clients;
 mod control;
 mod encode;
+mod isolate;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 use self::clients::Conversation;
 pub(crate) use self::clients::Single;
 use self::control::Operators;
+use self::isolate::Origin;
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch};
 use crate::check::{Checked, Checkers};
@@ -211,6 +213,8 @@ pub(crate) struct Engine {
     /// Sessions whose gates may have to be moved.
     unpaced: BTreeSet<SessionId>,
     phase: Phase,
+    /// The peer whose event is being handled.
+    handling: Origin,
     queue: Queue,
 }
 
@@ -228,6 +232,7 @@ impl Engine {
             operators: Operators::default(),
             unpaced: BTreeSet::new(),
             phase: Phase::Open,
+            handling: Origin::Host,
             queue: setup.queue,
         }
     }
@@ -266,7 +271,7 @@ impl Engine {
             let now = self.clock.now();
             if self.core.next_timeout().is_some_and(|at| at <= now) {
                 self.reports.watchdog.enter("timer", None);
-                self.core.handle(now, CoreEvent::Timeout);
+                self.report(CoreEvent::Timeout);
                 self.act();
                 self.reports.watchdog.leave();
             }
@@ -320,13 +325,15 @@ impl Engine {
 
     /// Reports an event to the core.
     fn report(&mut self, event: CoreEvent) {
-        self.core.handle(self.clock.now(), event);
+        let now = self.clock.now();
+        self.handling = Origin::of(&event);
+        self.guarded(|core| core.handle(now, event));
     }
 
     /// Carries out what the core decided, until it has nothing more.
     fn act(&mut self) {
         loop {
-            while let Some(action) = self.core.poll() {
+            while let Some(action) = self.guarded(Core::poll).flatten() {
                 self.carry_out(action);
             }
             let Some(session) = self.unpaced.pop_first() else {

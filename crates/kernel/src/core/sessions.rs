@@ -42,7 +42,9 @@ impl Core {
         let limits = self.kernel.limits();
         // Sessions over HTTP have a limit of their own.
         let most = limits.connections.max(2 * limits.http_sessions);
-        if self.sessions.len() >= most || !self.has_room_for_server() {
+        // A host that drains starts no further server.
+        let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
+        if closed || self.sessions.len() >= most || !self.has_room_for_server() {
             self.log("mcp:warning reason=too_many_connections".to_owned());
             return None;
         }

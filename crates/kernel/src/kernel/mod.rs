@@ -157,6 +157,11 @@ impl Kernel {
         self.stats.poll_loss()
     }
 
+    /// True until the host must stop.
+    pub fn is_serving(&self) -> bool {
+        self.mode == Mode::Serving
+    }
+
     /// True while a client lets its answers pile up.
     pub fn is_behind(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(Session::is_behind)
