@@ -26,6 +26,7 @@ use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, 
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
+use crate::local::LocalRequests;
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
@@ -247,8 +248,8 @@ impl Plan {
 /// A host with one client ends with it.
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
-        Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
-        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
+        Transport::Stdio => Lifetime::Client,
+        Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
 }
 
@@ -436,20 +437,24 @@ enum Clients {
     One(Client),
     Many(Bound),
     Http(TcpListener, SocketAddr, HttpConfig),
+    Local(LocalRequests),
 }
 
 /// Opens a transport.
 fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
-    let one = |what, opened: io::Result<(Source, Sink)>| {
-        let (source, sink) = opened.map_err(|source| ServeError::Io { what, source })?;
-        Ok(Opened {
-            place: String::new(),
-            source: Clients::One(Client { source, sink }),
-        })
-    };
     match transport {
-        Transport::Stdio => one("open stdin and stdout", stdio()),
-        Transport::Connected(fd) => one("use the connection", both_ways(fd)),
+        Transport::Stdio => {
+            let what = "open stdin and stdout";
+            let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
+            Ok(Opened {
+                place: String::new(),
+                source: Clients::One(Client { source, sink }),
+            })
+        }
+        Transport::Local(requests) => Ok(Opened {
+            place: String::new(),
+            source: Clients::Local(requests),
+        }),
         Transport::Socket { path, mode } => Ok(Opened {
             source: Clients::Many(Bound::bind(&path, mode)?),
             place: format!(" path={}", path.display()),
@@ -490,6 +495,10 @@ impl Clients {
             }
             Self::Many(bound) => {
                 tokio::spawn(Self::deliver(bound, events, log.clone()));
+                None
+            }
+            Self::Local(requests) => {
+                tokio::spawn(requests.deliver(events));
                 None
             }
             Self::Http(listener, bound, config) => {

@@ -22,7 +22,7 @@ impl Engine {
         match action {
             CoreAction::Tell { session, line } => self.tell(session, &line),
             CoreAction::End { end, asked } => self.answer(end, asked.as_deref()),
-            CoreAction::Progress(notice) => self.notify(&notice),
+            CoreAction::Progress(notice) => self.notify(*notice),
             CoreAction::Close { session } => self.close(session),
             CoreAction::OwnTool { call, tool, render } => self.own_tool(call, &tool, render),
             CoreAction::Spawn {
