@@ -1,8 +1,9 @@
 //! The one place where the host looks at a clock.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mainstay_kernel::time::Time;
+use tokio::time::Instant;
 
 /// Time since the host's start.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,10 @@ impl Clock {
 
 /// Now, as the world counts.
 pub(crate) fn wall() -> SystemTime {
+    #[cfg(feature = "simulation")]
+    if let Some(simulated) = crate::sim::wall() {
+        return simulated;
+    }
     SystemTime::now()
 }
 

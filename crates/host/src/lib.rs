@@ -24,6 +24,7 @@ mod control;
 mod directory;
 mod drivers;
 mod engine;
+mod entropy;
 mod envelopes;
 mod http;
 mod io;
@@ -35,6 +36,8 @@ mod process;
 mod ready;
 mod serve;
 mod shim;
+#[cfg(feature = "simulation")]
+pub mod sim;
 mod system_tools;
 mod telemetry;
 mod transport;

@@ -71,6 +71,8 @@ impl Outbox {
             let before = inner.waiting.len();
             mainstay_contract::frame::encode(&mut inner.waiting, line);
             inner.pushed += (inner.waiting.len() - before) as u64;
+            #[cfg(feature = "simulation")]
+            crate::sim::note_backlog(inner.mark, inner.pushed - inner.written);
         }
         self.shared.changed.notify_one();
     }

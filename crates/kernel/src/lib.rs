@@ -10,6 +10,7 @@
 
 pub mod action;
 pub mod call;
+pub mod defect;
 mod kernel;
 pub mod progress;
 pub mod queue;

@@ -39,6 +39,8 @@ pub mod misbehave;
 pub mod oracle;
 pub mod peer;
 pub mod process;
+#[cfg(feature = "simulation")]
+pub mod sim;
 pub mod storm;
 pub mod transcript;
 pub mod wrapped;

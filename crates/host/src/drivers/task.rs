@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -16,10 +16,11 @@ use mainstay_contract::id::Generation;
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{What, WorkerEvent};
 use crate::config::{Command, Shim};
-use crate::io::{Sink, Source};
+use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::process::{Climb, Happened, Ladder, Pipes, Process};
@@ -110,10 +111,9 @@ pub(super) fn start<E: Listener>(
         gate: gate.clone(),
         last_words: last_words.clone(),
     };
-    let stderr = Source::pipe(stderr)?;
     let words = last_words.clone();
     tokio::spawn(read_stderr(stderr, words, stderr_form, log.clone()));
-    let writer = write_out(Sink::pipe(stdin)?, outbox);
+    let writer = write_out(stdin, outbox);
     tokio::spawn(write_calls(
         writer,
         generation,
@@ -133,7 +133,7 @@ pub(super) fn start<E: Listener>(
         reported: false,
     };
     let frames = FrameReader::new(limits.worker_frame_bytes);
-    tokio::spawn(task.run(Source::pipe(stdout)?, frames, incoming));
+    tokio::spawn(task.run(stdout, frames, incoming));
     Ok(grip)
 }
 
@@ -377,7 +377,7 @@ impl Broken {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

@@ -12,7 +12,6 @@ mod roots;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use mainstay_contract::dialect::{Dialect, Inbound, Op};
 use mainstay_contract::envelope::Asked;
@@ -21,6 +20,7 @@ use mainstay_kernel::Kernel;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use self::clients::Conversation;
 pub(crate) use self::clients::Single;
@@ -34,6 +34,7 @@ use crate::config::{Config, Pack, Shim};
 use crate::control::Control;
 use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
+use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::serve::Served;
@@ -194,7 +195,7 @@ impl Engine {
             config.locked,
         )?;
         let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
-        let seed = u64::from(std::process::id()) << 8;
+        let seed = entropy::seed();
         let keep = config.limits.diagnostics;
         let kernel = Kernel::seeded(config.limits.clone(), &names, seed);
         let (events, incoming) = mpsc::channel(EVENTS);
@@ -265,18 +266,18 @@ impl Engine {
             }
         }
         self.act();
-        let sleep = tokio::time::sleep_until(far_away(Instant::now()).into());
+        let sleep = tokio::time::sleep_until(far_away(Instant::now()));
         tokio::pin!(sleep);
         while !self.is_done() {
             if let Some(at) = self.kernel.poll_timeout() {
-                let at = self.clock.instant(at).into();
+                let at = self.clock.instant(at);
                 // Only ever earlier: a timer that was removed costs one early look at the clock,
                 // while moving the alarm for every call would cost each of them.
                 if at < sleep.deadline() || sleep.is_elapsed() {
                     sleep.as_mut().reset(at);
                 }
             } else if sleep.is_elapsed() {
-                sleep.as_mut().reset(far_away(Instant::now()).into());
+                sleep.as_mut().reset(far_away(Instant::now()));
             }
             tokio::select! {
                 biased;

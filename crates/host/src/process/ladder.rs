@@ -1,6 +1,8 @@
 //! The way down: what is sent to a tree that must end, and when.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Order;
 

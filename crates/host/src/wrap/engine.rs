@@ -4,12 +4,10 @@
 //! one, told to the kernel, and the kernel's actions are carried out. The kernel has one session
 //! and one slot.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, HostStatus, RolledOut};
 use mainstay_contract::health::Health;
@@ -22,6 +20,7 @@ use mainstay_kernel::call::SlotId;
 use mainstay_kernel::time::Time;
 use mainstay_kernel::{Conduct, Kernel};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::Locked;
 use super::asks::Asks;
@@ -37,6 +36,7 @@ use super::tools::Tools;
 use crate::clock::Clock;
 use crate::config::{Command, Shim};
 use crate::drivers::WorkerEvent;
+use crate::entropy;
 use crate::log::Log;
 use crate::outbox::Outbox;
 use crate::telemetry::Recorder;
@@ -195,7 +195,7 @@ impl Engine {
             passed: BTreeMap::new(),
             held: Vec::new(),
             list_begun: 0,
-            nonce: RandomState::new().build_hasher().finish(),
+            nonce: entropy::nonce(),
             later: VecDeque::new(),
             last_call: CallId::new(0),
             silenced: VecDeque::new(),
@@ -233,10 +233,10 @@ impl Engine {
             self.kernel.warm(self.clock.now(), SLOT);
         }
         self.act();
-        let sleep = tokio::time::sleep_until((Instant::now() + LOOK).into());
+        let sleep = tokio::time::sleep_until(Instant::now() + LOOK);
         tokio::pin!(sleep);
         while !self.is_done() {
-            let at = self.wake_at().into();
+            let at = self.wake_at();
             // Only ever earlier: moving the alarm for every call would cost each of them.
             if at < sleep.deadline() || sleep.is_elapsed() {
                 sleep.as_mut().reset(at);

@@ -20,6 +20,7 @@ use crate::clock::iso_now;
 use crate::config::{IdSource, Transport};
 use crate::control::{self, Control};
 use crate::engine::Single;
+use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::http::{FrontFacts, Serves};
 use crate::io::Source;
@@ -249,7 +250,7 @@ impl Hub {
         if self.lasting {
             common.name = format!("{}#{number}", common.name);
         }
-        let seed = u64::from(std::process::id()) << 8 | (number & 0xff);
+        let seed = entropy::seed() | (number & 0xff);
         let mut engine = Engine::new(common, seed);
         let events = engine.events();
         let (outbox, gate) = (
