@@ -38,6 +38,14 @@ struct Inner {
     closed: bool,
     /// Nothing more may be written, not even what was taken already.
     sealed: bool,
+    /// The engine saw that the peer is behind and waits for the report that it caught up.
+    report_owed: bool,
+}
+
+impl Inner {
+    const fn is_behind(&self) -> bool {
+        !self.sealed && self.pushed - self.written > self.mark
+    }
 }
 
 impl Outbox {
@@ -85,8 +93,24 @@ impl Outbox {
 
     /// Whether more waits to be written than the mark allows.
     pub(crate) fn is_behind(&self) -> bool {
-        let inner = self.lock();
-        inner.pushed - inner.written > inner.mark
+        self.lock().is_behind()
+    }
+
+    /// As [`Self::is_behind`]. If the peer is behind, the writer owes one report that it caught
+    /// up. Both are decided under one lock, so that the peer cannot catch up unnoticed in between.
+    pub(crate) fn watch_behind(&self) -> bool {
+        let mut inner = self.lock();
+        inner.report_owed = inner.is_behind();
+        inner.report_owed
+    }
+
+    /// True once for each [`Self::watch_behind`] that found the peer behind, as soon as it no
+    /// longer is. The writer asks after every write.
+    pub(crate) fn take_caught_up(&self) -> bool {
+        let mut inner = self.lock();
+        let caught_up = inner.report_owed && !inner.is_behind();
+        inner.report_owed &= !caught_up;
+        caught_up
     }
 
     /// The other side is lost: nothing more is written, and the calls of which not one byte was
@@ -165,6 +189,51 @@ mod tests {
         let _ = outbox.take(Vec::new()).await;
         outbox.wrote(2);
         assert!(!outbox.is_behind());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_falls_behind_during_a_write_is_reported_when_it_catches_up() {
+        let outbox = Outbox::with_mark(10);
+        outbox.push("1234");
+        let first = outbox.take(Vec::new()).await.unwrap();
+        // The writer is in the middle of its write.
+        outbox.push("123456789");
+        assert!(outbox.watch_behind());
+        assert!(!outbox.take_caught_up(), "it still is");
+        outbox.wrote(first.len());
+        assert!(outbox.take_caught_up());
+        assert!(!outbox.take_caught_up(), "only once");
+    }
+
+    #[tokio::test]
+    async fn no_order_of_watching_and_writing_loses_a_report() {
+        let lines = ["12345678"; 3];
+        // The engine looks after any subset of the steps of the writer, one byte each.
+        for looks in 0_u32..1 << 10 {
+            let outbox = Outbox::with_mark(20);
+            lines.iter().for_each(|line| outbox.push(line));
+            let _ = outbox.take(Vec::new()).await;
+            let mut is_paused = false;
+            for step in 0..10 {
+                if looks >> step & 1 == 1 {
+                    is_paused = outbox.watch_behind();
+                }
+                outbox.wrote(1);
+                is_paused &= !outbox.take_caught_up();
+            }
+            assert!(!outbox.is_behind());
+            assert!(!is_paused, "{looks:010b}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sealed_box_holds_no_reader_back() {
+        let outbox = Outbox::with_mark(1);
+        outbox.push("123");
+        assert!(outbox.watch_behind());
+        let _ = outbox.seal();
+        assert!(outbox.take_caught_up());
+        assert!(!outbox.watch_behind());
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use crate::{
     library::{Identity, Library},
     link::Linked,
     messages,
-    patterns::{self, Patterns},
+    patterns::{self, Patterns, Ran},
     tool_io::Tools,
     violation,
     world::World,
@@ -145,34 +145,50 @@ struct Compiled {
     explainer: OnceLock<Option<Explainer>>,
 }
 
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Valid,
+    /// What is wrong; never empty.
+    Invalid(Vec<Violation>),
+    /// The check ended before it was decided; says why.
+    NotChecked(Violation),
+}
+
 impl Validator {
-    /// Whether `value` is valid.
+    /// Whether `value` was checked and is valid.
     pub fn is_valid(&self, value: &Value) -> bool {
-        let compiled = &*self.0;
-        match compiled.patterns {
-            Patterns::Linear => compiled.engine.is_valid(value),
-            Patterns::Backtracking { names } => {
-                (!names || patterns::long_name(value, compiled.limits.pattern_text).is_none())
-                    && patterns::decided(|| compiled.engine.is_valid(value))
-            }
+        self.0.run(value) == Ran::Valid
+    }
+
+    /// What is wrong with `value`: nothing exactly if it was checked and is valid. Sorted by
+    /// path, then by message, and bounded.
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        match self.verdict(value) {
+            Verdict::Valid => Vec::new(),
+            Verdict::Invalid(violations) => violations,
+            Verdict::NotChecked(why) => vec![why],
         }
     }
 
-    /// What is wrong with `value`: nothing exactly if it is valid. Sorted by path, then
-    /// by message, and bounded.
-    pub fn check(&self, value: &Value) -> Vec<Violation> {
-        if self.is_valid(value) {
-            return Vec::new();
-        }
+    /// As [`Self::check`], but keeps a value that was not checked apart from an invalid one.
+    pub fn verdict(&self, value: &Value) -> Verdict {
         let compiled = &*self.0;
-        let mut violations = compiled.explain(value);
-        if violations.is_empty() {
-            violations.push(Violation {
-                path: String::new(),
-                message: messages::NO_MATCH.to_owned(),
-            });
+        match compiled.run(value) {
+            Ran::Valid => return Verdict::Valid,
+            Ran::Invalid => {}
+            Ran::OutOfSteps => return Verdict::NotChecked(whole(messages::NOT_CHECKED)),
         }
-        violation::settle(violations, &compiled.limits)
+        let mut violations = Vec::new();
+        // An explanation that runs out of steps would name texts that may be right.
+        let explained = patterns::run(compiled.limits.pattern_steps, || {
+            violations = compiled.explain(value);
+            !violations.is_empty()
+        });
+        if violations.is_empty() || explained == Ran::OutOfSteps {
+            violations = vec![whole(messages::NO_MATCH)];
+        }
+        Verdict::Invalid(violation::settle(violations, &compiled.limits))
     }
 
     /// The schema it was compiled from.
@@ -225,9 +241,30 @@ impl Validator {
     }
 }
 
+/// A violation of the value as a whole.
+fn whole(message: &str) -> Violation {
+    Violation {
+        path: String::new(),
+        message: message.to_owned(),
+    }
+}
+
 impl Compiled {
+    fn run(&self, value: &Value) -> Ran {
+        let Patterns::Backtracking { names } = self.patterns else {
+            let valid = self.engine.is_valid(value);
+            return if valid { Ran::Valid } else { Ran::Invalid };
+        };
+        patterns::run(self.limits.pattern_steps, || {
+            let names_fit = names == 0
+                || (patterns::long_name(value, self.limits.pattern_text).is_none()
+                    && patterns::spend_on_names(value, names));
+            names_fit && self.engine.is_valid(value)
+        })
+    }
+
     fn explain(&self, value: &Value) -> Vec<Violation> {
-        if self.patterns == (Patterns::Backtracking { names: true })
+        if matches!(self.patterns, Patterns::Backtracking { names: 1.. })
             && let Some(path) = patterns::long_name(value, self.limits.pattern_text)
         {
             return vec![Violation {

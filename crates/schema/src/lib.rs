@@ -39,7 +39,7 @@ mod violation;
 mod ways;
 mod world;
 
-pub use compile::{SchemaRegistry, Validator};
+pub use compile::{SchemaRegistry, Validator, Verdict};
 pub use error::CompileError;
 pub use fingerprint::{Fingerprint, ParseFingerprintError};
 pub use library::{DocumentsError, SchemaDocument};

@@ -25,6 +25,9 @@ pub struct Limits {
     pub pattern_backtracks: usize,
     /// Bytes of a text that such a pattern is tried on; a longer one is invalid.
     pub pattern_text: usize,
+    /// Steps that all such patterns together may take on all texts of one value. A text costs
+    /// a fixed amount and the square of its length; past the limit the value is not checked.
+    pub pattern_steps: u64,
     /// Bytes of a compiled pattern.
     pub pattern_bytes: usize,
     /// Compiled schemas kept; past it the registry starts anew.
@@ -59,6 +62,7 @@ impl Limits {
         compiled_schemas: 250_000,
         pattern_backtracks: 20_000,
         pattern_text: 4_096,
+        pattern_steps: 256_000_000,
         pattern_bytes: 1 << 20,
         cached_schemas: 4_096,
         cached_subschemas: 1_000_000,

@@ -24,6 +24,10 @@ const UNDECIDED: &str = "too complex to check against its pattern";
 /// The same for a name.
 pub(crate) const LONG_NAME: &str = "has a member name that is too long to check";
 
+/// For a value with more texts than its patterns may be tried on.
+pub(crate) const NOT_CHECKED: &str =
+    "was not checked: it has too many texts for patterns with look-around or back-references";
+
 /// Characters of a list of allowed values.
 const LIST: usize = 160;
 

@@ -8,7 +8,10 @@
 //!
 //! A text that could not be decided makes the value invalid, wherever it stands: as
 //! "does not match" it would slip through a `not`. The keyword therefore leaves a mark
-//! that [`decided`] reads after the run.
+//! that [`run`] reads afterwards.
+//!
+//! All runs of that engine for one value share one budget of steps. Once it is spent no
+//! further text is tried, and the value counts as not checked.
 
 use std::cell::Cell;
 
@@ -28,32 +31,47 @@ use crate::{
 pub(crate) enum Patterns {
     Linear,
     Backtracking {
-        /// Some pattern for names does too.
-        names: bool,
+        /// Patterns for names that do too.
+        names: u64,
     },
+}
+
+/// How a run of a validator ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    Valid,
+    Invalid,
+    /// The budget of steps was spent before the end.
+    OutOfSteps,
 }
 
 /// The message of a pattern keyword's error when it could not decide. No pattern is
 /// empty and fails.
 const UNDECIDED: &str = "";
 
+/// Steps of the shortest run of the backtracking engine, as bytes looked at.
+const RUN_STEPS: u64 = 2_000;
+
 thread_local! {
     static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+    /// What is left for the value that is checked now; `None` once it is spent.
+    static STEPS_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 impl Patterns {
     /// What the schema needs, if the linear engine did not take it.
     pub(crate) fn backtracking(world: &World, reach: &Reached, limits: &Limits) -> Self {
-        let names = reach.schemas.iter().any(|at| {
+        let names = reach.schemas.iter().map(|at| {
             let schema = world.schema(at);
             let members = schema.and_then(|schema| schema.get("patternProperties")?.as_object());
-            let mut members = members.into_iter().flatten();
-            members.any(|(pattern, _)| {
+            let members = members.into_iter().flatten();
+            let hard = members.filter(|(pattern, _)| {
                 let options = linear(limits);
                 options.build(&json!({"pattern": pattern})).is_err()
-            })
+            });
+            hard.count() as u64
         });
-        Self::Backtracking { names }
+        Self::Backtracking { names: names.sum() }
     }
 
     /// How every schema is compiled.
@@ -73,10 +91,43 @@ impl Patterns {
     }
 }
 
-/// Runs `check`; false also if a pattern in it could not be decided.
-pub(crate) fn decided(check: impl FnOnce() -> bool) -> bool {
+/// Runs `check` with a budget of steps; invalid also if a pattern in it could not be decided.
+pub(crate) fn run(steps: u64, check: impl FnOnce() -> bool) -> Ran {
     GAVE_UP.set(false);
-    check() && !GAVE_UP.get()
+    STEPS_LEFT.set(Some(steps));
+    let valid = check();
+    match STEPS_LEFT.get() {
+        None => Ran::OutOfSteps,
+        Some(_) if valid && !GAVE_UP.get() => Ran::Valid,
+        Some(_) => Ran::Invalid,
+    }
+}
+
+/// Takes the steps of `runs` runs over a text from the budget. False if that spends it; from then
+/// on always.
+fn spend(length: usize, runs: u64) -> bool {
+    let length = length as u64;
+    let cost = length
+        .saturating_mul(length)
+        .saturating_add(RUN_STEPS)
+        .saturating_mul(runs);
+    let left = STEPS_LEFT.get().and_then(|left| left.checked_sub(cost));
+    STEPS_LEFT.set(left);
+    #[cfg(test)]
+    tests::RUNS.set(tests::RUNS.get() + u64::from(left.is_some()) * runs);
+    left.is_some()
+}
+
+/// Takes the steps of `patterns` patterns on every name in `value` from the budget. False if that
+/// spends it.
+pub(crate) fn spend_on_names(value: &Value, patterns: u64) -> bool {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .all(|(name, member)| spend(name.len(), patterns) && spend_on_names(member, patterns)),
+        Value::Array(items) => items.iter().all(|item| spend_on_names(item, patterns)),
+        _ => true,
+    }
 }
 
 /// The pattern an error of our keyword is about; `None` if it could not decide.
@@ -144,10 +195,18 @@ impl PatternKeyword {
     }
 }
 
+impl PatternKeyword {
+    /// Whether the engine may be run on a text; its steps are spent then.
+    fn may_see(&self, text: &str) -> bool {
+        let is_linear = self.longest == usize::MAX;
+        is_linear || (text.len() <= self.longest && spend(text.len(), 1))
+    }
+}
+
 impl<'i> Keyword<'i> for PatternKeyword {
     fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
         let error = match instance.as_str() {
-            Some(text) if text.len() <= self.longest => match self.engine.validate(instance) {
+            Some(text) if self.may_see(text) => match self.engine.validate(instance) {
                 Ok(()) => return Ok(()),
                 Err(error) => Some(error),
             },
@@ -164,9 +223,83 @@ impl<'i> Keyword<'i> for PatternKeyword {
     fn is_valid(&self, instance: &'i Value) -> bool {
         // A match is the common case, and cheaper this way.
         match instance.as_str() {
-            Some(text) if text.len() <= self.longest && self.engine.is_valid(instance) => true,
+            Some(text) if self.may_see(text) && self.engine.is_valid(instance) => true,
             Some(_) => self.validate(instance).is_ok(),
             None => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SchemaRegistry, Validator, Verdict};
+
+    thread_local! {
+        /// Runs of the backtracking engine that were allowed.
+        pub(super) static RUNS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn compile(schema: &Value, steps: u64) -> Validator {
+        let mut limits = Limits::DEFAULT;
+        limits.pattern_steps = steps;
+        let registry = SchemaRegistry::with_limits(limits);
+        registry.compile(schema).unwrap()
+    }
+
+    /// The verdict, and the runs that it took.
+    fn judged(validator: &Validator, value: &Value) -> (Verdict, u64) {
+        RUNS.set(0);
+        let verdict = validator.verdict(value);
+        (verdict, RUNS.get())
+    }
+
+    #[test]
+    fn many_texts_and_many_patterns_share_one_budget() {
+        let patterns: Vec<Value> = (0..50)
+            .map(|number| json!({"pattern": format!("(?=a)a*bz|c{number}$")}))
+            .collect();
+        let texts = vec!["aaaaaaaaaa"; 20_000];
+        let most = Limits::DEFAULT.pattern_steps / RUN_STEPS;
+        for form in ["allOf", "anyOf"] {
+            let schema = json!({"items": {form: patterns}});
+            let validator = compile(&schema, Limits::DEFAULT.pattern_steps);
+            let all = json!([texts.as_slice(), &["c0", "b"]].concat());
+            let (verdict, runs) = judged(&validator, &all);
+            assert!(runs <= 2 * most, "{form}: {runs}");
+            assert_ne!(verdict, Verdict::Valid);
+        }
+        let never = compile(
+            &json!({"items": {"not": {"anyOf": patterns}}}),
+            Limits::DEFAULT.pattern_steps,
+        );
+        let (verdict, runs) = judged(&never, &json!(texts));
+        assert!(runs <= most, "{runs}");
+        assert!(matches!(verdict, Verdict::NotChecked(_)), "{verdict:?}");
+        assert!(!never.is_valid(&json!(texts)));
+        assert_eq!(never.check(&json!(texts)).len(), 1);
+    }
+
+    #[test]
+    fn exactly_the_budget_is_enough() {
+        let schema = json!({"items": {"pattern": "^(?=a)a*$"}});
+        let texts = json!(["aaa", "aaa"]);
+        let cost = 2 * (RUN_STEPS + 9);
+        assert_eq!(judged(&compile(&schema, cost), &texts), (Verdict::Valid, 2));
+        let (verdict, runs) = judged(&compile(&schema, cost - 1), &texts);
+        assert!(matches!(verdict, Verdict::NotChecked(_)), "{verdict:?}");
+        assert_eq!(runs, 1);
+        let next = judged(&compile(&schema, cost), &texts);
+        assert_eq!(next.0, Verdict::Valid, "each value has a budget of its own");
+    }
+
+    #[test]
+    fn names_count_as_texts() {
+        let schema = json!({"patternProperties": {"^(?=a)a*$": {"type": "null"}}});
+        let value = json!({"a": null, "b": {"a": 1}});
+        let cost = 3 * (RUN_STEPS + 1);
+        assert_eq!(judged(&compile(&schema, cost), &value).0, Verdict::Valid);
+        let (verdict, _) = judged(&compile(&schema, cost - 1), &value);
+        assert!(matches!(verdict, Verdict::NotChecked(_)), "{verdict:?}");
     }
 }

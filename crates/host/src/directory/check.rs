@@ -10,7 +10,7 @@ use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::{SchemaMismatch, Side};
 use mainstay_contract::tool::{RENDER_ARGUMENT, REQUIRED_MARKER, Rejections};
-use mainstay_schema::Violation;
+use mainstay_schema::{Verdict, Violation};
 use serde_json::{Value, json};
 
 use super::{Directory, Tool};
@@ -59,13 +59,21 @@ impl Directory {
                 ));
             }
         };
-        let violations = tool.validators.input.check(&value);
-        if !violations.is_empty() {
-            let own = missing_in_own_words(&tool.full_schema, &value);
-            return Err(match own {
-                Some(own) => reject(tool, &[own]),
-                None => reject(tool, &violations),
-            });
+        match tool.validators.input.verdict(&value) {
+            Verdict::Valid => {}
+            Verdict::Invalid(violations) => {
+                let own = missing_in_own_words(&tool.full_schema, &value);
+                return Err(match own {
+                    Some(own) => reject(tool, &[own]),
+                    None => reject(tool, &violations),
+                });
+            }
+            Verdict::NotChecked(why) => {
+                return Err(Box::new(Rejected {
+                    problem: not_checked(&why),
+                    mismatch: None,
+                }));
+            }
         }
         let render = match (value.get(RENDER_ARGUMENT).and_then(Value::as_str), dialect) {
             (Some("json"), _) | (None, Dialect::Direct | Dialect::Envelope | Dialect::Rest) => {
@@ -137,8 +145,10 @@ impl Directory {
             .tools
             .get(name)
             .and_then(|tool| tool.validators.output.as_ref());
+        // A result that was not checked may be right.
         if let Some(output) = output
-            && let Some(first) = output.check(&value).into_iter().next()
+            && let Verdict::Invalid(violations) = output.verdict(&value)
+            && let Some(first) = violations.into_iter().next()
         {
             return Err(wrong(first));
         }
@@ -151,6 +161,12 @@ impl Directory {
         }
         Ok(reply)
     }
+}
+
+/// The rejection of arguments whose check did not end.
+pub(crate) fn not_checked(why: &Violation) -> Problem {
+    let problem = Problem::new(ErrorKind::Unsupported, format!("the arguments: {}", why.message));
+    problem.with_hint("send fewer or shorter texts in one call")
 }
 
 fn reject(tool: &Tool, violations: &[Violation]) -> Box<Rejected> {

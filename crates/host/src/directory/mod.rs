@@ -23,6 +23,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub(crate) use self::announce::Read;
+pub(crate) use self::check::not_checked;
 use self::skim::Free;
 use crate::config::{Expected, Pack};
 use crate::locked::{Locked, Withdrawn};

@@ -43,6 +43,8 @@ pub(crate) enum What {
     Oversize(Vec<u8>),
     /// It answered a ping.
     Pong,
+    /// It was behind with reading what it is sent, and caught up.
+    CaughtUp,
     /// It can do no more: it ended, closed its pipe or broke the protocol.
     Lost(Fault),
     /// It and its tree are gone.

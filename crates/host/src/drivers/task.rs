@@ -113,7 +113,11 @@ pub(super) fn start<E: Listener>(
     };
     let words = last_words.clone();
     tokio::spawn(read_stderr(stderr, words, stderr_form, log.clone()));
-    let writer = write_out(stdin, outbox);
+    let caught_up = move || {
+        let what = What::CaughtUp;
+        WorkerEvent { generation, what }.into()
+    };
+    let writer = write_out(stdin, outbox, events.clone(), caught_up);
     tokio::spawn(write_calls(
         writer,
         generation,

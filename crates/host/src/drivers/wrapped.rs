@@ -66,6 +66,11 @@ impl ServerHandle {
     pub(crate) fn is_behind(&self) -> bool {
         self.0.outbox.is_behind()
     }
+
+    /// As [`Self::is_behind`]; `What::CaughtUp` follows once it no longer is.
+    pub(crate) fn watch_behind(&self) -> bool {
+        self.0.outbox.watch_behind()
+    }
 }
 
 /// Starts a server.

@@ -214,7 +214,7 @@ impl Engine {
         let Some(Conversation::Lines { outbox, gate }) = self.conversations.get(&session) else {
             return;
         };
-        let behind = outbox.is_behind();
+        let behind = outbox.watch_behind();
         let pace = if behind { Pace::Behind } else { Pace::Even };
         self.kernel.handle_pace(self.clock.now(), session, pace);
         let open = !behind && self.kernel.wants_input(session);

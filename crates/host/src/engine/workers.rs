@@ -97,7 +97,7 @@ impl Engine {
                 self.kernel.handle_reaped(now, generation);
             }
             // Lines are what wrapped servers speak.
-            What::Unkillable | What::Line(_) | What::Oversize(_) => {}
+            What::Unkillable | What::Line(_) | What::Oversize(_) | What::CaughtUp => {}
         }
     }
 

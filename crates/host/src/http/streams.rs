@@ -195,6 +195,8 @@ impl Streams {
                 .map(|event| event.line.len())
                 .sum::<usize>();
             stream.wake();
+            // Its reader may be the one that pushing waits for.
+            self.wake_room();
         }
     }
 
@@ -270,9 +272,7 @@ impl Streams {
         {
             self.held -= taken.line.len();
         }
-        if let Some(room) = self.room.take() {
-            room.wake();
-        }
+        self.wake_room();
         Poll::Ready(Some(event))
     }
 
@@ -324,6 +324,11 @@ impl Streams {
             };
             self.remove(id);
         }
+        self.wake_room();
+    }
+
+    /// Wakes the task that waits in [`Self::poll_room`].
+    fn wake_room(&mut self) {
         if let Some(room) = self.room.take() {
             room.wake();
         }
@@ -420,6 +425,26 @@ mod tests {
         streams.detach(id, reader);
         assert_eq!(streams.poll_room(&context), Poll::Ready(()));
         assert_eq!(streams.held, 0);
+    }
+
+    #[test]
+    fn forgetting_a_stream_wakes_the_task_that_waits_for_its_reader() {
+        struct Woken(std::sync::atomic::AtomicBool);
+        impl std::task::Wake for Woken {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let woken = std::sync::Arc::new(Woken(false.into()));
+        let waker = std::sync::Arc::clone(&woken).into();
+        let context = Context::from_waker(&waker);
+        let mut streams = Streams::new(Keep::ForResuming, 4);
+        let (id, _) = streams.open();
+        streams.push(id, line("aaaaaaaa"), false);
+        assert_eq!(streams.poll_room(&context), Poll::Pending);
+        streams.remove(id);
+        assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
+        assert_eq!(streams.poll_room(&context), Poll::Ready(()));
     }
 
     #[test]

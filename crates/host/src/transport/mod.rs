@@ -32,27 +32,33 @@ pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
     Ok((Source::shared(stdin)?, Sink::shared(stdout)?))
 }
 
-/// Writes what an outbox holds to a worker, until it is closed and empty. False if the worker
-/// takes no more.
-pub(crate) async fn write_out(mut sink: Sink, outbox: Outbox) -> bool {
+/// Writes an outbox to a worker until it is closed and empty, and sends `caught_up` when a worker
+/// that was behind has caught up. False if the worker takes no more.
+pub(crate) async fn write_out<E>(
+    mut sink: Sink,
+    outbox: Outbox,
+    events: mpsc::Sender<E>,
+    caught_up: impl Fn() -> E,
+) -> bool {
     let mut bytes = Vec::new();
     while let Some(taken) = outbox.take(bytes).await {
         bytes = taken;
-        if !write_all(&mut sink, &outbox, &bytes).await {
+        if !write_all(&mut sink, &outbox, &bytes, &events, &caught_up).await {
             return false;
         }
     }
     true
 }
 
-/// Writes what an outbox holds to a client, and tells the engine what it must know: that the
-/// client caught up, and that it takes no more.
+/// Writes an outbox to a client, and reports to the engine that the client caught up and that it
+/// takes no more.
 pub(crate) async fn write_answers<E: From<ClientEvent>>(
     session: SessionId,
     mut sink: Sink,
     outbox: Outbox,
     events: mpsc::Sender<E>,
 ) {
+    let caught_up = || ClientEvent::OutputTaken { session }.into();
     let mut bytes = Vec::new();
     let delivered = loop {
         let taken = tokio::select! {
@@ -63,20 +69,21 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
         };
         let Some(taken) = taken else { break true };
         bytes = taken;
-        let was_behind = outbox.is_behind();
-        if !write_all(&mut sink, &outbox, &bytes).await {
+        if !write_all(&mut sink, &outbox, &bytes, &events, &caught_up).await {
             break false;
-        }
-        if was_behind && !outbox.is_behind() {
-            let taken = ClientEvent::OutputTaken { session };
-            let _ = events.send(taken.into()).await;
         }
     };
     let ended = ClientEvent::OutputEnded { session, delivered };
     let _ = events.send(ended.into()).await;
 }
 
-async fn write_all(sink: &mut Sink, outbox: &Outbox, bytes: &[u8]) -> bool {
+async fn write_all<E>(
+    sink: &mut Sink,
+    outbox: &Outbox,
+    bytes: &[u8],
+    events: &mpsc::Sender<E>,
+    caught_up: &impl Fn() -> E,
+) -> bool {
     let mut rest = bytes;
     while !rest.is_empty() {
         if outbox.is_sealed() {
@@ -85,6 +92,9 @@ async fn write_all(sink: &mut Sink, outbox: &Outbox, bytes: &[u8]) -> bool {
         match sink.write(rest).await {
             Ok(count) if count > 0 => {
                 outbox.wrote(count);
+                if outbox.take_caught_up() {
+                    let _ = events.send(caught_up()).await;
+                }
                 rest = rest.get(count..).unwrap_or_default();
             }
             _ => return false,

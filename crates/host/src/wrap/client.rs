@@ -410,20 +410,17 @@ impl Engine {
     /// A client that does not take what it is sent is not read, and neither is its server.
     pub(super) fn pace(&mut self) {
         let Some(client) = &self.client else { return };
-        let behind = client.outbox.is_behind();
+        let behind = client.outbox.watch_behind();
         let pace = if behind { Pace::Behind } else { Pace::Even };
-        let stuck = self
-            .servers
-            .values()
-            .any(|server| server.handle.is_behind());
+        let mut stuck = false;
+        for server in self.servers.values() {
+            let server_behind = server.handle.watch_behind();
+            server.handle.set_readable(!behind && !server_behind);
+            stuck |= server_behind;
+        }
         let open = !behind && !stuck && self.kernel.wants_input(self.session);
         if client.gate.is_closed() == open {
             client.gate.set_open(open);
-        }
-        for server in self.servers.values() {
-            server
-                .handle
-                .set_readable(!behind && !server.handle.is_behind());
         }
         self.kernel
             .handle_pace(self.clock.now(), self.session, pace);

@@ -35,7 +35,7 @@ use super::told::Told;
 use super::tools::Tools;
 use crate::clock::Clock;
 use crate::config::{Command, Shim};
-use crate::drivers::WorkerEvent;
+use crate::drivers::{What, WorkerEvent};
 use crate::entropy;
 use crate::log::Log;
 use crate::outbox::Outbox;
@@ -277,12 +277,8 @@ impl Engine {
         let held = self.held.iter().map(|(_, until)| *until);
         let first = own.chain(kernel).chain(held).min();
         let far = Instant::now() + Duration::from_secs(3600);
-        let stuck = self
-            .servers
-            .values()
-            .any(|server| server.handle.is_behind());
         let rules = &self.common.rules;
-        let looks = stuck || rules.idle_stop.is_some() || rules.max_memory.is_some();
+        let looks = rules.idle_stop.is_some() || rules.max_memory.is_some();
         let look = if looks { self.next_look } else { far };
         first.map_or(look, |at| self.clock.instant(at).min(look))
     }
@@ -294,7 +290,14 @@ impl Engine {
             Event::Client(ClientEvent::InputEnded { .. }) => self.input_ended(),
             Event::Client(ClientEvent::OutputTaken { .. }) => self.pace(),
             Event::Client(ClientEvent::OutputEnded { .. }) => self.client_gone(),
-            Event::Worker(event) => self.worker(event),
+            Event::Worker(event) => {
+                // A server that is gone holds the client back no longer.
+                let unblocks = matches!(event.what, What::CaughtUp | What::Lost(_) | What::Reaped);
+                self.worker(event);
+                if unblocks {
+                    self.pace();
+                }
+            }
             Event::Status(reply) => {
                 let _ = reply.send(self.status());
             }

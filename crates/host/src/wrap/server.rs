@@ -281,7 +281,8 @@ impl Engine {
             | What::Ready(_)
             | What::Progress { .. }
             | What::Answer { .. }
-            | What::Pong => {}
+            | What::Pong
+            | What::CaughtUp => {}
         }
     }
 

@@ -12,11 +12,12 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::{self, HiddenAt};
 use mainstay_contract::replay::Replay;
-use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Violation};
+use mainstay_schema::{Fingerprint, SchemaRegistry, Validator, Verdict, Violation};
 use serde_json::{Value, json};
 
 use super::edit;
 use super::rules::{OnTimeout, Rules};
+use crate::directory::not_checked;
 use crate::locked::{Locked, Withdrawn};
 
 /// `_meta` key in which a server may declare a tool's replay class.
@@ -301,7 +302,11 @@ impl Tool {
         }
         let validator = self.input.as_ref()?;
         let value: Value = serde_json::from_str(arguments.unwrap_or("{}")).ok()?;
-        let violations = validator.check(&value);
+        let violations = match validator.verdict(&value) {
+            Verdict::Valid => return None,
+            Verdict::Invalid(violations) => violations,
+            Verdict::NotChecked(why) => return Some(not_checked(&why)),
+        };
         let first = violations.first()?;
         let place = if first.path.is_empty() {
             String::new()
