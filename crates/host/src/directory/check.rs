@@ -165,7 +165,10 @@ impl Directory {
 
 /// The rejection of arguments whose check did not end.
 pub(crate) fn not_checked(why: &Violation) -> Problem {
-    let problem = Problem::new(ErrorKind::Unsupported, format!("the arguments: {}", why.message));
+    let problem = Problem::new(
+        ErrorKind::Unsupported,
+        format!("the arguments: {}", why.message),
+    );
     problem.with_hint("send fewer or shorter texts in one call")
 }
 

@@ -15,6 +15,7 @@ use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::Generation;
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -217,6 +218,9 @@ impl<S: Speech, E: Listener> Task<S, E> {
                     Happened::Ended(end) => {
                         self.read_rest(&mut output, &mut stdout, &mut frames).await;
                         self.lose(ErrorKind::WorkerUnavailable, Broken::new(end.to_string())).await;
+                        if is_planted(Defect::ReapedEarly) {
+                            self.tell(What::Reaped).await;
+                        }
                         // What it leaves behind has the grace of a stop, or none at all.
                         let now = Instant::now();
                         ladder.get_or_insert_with(|| Ladder::kill(now)).hurry(now);
@@ -283,6 +287,9 @@ impl<S: Speech, E: Listener> Task<S, E> {
         stdout: &mut Source,
         frames: &mut FrameReader,
     ) {
+        if is_planted(Defect::LastAnswerLost) {
+            *output = Output::Done;
+        }
         let was_open = *output == Output::Open;
         // Something that it left behind may go on writing for ever.
         let mut left = LAST_BYTES;

@@ -11,6 +11,7 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::call::{NewRequest, Work};
+use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::session::Pace;
 use tokio::sync::oneshot;
 
@@ -179,7 +180,9 @@ impl Engine {
             Level::Debug,
             format!("session closed id={session} delivered={delivered}"),
         );
-        self.kernel.handle_gone(self.clock.now(), session);
+        if !is_planted(Defect::SessionLeak) {
+            self.kernel.handle_gone(self.clock.now(), session);
+        }
         if self.lifetime == Lifetime::Client {
             self.kernel.handle_stop(self.clock.now());
         }
@@ -214,7 +217,7 @@ impl Engine {
         let Some(Conversation::Lines { outbox, gate }) = self.conversations.get(&session) else {
             return;
         };
-        let behind = outbox.watch_behind();
+        let behind = outbox.watch_behind() && !is_planted(Defect::GateNeverCloses);
         let pace = if behind { Pace::Behind } else { Pace::Even };
         self.kernel.handle_pace(self.clock.now(), session, pace);
         let open = !behind && self.kernel.wants_input(session);
@@ -231,12 +234,19 @@ impl Engine {
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
-            match self.conversations.get_mut(&end.session) {
+            let to = match self.conversations.keys().next() {
+                Some(oldest) if is_planted(Defect::WrongSession) => *oldest,
+                _ => end.session,
+            };
+            match self.conversations.get_mut(&to) {
                 Some(Conversation::Lines { outbox, .. }) => {
                     let outbox = outbox.clone();
                     let line = self.line_of(&end, asked.as_ref());
                     output_bytes = line.len();
                     outbox.push(&line);
+                    if end.attempt > 1 && is_planted(Defect::AnswerTwice) {
+                        outbox.push(&line);
+                    }
                 }
                 Some(Conversation::Once(waiting)) => {
                     output_bytes = said(&end.outcome);

@@ -19,6 +19,7 @@ use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_kernel::Kernel;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::SlotId;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -345,6 +346,7 @@ impl Engine {
                 Action::Ping { generation } => self.ping(generation),
                 // Packs answer pings.
                 Action::Look { .. } => {}
+                Action::RolloutOver { .. } if is_planted(Defect::RolloutUnreported) => {}
                 Action::RolloutOver { slot, result } => self.rollout_over(slot, &result),
                 Action::Stop { generation, how } => self.stop_worker(generation, how),
                 Action::SessionOver { session } => self.session_over(session),

@@ -8,6 +8,7 @@ use mainstay_contract::dialect::{self, Dialect, Inbound};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
 use mainstay_contract::limits::Limits;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::{Notify, mpsc};
 
 use super::ClientEvent;
@@ -40,7 +41,7 @@ impl Gate {
     /// Lets the reader go on, or not.
     pub(crate) fn set_open(&self, open: bool) {
         self.shared.closed.store(!open, Ordering::Relaxed);
-        if open {
+        if open && !is_planted(Defect::SilentGate) {
             self.shared.opened.notify_one();
         }
     }
@@ -89,7 +90,7 @@ impl Lines {
 
     /// The next whole line of what was read.
     pub(crate) fn take(&mut self) -> Option<Frame<'_>> {
-        if self.ended {
+        if self.ended && !is_planted(Defect::LastLineLost) {
             self.frames.finish()
         } else {
             self.frames.next_frame()

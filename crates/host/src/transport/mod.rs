@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use mainstay_contract::id::SessionId;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 
 pub(crate) use self::connection::{Client, Gate, Lines, read_requests};
@@ -95,6 +96,11 @@ async fn write_all<E>(
                 if outbox.take_caught_up() {
                     let _ = events.send(caught_up()).await;
                 }
+                let count = if is_planted(Defect::ShortWrite) {
+                    rest.len()
+                } else {
+                    count
+                };
                 rest = rest.get(count..).unwrap_or_default();
             }
             _ => return false,

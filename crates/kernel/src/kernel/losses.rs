@@ -4,13 +4,14 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::Problem;
-use mainstay_contract::replay::{Knowledge, Verdict, verdict};
+use mainstay_contract::replay::{Knowledge, Replay, Verdict, verdict};
 use mainstay_contract::rpc;
 
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
 use crate::call::{Call, Send, SlotId, Stage};
+use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
 
@@ -138,6 +139,21 @@ impl Kernel {
             return self.end(now, id, Err(problem), Delivery::Send);
         }
         let (next, held) = match verdict(known, replay, attempts) {
+            Verdict::RefuseUnknown if is_planted(Defect::NeverReplayReplayed) => {
+                (Send::Call, Some(lost))
+            }
+            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Send::Call, Some(lost)),
+            Verdict::Replay | Verdict::Probe if is_planted(Defect::HoldIgnored) => {
+                let next = match replay {
+                    Replay::ProbeRequired => Send::Probe,
+                    _ => Send::Call,
+                };
+                (next, None)
+            }
+            Verdict::Replay if is_planted(Defect::ReplayRefused) => {
+                let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
             Verdict::Send => (Send::Call, None),
             Verdict::Replay => (Send::Call, Some(lost)),
             Verdict::Probe if has_probe => (Send::Probe, Some(lost)),
@@ -165,6 +181,7 @@ impl Kernel {
         for call in self.calls.values_mut() {
             if let Stage::Queued { held, .. } = &mut call.stage
                 && *held == Some(generation)
+                && !is_planted(Defect::HoldNeverReleased)
             {
                 *held = None;
             }

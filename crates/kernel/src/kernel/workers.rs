@@ -10,6 +10,7 @@ use super::timers::Timer;
 use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Send, SlotId, Stage};
+use crate::defect::{Defect, is_planted};
 use crate::session::Session;
 use crate::slot::{Phase, Rollout, Run, Spare, Worker};
 use crate::supervisor::Directive;
@@ -85,7 +86,9 @@ impl Kernel {
             let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
             call.deadline = Some(moved);
             self.timers.remove(&(old, Timer::Deadline(id)));
-            self.timers.insert((moved, Timer::Deadline(id)));
+            if !is_planted(Defect::DeadlineLost) {
+                self.timers.insert((moved, Timer::Deadline(id)));
+            }
         }
         true
     }
@@ -145,10 +148,11 @@ impl Kernel {
         let Some(worker) = self.slot_mut(slot).workers.get_mut(&from) else {
             return;
         };
-        if !worker.is_heard() {
+        if !worker.is_heard() && !is_planted(Defect::FencedAnswer) {
             return;
         }
         match worker.running.remove(&id) {
+            None if is_planted(Defect::FencedAnswer) => self.conclude(now, slot, id, answer),
             None => return,
             Some(Run::Abandoned { until, .. }) => {
                 self.timers.remove(&(until, Timer::Grace(from, id)));

@@ -226,7 +226,7 @@ impl<T: Tongue> Body<T> {
         match task {
             Task::OrphanEffect(key) => self.effect(&key),
             Task::Crash(exit) => self.die(exit),
-            _ if self.dead => {}
+            _ if self.dead || self.last_words.is_some() => {}
             Task::Ready => {
                 if let Some(line) = self.tongue.greeting() {
                     self.say(&line);
@@ -305,6 +305,9 @@ impl<T: Tongue> Body<T> {
     }
 
     fn hear(&mut self, line: &[u8]) {
+        if self.last_words.is_some() {
+            return note_keys(&mut self.book.lock(), line);
+        }
         match self.tongue.hear(line) {
             Heard::Nothing => {}
             Heard::Say(line) => self.say(&line),

@@ -125,7 +125,7 @@ impl Book {
 impl Pages {
     /// Requests that wait for an answer.
     pub fn open(&self) -> usize {
-        let staying = self.clients.iter().filter(|page| !page.left);
+        let staying = self.clients.iter().filter(|page| !page.left && !page.ended);
         staying
             .map(|page| page.requests.iter().filter(|asked| asked.is_open()).count())
             .sum()

@@ -10,6 +10,17 @@ use super::plan::{Deed, Scenario, Speech, Start, Tool};
 /// Bytes beside the answers of calls that may wait for a client: listings, errors, progress.
 const SMALL_LINES: u64 = 16 * 1024;
 
+/// Answers that only a request which reuses the id of an open call can get.
+const EXTRA: [Outcome; 2] = [
+    Outcome::Failed(ErrorKind::DuplicateId),
+    Outcome::Done(None),
+];
+/// Answers that such a request can get as well as the call.
+const UNSURE: [Outcome; 2] = [
+    Outcome::Failed(ErrorKind::Overloaded),
+    Outcome::Failed(ErrorKind::ShuttingDown),
+];
+
 /// Judges a run.
 pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u64>) {
     let mut pages = book.lock();
@@ -90,22 +101,27 @@ impl Judge<'_> {
     }
 
     fn request(&self, asked: &Asked) -> Option<(&'static str, String)> {
-        let (extra, answers): (Vec<_>, Vec<_>) = asked.answers.iter().partition(|answer| {
-            let repeated = Outcome::Failed(ErrorKind::DuplicateId);
-            let is_ping = answer.what == Outcome::Done(None) && asked.tool.is_some();
-            asked.extra > 0 && (is_ping || answer.what == repeated)
-        });
-        if extra.len() > asked.extra {
-            return Some(("two answers", format!("{:?}", asked.answers)));
+        let mut answers: Vec<_> = asked.answers.iter().map(|answer| &answer.what).collect();
+        // Each request that reused the id has an answer of its own.
+        for _ in 0..asked.extra {
+            let of = |extra: &[Outcome]| {
+                let is_it = |answer: &&Outcome| extra.contains(answer);
+                answers.iter().position(is_it)
+            };
+            // The call itself may have been refused, too.
+            let unsure = of(&UNSURE).filter(|_| answers.len() > 1);
+            if let Some(place) = of(&EXTRA).or(unsure) {
+                answers.remove(place);
+            }
         }
         if answers.len() > 1 {
-            return Some(("two answers", format!("{:?}", asked.answers)));
+            return Some(("two answers", format!("{answers:?}")));
         }
         let Some(answer) = answers.first() else {
             let must = asked.is_open() && !self.page.left && self.pages.stopped.is_none();
             return must.then(|| ("no answer", String::new()));
         };
-        self.outcome(asked, &answer.what)
+        self.outcome(asked, answer)
     }
 
     fn outcome(&self, asked: &Asked, what: &Outcome) -> Option<(&'static str, String)> {
