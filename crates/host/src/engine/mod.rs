@@ -329,7 +329,24 @@ impl Engine {
             Event::Stop => self.stop(),
             Event::LeaveClients => self.conversations.clear(),
         }
+        #[cfg(feature = "simulation")]
+        self.swap();
         self.act();
+    }
+
+    /// Replaces the kernel by the one that its own saved state describes.
+    #[cfg(feature = "simulation")]
+    fn swap(&mut self) {
+        if !crate::sim::swaps_now() {
+            return;
+        }
+        let restored = self.kernel.save().and_then(|text| Kernel::restore(&text));
+        match restored {
+            Ok(kernel) if kernel == self.kernel => self.kernel = kernel,
+            other => {
+                crate::sim::complain(&format!("the kernel is not restored: {:?}", other.err()))
+            }
+        }
     }
 
     /// Carries out what the kernel decided.

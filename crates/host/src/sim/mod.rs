@@ -41,8 +41,12 @@ pub trait Programs {
 struct World {
     began: Instant,
     entropy: u64,
+    /// The core is saved and restored after one in so many events; 0 is never.
+    swap_one_in: u32,
     /// The most bytes that waited in outboxes, by their marks.
     backlog: BTreeMap<u64, u64>,
+    /// The first thing that a seam found wrong.
+    complaint: Option<String>,
 }
 
 thread_local! {
@@ -66,10 +70,27 @@ pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
     WORLD.replace(Some(World {
         began: Instant::now(),
         entropy: seed,
+        swap_one_in: 0,
         backlog: BTreeMap::new(),
+        complaint: None,
     }));
     PROGRAMS.replace(Some(programs));
     Entered(())
+}
+
+/// Saves and restores the core after one in so many events; 0 is never.
+pub fn swap_one_in(events: u32) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.swap_one_in = events;
+        }
+    });
+}
+
+/// Whether the core is saved and restored now.
+pub(crate) fn swaps_now() -> bool {
+    let one_in = WORLD.with_borrow(|world| world.as_ref().map_or(0, |world| world.swap_one_in));
+    one_in > 0 && entropy().is_some_and(|number| number % u64::from(one_in) == 0)
 }
 
 /// The most bytes that ever waited in an outbox, by the outbox's mark.
@@ -80,6 +101,20 @@ pub fn backlog() -> BTreeMap<u64, u64> {
             .map(|w| w.backlog.clone())
             .unwrap_or_default()
     })
+}
+
+/// The first thing that a seam found wrong.
+pub fn complaint() -> Option<String> {
+    WORLD.with_borrow(|world| world.as_ref()?.complaint.clone())
+}
+
+/// A seam found something wrong.
+pub(crate) fn complain(words: &str) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.complaint.get_or_insert_with(|| words.to_owned());
+        }
+    });
 }
 
 /// So many bytes wait in an outbox.

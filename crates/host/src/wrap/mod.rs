@@ -46,6 +46,8 @@ use mainstay_contract::limits::Limits;
 pub use self::reread::{Found, Reread};
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 pub use self::serve::serve_wrapped;
+#[cfg(feature = "simulation")]
+pub(crate) use self::serve::{HubEvent, simulate};
 pub use self::tools::declared_replay;
 use crate::config::{Command, EnvelopeMode, Shim, Transport};
 pub use crate::locked::Locked;

@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Everything that happens to the host as a whole.
 #[derive(Debug)]
-enum HubEvent {
+pub(crate) enum HubEvent {
     Connected(Client),
     Control(Control),
     /// The configuration is to be read again.
@@ -160,6 +160,45 @@ async fn run(
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
     Ok(())
+}
+
+/// A host that wraps a simulated server, and where its events go.
+#[cfg(feature = "simulation")]
+pub(crate) fn simulate(
+    command: crate::config::Command,
+    rules: super::Rules,
+    limits: mainstay_contract::limits::Limits,
+    shim: crate::config::Shim,
+    log: Log,
+) -> (mpsc::Sender<HubEvent>, impl Future<Output = ()> + Send) {
+    let common = Common {
+        remembered: None,
+        name: "simulated".to_owned(),
+        command: Arc::new(command),
+        rules: Arc::new(rules),
+        locked: None,
+        limits,
+        shim,
+        log,
+        recorder: crate::telemetry::Recorder::off(),
+        host_name: "simulated".to_owned(),
+        version: "0".to_owned(),
+        mode: "socket",
+        started: iso_now(),
+        running: Arc::default(),
+    };
+    let (events, incoming) = mpsc::channel(64);
+    let hub = Hub {
+        common,
+        engines: BTreeMap::new(),
+        next: 0,
+        events: events.clone(),
+        lasting: true,
+        stopping: false,
+        reread: None,
+        past: HostMetrics::default(),
+    };
+    (events, hub.run(incoming))
 }
 
 struct Hub {

@@ -20,8 +20,9 @@ usage: sim [--seeds N] [--first S]       run N seeds (2000) from S (0) on
        sim --seed S [--defect NAME]      run one seed and print its trace
        sim --catalogue [--seeds N]       look for each deliberate defect in at most N seeds";
 
-/// Failures after which a run of many seeds ends.
-const FAILURES: usize = 5;
+/// Failures after which a run of many seeds ends, and those that are shown of one rule.
+const FAILURES: usize = 100;
+const SHOWN: usize = 3;
 
 struct Options {
     seeds: u64,
@@ -109,7 +110,7 @@ fn many(options: &Options) -> bool {
     let end = options.first + options.seeds;
     let events = AtomicU64::new(0);
     let requests = AtomicU64::new(0);
-    let failed: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    let failed: Mutex<Vec<(u64, &str)>> = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -124,9 +125,12 @@ fn many(options: &Options) -> bool {
                     events.fetch_add(report.events, Ordering::Relaxed);
                     requests.fetch_add(report.requests as u64, Ordering::Relaxed);
                     if let Some(broken) = report.violations.first() {
-                        println!("seed {seed}: {}: {}", broken.rule, broken.detail);
                         if let Ok(mut failed) = failed.lock() {
-                            failed.push(seed);
+                            let same = failed.iter().filter(|(_, rule)| *rule == broken.rule);
+                            if same.count() < SHOWN {
+                                println!("seed {seed}: {}: {}", broken.rule, broken.detail);
+                            }
+                            failed.push((seed, broken.rule));
                         }
                     }
                 }
@@ -141,12 +145,9 @@ fn many(options: &Options) -> bool {
         options.seeds,
         failed.len()
     );
-    if let Some(seed) = failed.iter().min() {
-        let scenario = Scenario::of(*seed);
-        if let Some(broken) = run(&scenario, false).violations.first() {
-            let small = shrink(&scenario, broken.rule);
-            println!("\nshrunken scenario for \"{}\":\n{small}", broken.rule);
-        }
+    if let Some((seed, rule)) = failed.iter().min() {
+        let small = shrink(&Scenario::of(*seed), rule);
+        println!("\nshrunken scenario for \"{rule}\":\n{small}");
         println!("repeat with: cargo xtask sim --seed {seed}");
     }
     failed.is_empty()

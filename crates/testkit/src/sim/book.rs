@@ -54,6 +54,8 @@ pub struct ClientPage {
     /// Lines that get an answer without an id, and such answers.
     pub junk: usize,
     pub junk_answers: usize,
+    /// The log level that the client has set.
+    pub level: String,
     /// The client disconnected.
     pub left: bool,
     /// It will send nothing more.
@@ -78,6 +80,8 @@ pub struct Asked {
     pub whole: bool,
     /// It was cancelled; whether a cancel of this form is answered.
     pub cancelled: Option<bool>,
+    /// The log level of its session when it was sent.
+    pub level: String,
     /// Requests with the same id that were sent while it was open.
     pub extra: usize,
     pub answers: Vec<Answered>,
@@ -95,6 +99,8 @@ pub struct Answered {
 pub enum Outcome {
     /// A result with the key that it is about.
     Done(Option<String>),
+    /// The same, of a session with another log level than it should have.
+    WrongLevel(String),
     /// The tool itself said no.
     Refused,
     Failed(ErrorKind),

@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use mainstay_contract::error::ErrorKind;
 
 use super::book::{Asked, Book, ClientPage, Outcome, Pages, Violation};
-use super::plan::{Deed, Scenario, Speech, Start, Tool};
+use super::plan::{Backend, Deed, Scenario, Speech, Start, Tool};
 
 /// Bytes beside the answers of calls that may wait for a client: listings, errors, progress.
 const SMALL_LINES: u64 = 16 * 1024;
 
 /// Answers that only a request which reuses the id of an open call can get.
-const EXTRA: [Outcome; 2] = [
-    Outcome::Failed(ErrorKind::DuplicateId),
-    Outcome::Done(None),
-];
+const EXTRA: [Outcome; 2] = [Outcome::Failed(ErrorKind::DuplicateId), Outcome::Done(None)];
 /// Answers that such a request can get as well as the call.
 const UNSURE: [Outcome; 2] = [
     Outcome::Failed(ErrorKind::Overloaded),
@@ -65,7 +62,9 @@ pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u6
 /// Whether nothing in the scenario makes a host end a worker that behaves.
 fn nobody_asked_for_it(scenario: &Scenario) -> bool {
     let noisy = scenario.client_noise.stall_one_in + scenario.worker_noise.stall_one_in > 0;
-    !noisy && scenario.operator.is_empty() && scenario.limits.standby == 0
+    // A server goes with its client.
+    let shared = scenario.backend == Backend::Pack;
+    shared && !noisy && scenario.operator.is_empty() && scenario.limits.standby == 0
 }
 
 struct Judge<'a> {
@@ -137,6 +136,10 @@ impl Judge<'_> {
             Outcome::Done(Some(key)) if *key == asked.key => {
                 let made = tool == Tool::Get || self.pages.is_applied(key);
                 (!made).then(|| ("success without effect", String::new()))
+            }
+            Outcome::WrongLevel(level) => {
+                let detail = format!("{level} instead of {}", asked.level);
+                Some(("a session is not restored", detail))
             }
             Outcome::Done(other) => Some(("an answer of another call", format!("{other:?}"))),
             Outcome::Refused => self.deed(|deed| deed == Deed::Refuse, what),

@@ -7,11 +7,11 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_host::sim::{PipeReader, PipeWriter, Weather};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::book::{Answered, Asked, Book, ClientPage, Outcome};
-use super::plan::{ClientPlan, Speech, Step, Tool};
+use super::plan::{Backend, ClientPlan, Speech, Step, Tool};
 
 /// Longest line that a client reads.
 const LINE: usize = 1 << 20;
@@ -29,6 +29,9 @@ pub(super) struct Client {
     plan: ClientPlan,
     book: Book,
     pipe: Option<PipeWriter>,
+    over: watch::Receiver<bool>,
+    /// Its session begins with a handshake.
+    shakes_hands: bool,
     /// Tells the half that reads to leave.
     leave: Arc<Notify>,
     next: u64,
@@ -41,8 +44,9 @@ impl Client {
         plan: &ClientPlan,
         book: &Book,
         weather: &Weather,
-        writes: PipeWriter,
-        reads: PipeReader,
+        (writes, reads): (PipeWriter, PipeReader),
+        over: watch::Receiver<bool>,
+        backend: Backend,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let leave = Arc::new(Notify::new());
         let client = Self {
@@ -50,11 +54,14 @@ impl Client {
             plan: plan.clone(),
             book: book.clone(),
             pipe: Some(writes),
+            over,
+            shakes_hands: backend == Backend::Server && plan.speech == Speech::Legacy,
             leave: Arc::clone(&leave),
             next: 1,
         };
         let reader = Reader {
             number,
+            hears_log: client.shakes_hands,
             pauses: plan.pauses.clone(),
             book: book.clone(),
             weather: weather.clone(),
@@ -65,9 +72,55 @@ impl Client {
 
     /// Carries out the script.
     pub(super) async fn script(&mut self) {
+        if self.shakes_hands {
+            self.shake_hands().await;
+        }
         for step in self.plan.steps.clone() {
             self.step(step).await;
         }
+    }
+
+    async fn shake_hands(&mut self) {
+        let params = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "simulated", "version": "0"},
+        });
+        self.request("initialize", Some(params), None).await;
+        self.wait().await;
+        let is_open = self.page(|page| {
+            let first = page
+                .requests
+                .first()
+                .and_then(|asked| asked.answers.first());
+            first.is_some_and(|answer| answer.what == EXTRA)
+        });
+        if is_open {
+            self.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")
+                .await;
+        } else {
+            // Without a session there is nothing to ask.
+            self.leave();
+        }
+    }
+
+    async fn set_level(&mut self) {
+        let levels = ["debug", "info", "notice", "warning"];
+        let level = levels[usize::try_from(self.next).unwrap_or(0) % levels.len()];
+        let id = self.next.to_string();
+        // Calls in flight may be answered under either level.
+        self.wait().await;
+        self.request("logging/setLevel", Some(json!({ "level": level })), None)
+            .await;
+        self.wait().await;
+        self.page(|page| {
+            let asked = page.requests.iter().find(|asked| asked.id == id);
+            let answer = asked.and_then(|asked| asked.answers.first());
+            match answer.map(|answer| &answer.what) {
+                Some(Outcome::Done(_)) => level.clone_into(&mut page.level),
+                // The server may have taken it.
+                _ => UNKNOWN.clone_into(&mut page.level),
+            }
+        });
     }
 
     /// One more call, which nothing may hold up.
@@ -91,7 +144,8 @@ impl Client {
         match step {
             Step::Call { tool, size, token } => self.call(tool, size, token).await,
             Step::Ping => self.request("ping", None, None).await,
-            Step::List => self.request("tools/list", None, None).await,
+            Step::List => self.list().await,
+            Step::SetLevel => self.set_level().await,
             Step::Cancel { answered } => self.cancel(answered).await,
             Step::Junk => {
                 self.page(|page| page.junk += 1);
@@ -163,11 +217,10 @@ impl Client {
                 ("tools/call", params)
             }
         };
-        let mut meta = json!({});
-        if self.plan.speech == Speech::Modern {
-            meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
-            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
-        }
+        let mut meta = match self.plan.speech {
+            Speech::Modern => modern_meta(),
+            Speech::Legacy | Speech::Direct => json!({}),
+        };
         let token = token && self.plan.speech != Speech::Direct;
         if token {
             meta["progressToken"] = json!(format!("t{id}"));
@@ -177,6 +230,14 @@ impl Client {
         }
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.note(Some(tool), key, token, None, &line)
+    }
+
+    async fn list(&mut self) {
+        let params = match self.plan.speech {
+            Speech::Modern => Some(json!({"_meta": modern_meta()})),
+            Speech::Legacy | Speech::Direct => None,
+        };
+        self.request("tools/list", params, None).await;
     }
 
     async fn request(&mut self, method: &str, params: Option<Value>, refused: Option<ErrorKind>) {
@@ -206,6 +267,7 @@ impl Client {
             at: Instant::now(),
             whole: false,
             cancelled: None,
+            level: self.page(|page| page.level.clone()),
             extra: 0,
             answers: Vec::new(),
         };
@@ -278,7 +340,12 @@ impl Client {
         };
         let mut rest = bytes;
         while !rest.is_empty() {
-            match pipe.write(rest).await {
+            let wrote = tokio::select! {
+                biased;
+                wrote = pipe.write(rest) => wrote,
+                _ = self.over.wait_for(|over| *over) => return false,
+            };
+            match wrote {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(_) => return false,
             }
@@ -298,6 +365,7 @@ impl Client {
 /// The half that reads.
 struct Reader {
     number: usize,
+    hears_log: bool,
     pauses: Vec<(usize, u64)>,
     book: Book,
     weather: Weather,
@@ -379,6 +447,10 @@ impl Reader {
     }
 
     fn notification(&self, message: &Value) {
+        // A client that shook hands gets log messages.
+        if message["method"] == "notifications/message" && self.hears_log {
+            return;
+        }
         if message["method"] != "notifications/progress" {
             let text = message.to_string();
             return self.book.violation("a message that nobody asked for", text);
@@ -395,7 +467,7 @@ impl Reader {
         let verdict = match asked {
             None => Some("progress for an unknown call"),
             Some(asked) if has_token != asked.token => Some("progress that nobody asked for"),
-            Some(asked) if asked.answers.iter().any(|answer| answer.what != EXTRA) => {
+            Some(asked) if asked.extra == 0 && !asked.answers.is_empty() => {
                 Some("progress after the answer")
             }
             Some(_) => None,
@@ -426,10 +498,26 @@ impl Reader {
         };
         page.order.push(number);
         if let Some(asked) = page.requests.get_mut(number) {
+            let level = message["result"]["structuredContent"]["level"].as_str();
+            let is_right = |level: &&str| *level == asked.level || asked.level == UNKNOWN;
+            let what = match level.filter(|level| !is_right(level)) {
+                Some(level) => Outcome::WrongLevel(level.to_owned()),
+                None => what,
+            };
             let at = Instant::now();
             asked.answers.push(Answered { at, what });
         }
     }
+}
+
+/// A log level that may be one or the other.
+const UNKNOWN: &str = "?";
+
+fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
 }
 
 /// The answer of a ping.
@@ -450,6 +538,10 @@ fn outcome(message: &Value) -> Outcome {
         return failure(words.or(oversize));
     }
     let structured = result.get("structuredContent").unwrap_or(result);
+    // The answer of a probe stands for that of the lost call.
+    let structured = structured
+        .pointer("/probe/structuredContent")
+        .unwrap_or(structured);
     Outcome::Done(structured["key"].as_str().map(str::to_owned))
 }
 

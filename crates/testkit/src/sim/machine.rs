@@ -8,7 +8,8 @@ use mainstay_host::sim::{Noise, Programs, Spawned, Trace, Weather, pipe};
 
 use super::body::{Body, Ends};
 use super::book::Book;
-use super::plan::Incarnation;
+use super::plan::{Backend, Incarnation};
+use super::server::Mcp;
 use super::worker::Rpc;
 
 /// Number of the first process in the trace; clients come before it.
@@ -25,6 +26,7 @@ pub(super) struct Machine {
     pub(super) book: Book,
     pub(super) weather: Weather,
     pub(super) trace: Trace,
+    pub(super) backend: Backend,
     pub(super) started: AtomicUsize,
 }
 
@@ -47,7 +49,16 @@ impl Programs for Machine {
         };
         let pid = PIDS + u32::try_from(number).unwrap_or(0);
         let around = (self.book.clone(), self.weather.clone());
-        tokio::spawn(Body::new(Rpc, plan, around, (child, pid), ends).run());
+        let process = (child, pid);
+        match self.backend {
+            Backend::Pack => {
+                tokio::spawn(Body::new(Rpc, plan, around, process, ends).run());
+            }
+            Backend::Server => {
+                let tongue = Mcp::new(self.book.clone());
+                tokio::spawn(Body::new(tongue, plan, around, process, ends).run());
+            }
+        }
         Ok(spawned)
     }
 }

@@ -2,7 +2,7 @@
 //! peers that a seed decides (`docs/simulation.md`).
 //!
 //! * [`plan`]: a scenario, from a seed; [`shrink()`]: a smaller one that fails in the same way;
-//! * `body`, `worker`: simulated processes; `client`: simulated clients; `machine`: what spawns;
+//! * `body`, `worker`, `server`: simulated processes; `client`: simulated clients; `machine`: what spawns;
 //! * [`run()`]: one run; `book`: its notes; `check`: the judge;
 //! * [`catalogue`]: deliberate defects, and how many seeds it takes to find each.
 
@@ -14,6 +14,7 @@ mod client;
 mod machine;
 pub mod plan;
 mod run;
+mod server;
 mod shrink;
 mod worker;
 

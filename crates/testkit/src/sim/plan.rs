@@ -19,13 +19,25 @@ pub struct Scenario {
     pub limits: Limits,
     pub client_noise: Noise,
     pub worker_noise: Noise,
+    pub backend: Backend,
     /// The pack's catalog is known before its first worker is ready.
     pub built_in: bool,
+    /// The core is saved and restored after one in so many events; 0 is never.
+    pub swap_one_in: u32,
     /// What successive worker processes do; later ones behave.
     pub incarnations: Vec<Incarnation>,
     pub clients: Vec<ClientPlan>,
     pub singles: Vec<SinglePlan>,
     pub operator: Vec<OperatorStep>,
+}
+
+/// What the host serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A pack, one worker for all clients.
+    Pack,
+    /// A wrapped server, one process for each client.
+    Server,
 }
 
 /// One worker process.
@@ -140,6 +152,8 @@ pub enum Step {
     },
     Ping,
     List,
+    /// Sets the log level of a legacy session, and waits for the answer.
+    SetLevel,
     /// Cancels one of the requests in flight.
     Cancel {
         answered: bool,
@@ -199,6 +213,11 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x51ed_270b_35a3_57c1);
         let rng = &mut rng;
+        let backend = if one_in(rng, 3) {
+            Backend::Server
+        } else {
+            Backend::Pack
+        };
         let slow = one_in(rng, 2);
         let stalls = one_in(rng, 3);
         let limits = limits(rng);
@@ -207,9 +226,9 @@ impl Scenario {
             .map(|_| incarnation(rng, &troubles, slow))
             .collect();
         let clients = (0..rng.between(1, 3))
-            .map(|_| client(rng, slow, &limits))
+            .map(|_| client(rng, slow, &limits, backend))
             .collect();
-        let singles = if one_in(rng, 4) {
+        let singles = if backend == Backend::Pack && one_in(rng, 4) {
             (0..rng.between(1, 2)).map(|_| single(rng, slow)).collect()
         } else {
             Vec::new()
@@ -224,7 +243,9 @@ impl Scenario {
             client_noise: noise(rng, stalls),
             worker_noise: noise(rng, stalls),
             limits,
+            backend,
             built_in: one_in(rng, 2),
+            swap_one_in: [0, 3, 20][rng.between(0, 2)],
             incarnations,
             clients,
             singles,
@@ -258,7 +279,7 @@ impl Scenario {
             .map(|plan| plan.steps.len() + plan.pauses.len())
             .sum();
         let lists = self.clients.len() + self.singles.len() + self.operator.len();
-        lists + 2 * self.incarnations.len() + deeds + steps + 2
+        lists + 2 * self.incarnations.len() + deeds + steps + 3
     }
 
     /// The same scenario without one of its parts, whole clients first.
@@ -296,6 +317,7 @@ impl Scenario {
         let calm = Noise::none(64 * 1024);
         match part {
             0 => less.client_noise = calm,
+            1 => less.swap_one_in = 0,
             _ => less.worker_noise = calm,
         }
         less
@@ -427,11 +449,16 @@ fn incarnation(rng: &mut Rng, troubles: &[Deed], slow: bool) -> Incarnation {
     }
 }
 
-fn client(rng: &mut Rng, slow: bool, limits: &Limits) -> ClientPlan {
-    let speech = [Speech::Legacy, Speech::Modern, Speech::Direct][rng.between(0, 2)];
+fn client(rng: &mut Rng, slow: bool, limits: &Limits, backend: Backend) -> ClientPlan {
+    let last = if backend == Backend::Pack { 2 } else { 1 };
+    let speech = [Speech::Legacy, Speech::Modern, Speech::Direct][rng.between(0, last)];
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..rng.between(1, 12) {
-        let next = step(rng, limits);
+        let next = match step(rng, limits) {
+            // Only a wrapped server has a log level.
+            Step::List if backend == Backend::Server && speech == Speech::Legacy => Step::SetLevel,
+            next => next,
+        };
         steps.push(next);
         if next.is_last() {
             break;
@@ -455,7 +482,7 @@ fn client(rng: &mut Rng, slow: bool, limits: &Limits) -> ClientPlan {
 fn step(rng: &mut Rng, limits: &Limits) -> Step {
     match rng.between(0, 39) {
         0 | 1 => Step::Ping,
-        2 => Step::List,
+        2 | 22 => Step::List,
         3..=5 => Step::Cancel {
             answered: one_in(rng, 2),
         },
@@ -514,7 +541,12 @@ impl fmt::Display for Scenario {
         )?;
         writeln!(f, "  client pipes {:?}", self.client_noise)?;
         writeln!(f, "  worker pipes {:?}", self.worker_noise)?;
-        writeln!(f, "  built in: {}", self.built_in)?;
+        let (backend, swap) = (self.backend, self.swap_one_in);
+        writeln!(
+            f,
+            "  {backend:?}, built in: {}, swap: {swap}",
+            self.built_in
+        )?;
         for (number, plan) in self.incarnations.iter().enumerate() {
             writeln!(f, "  worker {number}: {plan:?}")?;
         }

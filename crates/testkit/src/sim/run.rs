@@ -24,8 +24,8 @@ use super::book::{Answered, Asked, Book, ClientPage, Outcome, Violation};
 use super::check;
 use super::client::Client;
 use super::machine::Machine;
-use super::plan::{Operation, Scenario, SinglePlan};
-use super::worker;
+use super::plan::{Backend, Operation, Scenario, SinglePlan};
+use super::{server, worker};
 
 /// The longest storm, in virtual time.
 const STORM: Duration = Duration::from_secs(900);
@@ -82,10 +82,17 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         book: book.clone(),
         weather: weather.clone(),
         trace: trace.clone(),
+        backend: scenario.backend,
         started: AtomicUsize::new(0),
     };
     let world = sim::enter(Arc::new(machine), scenario.seed);
-    let backlog = match Host::serve(vec![pack(scenario)], scenario.limits.clone()) {
+    sim::swap_one_in(scenario.swap_one_in);
+    let limits = scenario.limits.clone();
+    let host = match scenario.backend {
+        Backend::Pack => Host::serve(vec![pack(scenario)], limits),
+        Backend::Server => Host::wrap(command(), server::rules(), limits),
+    };
+    let backlog = match host {
         Ok(host) => {
             let around = Around {
                 scenario,
@@ -102,6 +109,9 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
             sim::backlog()
         }
     };
+    if let Some(complaint) = sim::complaint() {
+        book.violation("a state is not restored", complaint);
+    }
     drop(world);
     check::check(scenario, &book, &backlog);
     let pages = book.lock();
@@ -116,17 +126,21 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     }
 }
 
+fn command() -> Command {
+    Command {
+        program: "simulated".into(),
+        called: None,
+        arguments: Vec::new(),
+        without_env: Vec::new(),
+        env: Vec::new(),
+        cwd: None,
+    }
+}
+
 fn pack(scenario: &Scenario) -> Pack {
     Pack {
         name: worker::PACK.to_owned(),
-        command: Command {
-            program: "worker".into(),
-            called: None,
-            arguments: Vec::new(),
-            without_env: Vec::new(),
-            env: Vec::new(),
-            cwd: None,
-        },
+        command: command(),
         settings: Json::empty_object(),
         expected: scenario.built_in.then(|| Expected {
             catalog: worker::catalog(),
@@ -192,8 +206,12 @@ impl Around<'_> {
                     pipe(4 * peer + way, seed, noise, self.weather, self.trace)
                 };
                 let (ours, theirs) = (make(0), make(1));
-                let (mut client, reader) =
-                    Client::new(number, plan, self.book, self.weather, ours.0, theirs.1);
+                let (mut client, reader) = {
+                    let pipes = (ours.0, theirs.1);
+                    let over = self.host.over();
+                    let backend = self.scenario.backend;
+                    Client::new(number, plan, self.book, self.weather, pipes, over, backend)
+                };
                 let (host, start_ms) = (Arc::clone(&self.host), plan.start_ms);
                 let (host_reads, host_writes) = (ours.1, theirs.0);
                 tokio::spawn(async move {
@@ -273,12 +291,18 @@ impl Around<'_> {
             let answered = self.book.answered.notified();
             tokio::pin!(answered);
             answered.as_mut().enable();
-            if self.book.lock().open() == 0 || self.host.is_over() {
+            if self.book.lock().open() == 0 {
                 return;
             }
-            if tokio::time::timeout_at(until, answered).await.is_err() {
-                let detail = self.first_open();
-                return self.book.violation(rule, detail);
+            let mut over = self.host.over();
+            tokio::select! {
+                biased;
+                () = answered => {}
+                _ = over.wait_for(|over| *over) => return,
+                () = tokio::time::sleep_until(until) => {
+                    let detail = self.first_open();
+                    return self.book.violation(rule, detail);
+                }
             }
         }
     }
@@ -412,6 +436,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         at: Instant::now(),
         whole: true,
         cancelled: None,
+        level: String::new(),
         extra: 0,
         answers: Vec::new(),
     };
