@@ -6,23 +6,21 @@
     reason = "a program for terminals"
 )]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mainstay_kernel::defect::{self, Defect};
 use mainstay_testkit::sim::catalogue;
-use mainstay_testkit::sim::{Scenario, run, shrink};
+use mainstay_testkit::sim::{Scenario, run, shrink, sweep};
 
 const USAGE: &str = "\
 usage: sim [--seeds N] [--first S]       run N seeds (2000) from S (0) on
        sim --seed S [--defect NAME]      run one seed and print its trace
        sim --catalogue [--seeds N]       look for each deliberate defect in at most N seeds";
 
-/// Failures after which a run of many seeds ends, and those that are shown of one rule.
-const FAILURES: usize = 100;
-const SHOWN: usize = 3;
+/// Failures of one rule that are shown.
+const SHOWN: u32 = 3;
 
 struct Options {
     seeds: u64,
@@ -103,56 +101,36 @@ fn one(seed: u64, defect: Option<Defect>) -> bool {
     report.violations.is_empty()
 }
 
-/// Runs many seeds on every processor.
+/// Runs many seeds, and shrinks the first one that fails.
 fn many(options: &Options) -> bool {
     let began = Instant::now();
-    let next = AtomicU64::new(options.first);
-    let end = options.first + options.seeds;
-    let events = AtomicU64::new(0);
-    let requests = AtomicU64::new(0);
-    let failed: Mutex<Vec<(u64, &str)>> = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let enough = failed.lock().is_ok_and(|failed| failed.len() >= FAILURES);
-                    if seed >= end || enough {
-                        return;
-                    }
-                    let report = run(&Scenario::of(seed), false);
-                    events.fetch_add(report.events, Ordering::Relaxed);
-                    requests.fetch_add(report.requests as u64, Ordering::Relaxed);
-                    if let Some(broken) = report.violations.first() {
-                        if let Ok(mut failed) = failed.lock() {
-                            let same = failed.iter().filter(|(_, rule)| *rule == broken.rule);
-                            if same.count() < SHOWN {
-                                println!("seed {seed}: {}: {}", broken.rule, broken.detail);
-                            }
-                            failed.push((seed, broken.rule));
-                        }
-                    }
-                }
-            });
-        }
-    });
+    let found = sweep(options.first, options.seeds);
     let seconds = began.elapsed().as_secs_f64();
-    let failed = failed.into_inner().unwrap_or_default();
-    let (events, requests) = (events.into_inner(), requests.into_inner());
+    let mut shown = BTreeMap::new();
+    for (seed, broken) in &found.failed {
+        let times = shown.entry(broken.rule).or_insert(0);
+        *times += 1;
+        if *times <= SHOWN {
+            println!("seed {seed}: {}: {}", broken.rule, broken.detail);
+        }
+    }
     println!(
-        "{} seeds, {requests} requests, {events} events in {seconds:.1} s; {} failed",
-        options.seeds,
-        failed.len()
+        "{} seeds, {} requests, {} events, {:.0} h of virtual time in {seconds:.1} s; {} failed",
+        found.seeds,
+        found.requests,
+        found.events,
+        Duration::from_millis(found.virtual_ms).as_secs_f64() / 3600.0,
+        found.failed.len()
     );
-    if let Some((seed, rule)) = failed.iter().min() {
-        let small = shrink(&Scenario::of(*seed), rule);
-        println!("\nshrunken scenario for \"{rule}\":\n{small}");
+    if let Some((seed, broken)) = found.failed.first() {
+        let small = shrink(&Scenario::of(*seed), broken.rule);
+        println!("\nshrunken scenario for \"{}\":\n{small}", broken.rule);
         println!("repeat with: cargo xtask sim --seed {seed}");
     }
-    failed.is_empty()
+    found.failed.is_empty()
 }
 
+/// Looks for every defect in the catalogue.
 fn every_defect(options: &Options) -> bool {
     let mut good = true;
     println!("| defect | seeds | rule |\n|---|---|---|");

@@ -170,7 +170,8 @@ impl Judge<'_> {
             }
             ErrorKind::ReplayExhausted => {
                 let deaths = self.pages.deaths.iter().filter(|at| **at >= asked.at);
-                asked.tool == Some(Tool::Get) && deaths.count() > limits.replays as usize
+                asked.tool.is_none_or(|tool| tool == Tool::Get)
+                    && deaths.count() > limits.replays as usize
             }
             ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady => {
                 !applied && (limits.restarts < 100 || self.bad_start())
