@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use mainstay_contract::meta;
 use mainstay_contract::normalise::{Resolution, resolve_method};
-use mainstay_contract::tool::CONTRACT_META;
 use serde_json::{Map, Value, json};
 
 use crate::answer::Wants;
@@ -166,7 +166,7 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
 /// Whether a definition has what only our tools have.
 fn is_ours(tool: &Value) -> bool {
     tool.get("_meta")
-        .and_then(|meta| meta.get(CONTRACT_META))
+        .and_then(|meta| meta.get(meta::CONTRACT))
         .is_some()
 }
 

@@ -5,6 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use mainstay_contract::dialect::LEGACY_VERSIONS;
+use mainstay_contract::meta;
+use mainstay_contract::method::Method;
 use serde_json::{Value, json};
 
 use crate::answer::{Refused, ToolAnswer};
@@ -40,13 +43,13 @@ impl Client {
             progress: ProgressBar::on_terminal(),
         };
         client.request(
-            "initialize",
+            Method::Initialize,
             &json!({
-                "protocolVersion": "2025-11-25", "capabilities": {},
+                "protocolVersion": LEGACY_VERSIONS[0], "capabilities": {},
                 "clientInfo": { "name": "mainstay", "version": crate::VERSION },
             }),
         )?;
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        client.send(&json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() }))?;
         Ok(client)
     }
 
@@ -55,7 +58,7 @@ impl Client {
         let mut tools = Vec::new();
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
-            let mut result = match self.request("tools/list", &params) {
+            let mut result = match self.request(Method::ListTools, &params) {
                 // A server may well have no tools.
                 Err(refused) if refused.is_unknown_method() => return Ok(tools),
                 result => result?,
@@ -76,12 +79,12 @@ impl Client {
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Refused> {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if self.progress.is_some() {
-            let meta = json!({ "progressToken": "call" });
+            let meta = json!({ meta::PROGRESS_TOKEN: "call" });
             if let Some(params) = params.as_object_mut() {
                 params.insert("_meta".to_owned(), meta);
             }
         }
-        let result = self.request("tools/call", &params);
+        let result = self.request(Method::CallTool, &params);
         if let Some(bar) = &mut self.progress {
             bar.clear();
         }
@@ -96,17 +99,19 @@ impl Client {
         self.progress.is_some()
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value, Refused> {
+    fn request(&mut self, method: Method, params: &Value) -> Result<Value, Refused> {
         let id = self.next_id;
         self.next_id += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method.name(), "params": params }),
+        )?;
         loop {
             let mut answer = self.receive()?;
             if answer.get("id").and_then(Value::as_u64) != Some(id) {
-                if let (Some(bar), Some("notifications/progress")) = (
-                    &mut self.progress,
-                    answer.get("method").and_then(Value::as_str),
-                ) {
+                let method = answer.get("method").and_then(Value::as_str);
+                if let Some(bar) = &mut self.progress
+                    && method == Some(Method::Progress.name())
+                {
                     bar.show(answer.get("params").unwrap_or(&Value::Null));
                 }
                 continue;

@@ -1,6 +1,6 @@
 //! `mainstay status`, `stop` and `rollout`: commands to running hosts, over their control sockets.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use anyhow::{Context, anyhow};
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::json::Json;
 use mainstay_contract::render::{Bounds, Porcelain, count, millis};
+use rustix::net;
+use serde_json::{Value, json};
 
 use crate::args::{Chosen, RolloutArgs, Status, Stop};
 use crate::environment::Environment;
@@ -18,33 +20,71 @@ use crate::exit::{self, Failure, print};
 
 /// Longest reply that is read.
 const REPLY: u64 = 16 * 1024 * 1024;
-/// Time for a host to say how it is.
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a host to reply with its status; a host that takes longer is not responding.
+const STATUS_PATIENCE: Duration = Duration::from_secs(4);
 /// Time for a host to stop or to roll out: longer than its own limits by default.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A host that answered.
+/// A host that replied.
 struct Found {
     socket: PathBuf,
     status: HostStatus,
+}
+
+/// A host whose control socket is open, but that does not reply.
+struct Silent {
+    pid: u32,
+    waited: Duration,
+}
+
+impl Silent {
+    /// The sentence for users.
+    fn sentence(&self) -> String {
+        let seconds = self.waited.as_secs();
+        format!("not responding for {seconds} s (pid {})", self.pid)
+    }
+
+    fn failure(&self) -> Failure {
+        let failure = Failure::fault(anyhow!("the host is {}", self.sentence()));
+        failure.hint(format!(
+            "its log names the reason after stuck_ms; kill -KILL {} ends it and its servers",
+            self.pid
+        ))
+    }
+}
+
+/// All hosts of a user.
+#[derive(Default)]
+struct Hosts {
+    found: Vec<Found>,
+    silent: Vec<Silent>,
 }
 
 /// Shows the hosts that are running.
 pub(crate) fn status(arguments: &Status) -> Result<ExitCode, Failure> {
     let hosts = chosen(find_all()?, &arguments.chosen)?;
     let text = if arguments.json {
-        let all: Vec<&HostStatus> = hosts.iter().map(|host| &host.status).collect();
-        let all = serde_json::to_value(all).map_err(Failure::fault)?;
-        format!("{all:#}\n")
+        let found = hosts
+            .found
+            .iter()
+            .map(|host| serde_json::to_value(&host.status));
+        let mut all: Vec<Value> = found.collect::<Result<_, _>>().map_err(Failure::fault)?;
+        all.extend(hosts.silent.iter().map(|host| {
+            let waited = host.waited.as_millis();
+            json!({"pid": host.pid, "state": "not_responding", "not_responding_ms": waited})
+        }));
+        format!("{:#}\n", Value::Array(all))
     } else {
         table(&hosts)
     };
     print(&text)?;
-    Ok(ExitCode::from(if hosts.is_empty() {
-        exit::NO
-    } else {
-        exit::SUCCESS
-    }))
+    Ok(ExitCode::from(
+        match (hosts.found.is_empty(), hosts.silent.is_empty()) {
+            (_, false) => exit::FAULT,
+            (true, true) => exit::NO,
+            (false, true) => exit::SUCCESS,
+        },
+    ))
 }
 
 /// Stops one host and waits until it has gone.
@@ -99,7 +139,10 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
 
 fn one(chosen_by: &Chosen) -> Result<Found, Failure> {
     let mut hosts = chosen(find_all()?, chosen_by)?;
-    match (hosts.pop(), hosts.len()) {
+    if let Some(silent) = hosts.silent.first() {
+        return Err(silent.failure());
+    }
+    match (hosts.found.pop(), hosts.found.len()) {
         (Some(only), 0) => Ok(only),
         (Some(_), more) => {
             let said = anyhow!("{} hosts are running", more + 1);
@@ -110,7 +153,7 @@ fn one(chosen_by: &Chosen) -> Result<Found, Failure> {
     }
 }
 
-fn chosen(hosts: Vec<Found>, by: &Chosen) -> Result<Vec<Found>, Failure> {
+fn chosen(mut hosts: Hosts, by: &Chosen) -> Result<Hosts, Failure> {
     let any = by.pid.is_none() && by.name.is_none();
     let fits = |host: &Found| {
         by.pid.is_none_or(|pid| pid == host.status.pid)
@@ -119,8 +162,13 @@ fn chosen(hosts: Vec<Found>, by: &Chosen) -> Result<Vec<Found>, Failure> {
                 .as_ref()
                 .is_none_or(|name| *name == host.status.name)
     };
-    let hosts: Vec<Found> = hosts.into_iter().filter(fits).collect();
-    if hosts.is_empty() && !any {
+    hosts.found.retain(fits);
+    // A host that does not reply does not give its name either.
+    let may_fit = by.name.is_none() || hosts.found.is_empty();
+    hosts
+        .silent
+        .retain(|host| may_fit && by.pid.is_none_or(|pid| pid == host.pid));
+    if hosts.found.is_empty() && hosts.silent.is_empty() && !any {
         let failure = Failure::input(anyhow!("no such host is running"));
         return Err(failure.hint("mainstay status lists those that are"));
     }
@@ -128,16 +176,53 @@ fn chosen(hosts: Vec<Found>, by: &Chosen) -> Result<Vec<Found>, Failure> {
 }
 
 /// The hosts of this user, wherever their sockets are.
-fn find_all() -> Result<Vec<Found>, Failure> {
+fn find_all() -> Result<Hosts, Failure> {
     let environment = Environment::read()?;
-    let mut hosts = find(&environment.runtime_dir)?;
+    let mut sockets = sockets(&environment.runtime_dir)?;
     for folder in &environment.other_runtime_dirs {
         // Others may write where these are: what is not ours alone is not looked at.
         if is_private(folder) {
-            hosts.extend(find(folder)?);
+            sockets.extend(self::sockets(folder)?);
         }
     }
-    hosts.sort_by_key(|host| host.status.pid);
+    // All at once: several hosts that do not reply cost the patience for one.
+    let replies: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                scope.spawn(|| {
+                    let began = Instant::now();
+                    let reply = ask(socket, &ControlRequest::Status {}, STATUS_PATIENCE);
+                    (reply, began.elapsed())
+                })
+            })
+            .collect();
+        asked.into_iter().map(|asked| asked.join().ok()).collect()
+    });
+    let mut hosts = Hosts::default();
+    for (socket, reply) in sockets.into_iter().zip(replies) {
+        let Some((reply, waited)) = reply else {
+            continue;
+        };
+        match reply {
+            Ok(ControlReply::Status(status)) => hosts.found.push(Found {
+                socket,
+                status: *status,
+            }),
+            // Nobody listens: a host that was killed left it.
+            Err(error) if is_io(&error, &[ErrorKind::ConnectionRefused]) => {
+                let _ = std::fs::remove_file(&socket);
+            }
+            Err(error) if is_io(&error, &[ErrorKind::WouldBlock, ErrorKind::TimedOut]) => {
+                if let Some(pid) = pid_of(&socket) {
+                    hosts.silent.push(Silent { pid, waited });
+                }
+            }
+            _ => {}
+        }
+    }
+    hosts.found.sort_by_key(|host| host.status.pid);
+    hosts.silent.sort_by_key(|host| host.pid);
     Ok(hosts)
 }
 
@@ -148,44 +233,43 @@ fn is_private(folder: &Path) -> bool {
     })
 }
 
-/// All hosts that answer. What a killed host left is removed.
-fn find(folder: &Path) -> Result<Vec<Found>, Failure> {
+/// The control sockets in a folder.
+fn sockets(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
             let said = format!("cannot look into {}", folder.display());
             return Err(Failure::input(anyhow::Error::new(error).context(said)));
         }
     };
-    let mut hosts = Vec::new();
-    for entry in entries.flatten() {
-        let socket = entry.path();
-        let is_socket = socket
-            .extension()
-            .is_some_and(|extension| extension == "sock");
-        if !is_socket {
-            continue;
-        }
-        match ask(&socket, &ControlRequest::Status {}, STATUS_PATIENCE) {
-            Ok(ControlReply::Status(status)) => hosts.push(Found {
-                socket,
-                status: *status,
-            }),
-            // Nobody listens: a host that was killed left it.
-            Err(error) if is_refused(&error) => {
-                let _ = std::fs::remove_file(&socket);
-            }
-            _ => {}
-        }
-    }
-    Ok(hosts)
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|end| end == "sock");
+    Ok(paths.filter(is_socket).collect())
 }
 
-fn is_refused(error: &anyhow::Error) -> bool {
+fn is_io(error: &anyhow::Error, kinds: &[ErrorKind]) -> bool {
     error
         .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        .is_some_and(|error| kinds.contains(&error.kind()))
+}
+
+/// The process that a control socket is named after.
+fn pid_of(socket: &Path) -> Option<u32> {
+    socket.file_stem()?.to_str()?.parse().ok()
+}
+
+/// Connects within the patience, also to a host with a full backlog that accepts nothing.
+fn connect(socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let fd = net::socket_with(
+        net::AddressFamily::UNIX,
+        net::SocketType::STREAM,
+        net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    net::sockopt::set_socket_timeout(&fd, net::sockopt::Timeout::Send, Some(patience))?;
+    net::connect(&fd, &net::SocketAddrUnix::new(socket)?)?;
+    Ok(UnixStream::from(fd))
 }
 
 fn ask(
@@ -193,7 +277,7 @@ fn ask(
     request: &ControlRequest,
     patience: Duration,
 ) -> anyhow::Result<ControlReply> {
-    let mut stream = UnixStream::connect(socket)
+    let mut stream = connect(socket, STATUS_PATIENCE)
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(STATUS_PATIENCE))?;
@@ -209,8 +293,8 @@ fn unexpected(reply: &ControlReply) -> Failure {
     Failure::fault(anyhow!("the host replied something else: {reply:?}"))
 }
 
-fn table(hosts: &[Found]) -> String {
-    let rows = hosts.iter().map(|Found { status, .. }| {
+fn table(hosts: &Hosts) -> String {
+    let rows = hosts.found.iter().map(|Found { status, .. }| {
         let health = &status.health;
         vec![
             status.pid.to_string(),
@@ -238,8 +322,12 @@ fn table(hosts: &[Found]) -> String {
         "restarts",
         "requests",
     ];
-    let mut page = Porcelain::summary(count(hosts.len(), "host", "hosts")).table(&headers, rows);
-    for Found { status, .. } in hosts {
+    let all = hosts.found.len() + hosts.silent.len();
+    let mut page = Porcelain::summary(count(all, "host", "hosts")).table(&headers, rows);
+    for silent in &hosts.silent {
+        page = page.warning(silent.sentence());
+    }
+    for Found { status, .. } in &hosts.found {
         if let Some(fault) = &status.health.last_fault {
             page = page.warning(format!(
                 "{} (pid {}): last fault: {fault}",

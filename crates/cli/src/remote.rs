@@ -6,7 +6,8 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use mainstay_contract::tool::CONTRACT_META;
+use mainstay_contract::meta;
+use mainstay_contract::uri::encode_segment;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
@@ -95,7 +96,7 @@ impl Remote {
         arguments: &Value,
         wants: Wants,
     ) -> Result<ToolAnswer, Failure> {
-        let url = format!("{}/v1/tool/{}", self.url, encoded(tool));
+        let url = format!("{}/v1/tool/{}", self.url, encode_segment(tool));
         let accept = match wants {
             Wants::Text => "text/plain",
             Wants::Json => "application/json",
@@ -228,22 +229,9 @@ fn definition(mut entry: Value) -> Value {
         for name in ["replay", "timeoutMs", "errors"] {
             members.shift_remove(name);
         }
-        members.insert("_meta".to_owned(), json!({ CONTRACT_META: contract }));
+        members.insert("_meta".to_owned(), json!({ meta::CONTRACT: contract }));
     }
     entry
-}
-
-/// A name as a part of a path.
-fn encoded(name: &str) -> String {
-    use std::fmt::Write as _;
-    name.bytes().fold(String::new(), |mut path, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            let _ = write!(path, "%{byte:02X}");
-        }
-        path
-    })
 }
 
 #[cfg(test)]
@@ -260,10 +248,5 @@ mod tests {
         );
         let foreign = json!({"name": "b", "_meta": {"x": 1}});
         assert_eq!(definition(foreign.clone()), foreign);
-    }
-
-    #[test]
-    fn names_are_encoded_whole() {
-        assert_eq!(encoded("a/b c.d"), "a%2Fb%20c.d");
     }
 }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use mainstay_host::config::Transport;
-use mainstay_host::wrap::serve_wrapped;
+use mainstay_host::serve_wrapped;
 use mainstay_host::{Level, Log, ServeError, Served};
 use serde_json::Value;
 

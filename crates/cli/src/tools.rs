@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use mainstay_contract::meta;
 use mainstay_contract::render::{Bounds, Porcelain, count, shorten, visible_json};
-use mainstay_contract::tool::CONTRACT_META;
 use mainstay_host::wrap::declared_replay;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
 fn table(tools: &[Value]) -> String {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("-").to_owned();
     let rows = tools.iter().map(|tool| {
-        let contract = tool.get("_meta").and_then(|meta| meta.get(CONTRACT_META));
+        let contract = tool.get("_meta").and_then(|meta| meta.get(meta::CONTRACT));
         let arguments = tool
             .pointer("/inputSchema/properties")
             .and_then(Value::as_object)

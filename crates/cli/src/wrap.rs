@@ -9,7 +9,8 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use mainstay_host::Log;
 use mainstay_host::config::{Command, EnvelopeMode, Transport, TreeKill};
-use mainstay_host::wrap::{Found, Reread, WrapConfig, serve_wrapped};
+use mainstay_host::serve_wrapped;
+use mainstay_host::wrap::{Found, Reread, WrapConfig};
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};

@@ -2,10 +2,8 @@
 //!
 //! A failure that reaches a client is concise, typed, says whether a retry can help, and never
 //! spills a backend's raw output. [`concise`] finds the sentence in the noise, [`tail`] bounds a
-//! stream to its last words, and [`Problem`] gains the two ways in which failures of a
-//! subprocess or of I/O are told.
-
-use std::io;
+//! stream to its last words, and [`Problem`] gains the way in which failures of a subprocess are
+//! reported.
 
 use crate::error::ErrorKind;
 use crate::outcome::Problem;
@@ -66,21 +64,6 @@ impl Problem {
         problem.stdout = words(stdout);
         problem
     }
-
-    /// An I/O error, by its kind: what does not exist is not found, what is not allowed is
-    /// forbidden, the rest is ours to look at. `what` names the path or the peer.
-    pub fn from_io(what: &str, error: &io::Error) -> Self {
-        let kind = match error.kind() {
-            io::ErrorKind::NotFound => ErrorKind::NotFound,
-            io::ErrorKind::PermissionDenied => ErrorKind::Forbidden,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Unsupported,
-            _ => ErrorKind::BackendError,
-        };
-        Self::new(
-            kind,
-            format!("{what}: {}", shorten(&error.to_string(), SENTENCE)),
-        )
-    }
 }
 
 #[cfg(test)]
@@ -113,20 +96,6 @@ mod tests {
         assert_eq!(problem.message, "git failed: fatal: bad ref");
         assert_eq!(problem.stderr.as_deref(), Some("fatal: bad ref"));
         assert!(problem.stdout.unwrap().len() <= STREAM_BYTES);
-    }
-
-    #[test]
-    fn io_errors_keep_their_meaning() {
-        let missing = io::Error::from(io::ErrorKind::NotFound);
-        assert_eq!(
-            Problem::from_io("a.json", &missing).kind,
-            ErrorKind::NotFound
-        );
-        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        assert_eq!(
-            Problem::from_io("a.json", &denied).kind,
-            ErrorKind::Forbidden
-        );
     }
 
     proptest! {

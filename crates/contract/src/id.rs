@@ -1,27 +1,33 @@
 //! Identities: what a client calls its request, and what the host calls its own things.
 //!
-//! [`RequestId`] is a client's JSON-RPC id, kept as the bytes it was written with, because the
-//! answer must echo it byte for byte: `1`, `1.0` and `"1"` are three ids. [`CallId`],
-//! [`SessionId`] and [`Generation`] are the host's own numbers and never leave it as ids of the
-//! protocol.
+//! [`RequestId`] is a client's JSON-RPC id. It keeps the bytes it was written with, because the
+//! answer must echo them, and compares by value, because peers spell one number in several ways:
+//! `1`, `1.0` and `1e0` are one id, `"1"` is another. [`CallId`], [`SessionId`] and
+//! [`Generation`] are the host's own numbers and never leave it as ids of the protocol.
 //!
-//! Deliberately absent: allocation of the numbers (the kernel counts), numeric equality of ids,
-//! and `null` as an id: a message with it is not a request.
+//! Deliberately absent: allocation of the numbers (the kernel counts) and `null` as an id: a
+//! message with it is not a request.
+
+mod value;
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::scan::lexer::Lexer;
-use crate::scan::unquote;
+use self::value::IdValue;
+use crate::scan::{Lexer, unquote};
 
 /// A client's JSON-RPC id as its exact JSON text: a string with its quotes and escapes, or a
 /// number.
 ///
-/// Equality, order and hash are those of the text. The text holds no line break and no
-/// surrounding space, so it can be written into an answer as it is.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+/// Equality, order and hash are those of the value: numbers by their exact decimal value, strings
+/// by their text, and a number never equals a string. Compare [`RequestId::as_raw`] where the
+/// spelling matters. The text holds no line break and no surrounding space, so it can be written
+/// into an answer as it is.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RequestId(Box<str>);
 
@@ -57,6 +63,36 @@ impl RequestId {
     pub fn lookup_form(&self) -> Cow<'_, str> {
         unquote(&self.0).unwrap_or(Cow::Borrowed(&self.0))
     }
+
+    fn value(&self) -> IdValue<'_> {
+        IdValue::of(&self.0)
+    }
+}
+
+impl PartialEq for RequestId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0 || self.value() == other.value()
+    }
+}
+
+impl Eq for RequestId {}
+
+impl PartialOrd for RequestId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RequestId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.value().cmp(&other.value())
+    }
+}
+
+impl Hash for RequestId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.value().hash(state);
+    }
 }
 
 /// Whether `raw` may be a [`RequestId`], without making one.
@@ -83,7 +119,7 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// As a plain string of the JSON text: snapshots of state must keep `1` and `1.0` apart.
+/// As a plain string of the JSON text: a restored id echoes the spelling of its client.
 impl Serialize for RequestId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
@@ -230,7 +266,8 @@ mod tests {
             let id = RequestId::parse(raw).unwrap();
             let stored = serde_json::to_string(&id).unwrap();
             assert_eq!(stored, serde_json::to_string(raw).unwrap());
-            assert_eq!(serde_json::from_str::<RequestId>(&stored).unwrap(), id);
+            let restored: RequestId = serde_json::from_str(&stored).unwrap();
+            assert_eq!(restored.as_raw(), id.as_raw());
         }
         assert!(serde_json::from_str::<RequestId>(r#""null""#).is_err());
         assert!(serde_json::from_str::<RequestId>("1").is_err());

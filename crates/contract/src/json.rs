@@ -179,6 +179,18 @@ impl ObjectWriter {
     }
 }
 
+/// Appends one member name or index to a JSON pointer (RFC 6901).
+pub fn push_pointer_part(pointer: &mut String, part: &str) {
+    pointer.push('/');
+    for character in part.chars() {
+        match character {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            other => pointer.push(other),
+        }
+    }
+}
+
 /// Appends `value` as a JSON string.
 pub fn push_string(out: &mut String, value: &str) {
     const HEX: [char; 16] = [

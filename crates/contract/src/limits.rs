@@ -76,6 +76,7 @@ limits! {
     standby: u32 = 0, 0 => 1, "spare workers that each pack keeps ready";
     ping_interval_ms: u64 = 5_000, 0 => DAY_MS, "silence of a worker after which it is pinged; 0 is never";
     ping_timeout_ms: u64 = 5_000, 1 => DAY_MS, "time for a worker to answer a ping";
+    stuck_ms: u64 = 2_000, 10 => DAY_MS, "time that the host's own work on one event may take before it is logged as stuck";
     restarts: u32 = 10, 0 => 1_000_000, "restarts of a worker within the period";
     restart_period_ms: u64 = 60_000, 1 => DAY_MS, "period over which restarts are counted";
     backoff_min_ms: u64 = 50, 0 => DAY_MS, "first pause before a restart";

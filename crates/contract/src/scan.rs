@@ -4,7 +4,7 @@
 //! keys. It gives an [`Envelope`], the JSON texts of the members that JSON-RPC knows, as parts of
 //! the line; what passes may be forwarded as bytes. [`members`], [`member`] and [`unquote`] look
 //! further into such texts. [`head_id`] reads what it can from the beginning of a line that was
-//! too long.
+//! too long, [`legible_id`] the id of a line that is not a message.
 //!
 //! A line that is JSON but breaks a rule is still read to its end: the answer owes the client its
 //! id, which may come last, and bad JSON anywhere outweighs everything else. That needs no
@@ -17,7 +17,8 @@
 //! well-formed here), duplicate keys further in, and the range of numbers (`1e400` is grammar).
 
 mod head;
-pub(crate) mod lexer;
+mod legible;
+mod lexer;
 mod members;
 mod nesting;
 
@@ -25,7 +26,8 @@ use std::borrow::Cow;
 use std::collections::HashSet; // tidy: order-free
 
 pub use self::head::{HeadFacts, head_id};
-use self::lexer::Lexer;
+pub use self::legible::legible_id;
+pub use self::lexer::{Key, Lexer, Malformed};
 pub use self::members::{Members, member, members, unquote};
 use crate::id;
 
@@ -145,7 +147,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), lexer::Malformed> {
+    fn read(&mut self, lexer: &mut Lexer<'a>) -> Result<(), Malformed> {
         lexer.space();
         if lexer.peek() != Some(b'{') {
             self.broken = Some((ScanErrorKind::NotAnObject, lexer.position()));

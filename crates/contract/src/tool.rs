@@ -9,10 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::envelope::{TOOL_ID_PREFIX, is_tool_name};
 use crate::error::Code;
+use crate::meta;
 use crate::replay::Replay;
-
-/// Key of our contract inside a tool definition's `_meta`.
-pub const CONTRACT_META: &str = "io.mainstay/contract";
 
 /// The argument with which a client chooses the text form of an answer.
 pub const RENDER_ARGUMENT: &str = "render";
@@ -145,7 +143,7 @@ impl ToolSpec {
             "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
             "errors": self.all_errors(),
         });
-        definition.insert("_meta".into(), json!({ CONTRACT_META: contract }));
+        definition.insert("_meta".into(), json!({ meta::CONTRACT: contract }));
         Value::Object(definition)
     }
 
@@ -277,7 +275,7 @@ mod tests {
     #[test]
     fn a_definition_mirrors_its_contract_in_meta() {
         let definition = tool("get").definition(120_000);
-        let contract = &definition["_meta"][CONTRACT_META];
+        let contract = &definition["_meta"][meta::CONTRACT];
         assert_eq!(contract["schemaVersion"], 2);
         assert_eq!(contract["replay"], "convergent");
         assert_eq!(contract["timeoutMs"], 120_000);

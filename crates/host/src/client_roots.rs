@@ -1,9 +1,12 @@
 //! From a client's answer to `roots/list` to directories.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use mainstay_contract::json::Json;
 use mainstay_contract::render::shorten;
+use mainstay_contract::uri::file_path;
+use mainstay_kernel::core::action::RootsFound;
 use serde::Deserialize;
 
 /// Roots of one client that are looked at.
@@ -11,22 +14,12 @@ const ROOTS_MAX: usize = 64;
 /// Characters of a URI in a log line.
 const SHOWN: usize = 120;
 
-/// The directories that a client named.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// In the client's order, each once, without links in their paths.
-    pub(crate) paths: Vec<PathBuf>,
-    pub(crate) ignored: usize,
-    /// The first one that is ignored, and why.
-    pub(crate) first_ignored: Option<String>,
-}
-
-impl Found {
-    fn ignore(&mut self, uri: &str, why: &str) {
-        self.ignored += 1;
-        self.first_ignored
-            .get_or_insert_with(|| format!("{:?} {why}", shorten(uri, SHOWN)));
-    }
+/// Counts a root that is ignored; the first one is named with the reason.
+fn ignore(found: &mut RootsFound, uri: &str, why: &str) {
+    found.ignored += 1;
+    found
+        .first_ignored
+        .get_or_insert_with(|| format!("{:?} {why}", shorten(uri, SHOWN)));
 }
 
 #[derive(Deserialize)]
@@ -40,78 +33,41 @@ struct Root {
 }
 
 /// Finds the directories of an answer. Reads the file system, so it may take as long as that does.
-pub(crate) fn find(result: &Json, named_only: &[PathBuf]) -> Result<Found, String> {
+pub(crate) fn find(result: &Json, named_only: &[PathBuf]) -> Result<RootsFound, String> {
     let listed: Listed =
         serde_json::from_str(result.as_str()).map_err(|error| error.to_string())?;
-    let mut found = Found::default();
+    let mut found = RootsFound::default();
     for (index, root) in listed.roots.iter().enumerate() {
         if index >= ROOTS_MAX {
-            found.ignore(&root.uri, "comes after as many roots as are looked at");
+            ignore(&mut found, &root.uri, "comes after as many roots as are looked at");
             continue;
         }
         match directory(&root.uri, named_only) {
             Ok(path) if found.paths.contains(&path) => {}
             Ok(path) => found.paths.push(path),
-            Err(why) => found.ignore(&root.uri, why),
+            Err(why) => ignore(&mut found, &root.uri, &why),
         }
     }
     Ok(found)
 }
 
-fn directory(uri: &str, named_only: &[PathBuf]) -> Result<PathBuf, &'static str> {
-    let path = local_path(uri)?;
+fn directory(uri: &str, named_only: &[PathBuf]) -> Result<PathBuf, Cow<'static, str>> {
+    let path = file_path(uri)
+        .ok_or("is not a file:// URI")?
+        .map_err(|problem| format!("is not a local path: {problem}"))?;
     let whole = Path::new(&path)
         .canonicalize()
         .map_err(|_| "cannot be opened")?;
     if !whole.is_dir() {
-        return Err("is no directory");
+        return Err("is not a directory".into());
     }
     if whole.to_str().is_none() {
-        return Err("has a path that is not UTF-8");
+        return Err("has a path that is not UTF-8".into());
     }
     if whole.parent().is_none() || named_only.contains(&whole) {
-        return Err("is used only when an operator names it");
+        return Err("is used only when an operator names it".into());
     }
     Ok(whole)
-}
-
-/// The path in a `file://` URI of this machine.
-fn local_path(uri: &str) -> Result<String, &'static str> {
-    let rest = match uri.split_at_checked("file://".len()) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file://") => rest,
-        _ => return Err("is no file:// URI"),
-    };
-    let path = match rest.split_at_checked("localhost".len()) {
-        Some((host, path)) if host.eq_ignore_ascii_case("localhost") => path,
-        _ => rest,
-    };
-    if !path.starts_with('/') {
-        return Err("is of another machine");
-    }
-    percent_decoded(path).ok_or("is not well-formed")
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = if byte == b'%' {
-            let (high, low) = (hex(rest.next()?)?, hex(rest.next()?)?);
-            high << 4 | low
-        } else {
-            byte
-        };
-        if byte == 0 {
-            return None;
-        }
-        bytes.push(byte);
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
 }
 
 #[cfg(test)]
@@ -120,31 +76,30 @@ mod tests {
 
     use super::*;
 
-    fn found(uris: &[&str], named_only: &[PathBuf]) -> Found {
+    fn found(uris: &[&str], named_only: &[PathBuf]) -> RootsFound {
         let roots: Vec<_> = uris.iter().map(|uri| json!({ "uri": uri })).collect();
         find(&json!({ "roots": roots }).into(), named_only).unwrap()
     }
 
     #[test]
-    fn paths_are_percent_decoded_and_local() {
-        for (uri, path) in [
-            ("file:///a/b", Ok("/a/b")),
-            ("FILE://LOCALHOST/a%20b", Ok("/a b")),
-            ("file:///%C3%A9%2f", Ok("/é/")),
-            ("file:///c#d?e", Ok("/c#d?e")),
-            ("file:///a%", Err("is not well-formed")),
-            ("file:///a%4", Err("is not well-formed")),
-            ("file:///a%zz", Err("is not well-formed")),
-            ("file:///a%00b", Err("is not well-formed")),
-            ("file:///%ff", Err("is not well-formed")),
-            ("file://elsewhere/a", Err("is of another machine")),
-            ("file://", Err("is of another machine")),
-            ("file:/a", Err("is no file:// URI")),
-            ("https://a/b", Err("is no file:// URI")),
-            ("", Err("is no file:// URI")),
-        ] {
-            assert_eq!(local_path(uri), path.map(str::to_owned), "{uri}");
+    fn uris_are_read_as_the_shared_cases_demand() {
+        let cases = include_str!("../../contract/tests/data/file_uris.json");
+        let cases: Vec<(String, Option<String>, Option<String>)> =
+            serde_json::from_str(cases).unwrap();
+        for (uri, path, problem) in cases {
+            let found = found(&[&uri], &[]);
+            let expected = match (path, problem) {
+                // A path that is well-formed is looked up, and then may not exist.
+                (Some(_), _) => continue,
+                (None, Some(problem)) => format!("is not a local path: {problem}"),
+                (None, None) => "is not a file:// URI".to_owned(),
+            };
+            let ignored = found.first_ignored.unwrap();
+            assert!(ignored.ends_with(&expected), "{ignored}");
         }
+        let temp = std::env::temp_dir().display().to_string();
+        let spelled = format!("FILE://localhost{}", temp.replace('t', "%74"));
+        assert_eq!(found(&[&spelled], &[]).paths.len(), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
 use crate::http::HttpConfig;
-use crate::locked::Locked;
+use mainstay_kernel::locked::Locked;
 use crate::telemetry::OtlpConfig;
 
 /// A host's configuration.

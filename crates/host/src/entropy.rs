@@ -1,11 +1,8 @@
-//! The one place where the engines take numbers that differ from host to host.
+//! The one place where the loop takes numbers that differ from host to host.
 //!
 //! A simulated host takes them from its seed instead, so that a run can be repeated.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-
-/// Seed of the jitter of restarts. The lowest 8 bits are zero.
+/// Seed of the jitter of restarts.
 pub(crate) fn seed() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(simulated) = crate::sim::entropy() {
@@ -14,11 +11,14 @@ pub(crate) fn seed() -> u64 {
     u64::from(std::process::id()) << 8
 }
 
-/// A number that clients and servers cannot guess.
-pub(crate) fn nonce() -> u64 {
+/// A random number that no peer can guess.
+pub(crate) fn random() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(simulated) = crate::sim::entropy() {
         return simulated;
     }
-    RandomState::new().build_hasher().finish()
+    let mut bytes = [0; 8];
+    // Without randomness ids are only unlikely to meet, which a peer would have to try for.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
 }

@@ -68,6 +68,28 @@ impl Log {
         }
     }
 
+    /// A log whose lines a test receives.
+    #[cfg(test)]
+    pub(crate) fn recorded(level: Level) -> (Self, Receiver<String>) {
+        let (sender, received) = sync_channel(QUEUE);
+        let (lines, entries) = sync_channel(QUEUE);
+        let log = Self {
+            level,
+            lines,
+            dropped: Arc::default(),
+        };
+        std::thread::spawn(move || {
+            for entry in entries {
+                if let Entry::Line(line) = entry
+                    && sender.send(line).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        (log, received)
+    }
+
     /// A log that drops everything, without a thread.
     #[cfg(feature = "simulation")]
     pub(crate) fn silent() -> Self {

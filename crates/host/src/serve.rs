@@ -1,5 +1,6 @@
 //! One host, from its start to its end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,29 +8,40 @@ use std::time::Duration;
 
 use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::ToolSpec;
+use mainstay_kernel::catalog::CatalogError;
+use mainstay_kernel::server::ServerConfig;
+use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::config::{Config, Transport};
+use crate::check::{CheckLimits, Checkers};
+use crate::clock::{self, iso_now};
+use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
-use crate::directory::DirectoryError;
-use crate::engine::{Engine, Event, Lifetime, SetupError};
-use crate::http::{self, Front, FrontFacts, Happens, HttpConfig, Listening, Serves};
+use crate::engine::{
+    Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
+};
+use crate::entropy;
+use crate::envelopes::Envelopes;
+use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
+use crate::watchdog::Watchdog;
+use crate::wrap::{Remembered, WrapConfig};
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error(transparent)]
-    Packs(#[from] DirectoryError),
+    Packs(#[from] CatalogError),
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error(transparent)]
@@ -65,26 +77,196 @@ pub struct Served {
     pub call_timeout_ms: u64,
 }
 
-/// Serves until the client leaves (stdio) or a signal comes.
-pub fn serve(mut config: Config, log: &Log) -> Result<Served, ServeError> {
-    let sinks = Sinks {
-        file: config.telemetry.take(),
-        collector: config.collector.take(),
-        mode: config.transport.mode(),
-    };
-    let recorder = sinks.open(&config.limits, log)?;
-    in_runtime(run(config, log.clone(), recorder.clone()), &recorder, log)
+/// Serves packs until the client leaves (stdio) or a signal comes.
+pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
+    let call_timeout_ms = config.limits.call_timeout_ms;
+    let core = run_plan(Plan::packs(config)?, log)?;
+    if let Some(error) = core.setup_error() {
+        return Err(ServeError::Setup(error.clone()));
+    }
+    let offered = core.offered();
+    let unknown = offered.unknown.into_iter();
+    let unknown = unknown.map(|pack| {
+        let fault = core.fault_of(&pack);
+        (pack, fault)
+    });
+    Ok(Served {
+        own: offered.own,
+        tools: offered.tools,
+        unknown: unknown.collect(),
+        call_timeout_ms,
+    })
+}
+
+/// Wraps a server until the client leaves (stdio) or a signal comes.
+pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    run_plan(Plan::wrapped(config)?, log).map(drop)
+}
+
+/// A host that is configured and not yet running.
+struct Plan {
+    core: Core,
+    commands: Commands,
+    named_only: Vec<PathBuf>,
+    shim: Shim,
+    transport: Transport,
+    ready_file: Option<PathBuf>,
+    /// The level of the line about a ready file that another host owns.
+    ready_level: Level,
+    /// Facts for the ready line, beside the transport.
+    ready_details: String,
+    control_dir: Option<PathBuf>,
+    sinks: Sinks,
+    facts: HostFacts,
+    /// Name and version of the server in the catalog.
+    front: (String, String),
+    envelopes: Envelopes,
+}
+
+impl Plan {
+    fn packs(config: Config) -> Result<Self, ServeError> {
+        let mode = config.transport.mode();
+        let mut commands = Vec::new();
+        let mut packs = Vec::new();
+        let mut named_only = Vec::new();
+        for pack in config.packs {
+            commands.push(pack.command);
+            let follows = pack.follows_roots;
+            named_only.extend(follows.iter().flat_map(|follows| follows.named_only.clone()));
+            packs.push(PackConfig {
+                name: pack.name,
+                settings: pack.settings,
+                expected: pack
+                    .expected
+                    .map(|expected| (expected.catalog, expected.build)),
+                follows_roots: follows.map(|follows| follows.setting),
+            });
+        }
+        let keep = config.limits.diagnostics;
+        let front = (config.server_name.clone(), config.server_version.clone());
+        let core = Core::new(CoreConfig {
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
+            epoch_ms: clock::wall_ms(),
+            name: config.server_name,
+            version: config.server_version.clone(),
+            instructions: config.instructions,
+            tooling_version: config.tooling_version,
+            render: config.render,
+            locked: config.locked,
+            packs,
+            server: None,
+            lifetime: lifetime(&config.transport),
+            limits: config.limits,
+        })?;
+        Ok(Self {
+            core,
+            commands: Commands::Packs(commands),
+            named_only,
+            shim: config.shim,
+            transport: config.transport,
+            ready_file: config.ready_file,
+            ready_level: Level::Warn,
+            ready_details: config.ready_details,
+            control_dir: config.control_dir,
+            sinks: Sinks {
+                file: config.telemetry,
+                collector: config.collector,
+                mode,
+            },
+            facts: HostFacts {
+                name: config.host_name,
+                version: config.server_version,
+                mode,
+                started: iso_now(),
+                remembered: None,
+                reread: None,
+            },
+            front,
+            envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep),
+        })
+    }
+
+    fn wrapped(config: WrapConfig) -> Result<Self, ServeError> {
+        let mode = config.transport.mode();
+        let remembered = config.cache_dir.as_deref();
+        let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
+        let (remembered, discovered) = remembered.unzip();
+        let keep = config.limits.diagnostics;
+        let core = Core::new(CoreConfig {
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
+            epoch_ms: clock::wall_ms(),
+            name: config.name.clone(),
+            version: config.version.clone(),
+            instructions: None,
+            tooling_version: config.version.clone(),
+            render: RenderMode::default(),
+            locked: None,
+            packs: Vec::new(),
+            server: Some(ServerConfig {
+                name: config.name.clone(),
+                rules: config.rules,
+                locked: config.locked,
+                discovered: discovered.flatten(),
+                version: config.version.clone(),
+            }),
+            lifetime: lifetime(&config.transport),
+            limits: config.limits,
+        })?;
+        Ok(Self {
+            core,
+            commands: Commands::Server(config.command),
+            named_only: Vec::new(),
+            shim: config.shim,
+            transport: config.transport,
+            ready_file: config.ready_file,
+            ready_level: Level::Debug,
+            ready_details: format!("pack={}", config.name),
+            control_dir: config.control_dir,
+            sinks: Sinks {
+                file: config.telemetry,
+                collector: config.collector,
+                mode,
+            },
+            facts: HostFacts {
+                name: config.host_name,
+                version: config.version.clone(),
+                mode,
+                started: iso_now(),
+                remembered,
+                reread: config.reread,
+            },
+            front: (config.name, config.version),
+            envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep),
+        })
+    }
+}
+
+/// A host with one client ends with it.
+const fn lifetime(transport: &Transport) -> Lifetime {
+    match transport {
+        Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
+        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
+    }
+}
+
+fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
+    let sinks = std::mem::take(&mut plan.sinks);
+    let recorder = sinks.open(plan.core.limits(), log)?;
+    in_runtime(run(plan, log.clone(), recorder.clone()), &recorder, log)
 }
 
 /// Where events go, as a configuration names it.
-pub(crate) struct Sinks {
-    pub(crate) file: Option<PathBuf>,
-    pub(crate) collector: Option<OtlpConfig>,
-    pub(crate) mode: &'static str,
+#[derive(Default)]
+struct Sinks {
+    file: Option<PathBuf>,
+    collector: Option<OtlpConfig>,
+    mode: &'static str,
 }
 
 impl Sinks {
-    pub(crate) fn open(self, limits: &Limits, log: &Log) -> Result<Recorder, ServeError> {
+    fn open(self, limits: &Limits, log: &Log) -> Result<Recorder, ServeError> {
         let recorder = match self.file {
             None => Recorder::off(),
             Some(path) => Recorder::start(&path, limits, log).map_err(|source| {
@@ -107,7 +289,7 @@ impl Sinks {
 }
 
 /// Runs a host on a runtime of its own.
-pub(crate) fn in_runtime<T: Send + 'static>(
+fn in_runtime<T: Send + 'static>(
     host: impl Future<Output = Result<T, ServeError>> + Send + 'static,
     recorder: &Recorder,
     log: &Log,
@@ -135,34 +317,50 @@ pub(crate) fn in_runtime<T: Send + 'static>(
     served
 }
 
-async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served, ServeError> {
-    let mode = config.transport.mode();
-    let transport = std::mem::replace(&mut config.transport, Transport::Stdio);
-    let ready_file = config.ready_file.take();
-    let details = std::mem::take(&mut config.ready_details);
-    let lifetime = match transport {
-        Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
-        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
-    };
+async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
+    let mode = plan.facts.mode;
     crate::process::adopt();
-    let control_dir = config.control_dir.take();
-    let limits = config.limits.clone();
+    let limits = plan.core.limits().clone();
     let grace = Duration::from_millis(limits.grace_ms);
-    let (name, version) = (config.server_name.clone(), config.server_version.clone());
-    let engine = Engine::new(config, mode, lifetime, log.clone(), recorder.clone())?;
-    let events = engine.events();
-    watch_signals(&events, || Event::Stop)?;
-    let Opened { place, source } = open_transport(transport)?;
-    let facts = FrontFacts {
-        limits,
-        serves: Serves::Packs,
-        envelopes: engine.envelopes(),
-        recorder,
-        name,
-        version,
+    let queue = Queue::new();
+    let events = queue.sender();
+    watch_signals(&events)?;
+    if plan.facts.reread.is_some() {
+        watch(SignalKind::hangup(), &events, || Event::Reread)?;
+    }
+    let Opened { place, source } = open_transport(plan.transport)?;
+    let serves = match plan.commands {
+        Commands::Packs(_) => Serves::Packs,
+        Commands::Server(_) => Serves::Wrapped,
     };
+    let facts = FrontFacts {
+        limits: limits.clone(),
+        serves,
+        envelopes: plan.envelopes.clone(),
+        recorder: recorder.clone(),
+    };
+    let checkers = Checkers::new(&plan.shim, CheckLimits::default(), events.clone());
+    let engine = Engine::new(Setup {
+        core: plan.core,
+        launch: Launch {
+            shim: plan.shim,
+            commands: plan.commands,
+            server_name: plan.front.0,
+            named_only: plan.named_only,
+            vetting: BTreeMap::new(),
+        },
+        reports: Reports {
+            log: log.clone(),
+            recorder,
+            envelopes: plan.envelopes,
+            watchdog: Watchdog::start(limits.stuck_ms, &log),
+        },
+        facts: plan.facts,
+        checkers,
+        queue,
+    });
     let front = source.start(events.clone(), facts, &log);
-    if let Some(folder) = control_dir {
+    if let Some(folder) = plan.control_dir {
         match control::open(&folder) {
             Ok(bound) => {
                 tokio::spawn(control::listen(bound, events.clone()));
@@ -171,12 +369,15 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
             Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
         }
     }
-    let announces = !matches!(mode, "memory");
-    let ready = write_ready_file(ready_file.as_deref(), Level::Warn, &log)?;
+    // The engine has its own sender; the loop ends when all others are gone.
+    drop(events);
+    let announces = mode != "memory";
+    let ready = write_ready_file(plan.ready_file.as_deref(), plan.ready_level, &log)?;
     if announces {
+        let details = plan.ready_details;
         log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
     }
-    let served = engine.run().await;
+    let core = engine.run().await;
     if let Some(front) = front {
         front.drain(grace).await;
     }
@@ -184,11 +385,45 @@ async fn run(mut config: Config, log: Log, recorder: Recorder) -> Result<Served,
     if announces {
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
-    served.map_err(ServeError::Setup)
+    Ok(core)
+}
+
+/// The loop of a simulated host, and where its events go.
+#[cfg(feature = "simulation")]
+pub(crate) fn simulate(
+    config: Result<Config, WrapConfig>,
+) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
+    let plan = match config {
+        Ok(config) => Plan::packs(config)?,
+        Err(config) => Plan::wrapped(config)?,
+    };
+    let log = Log::silent();
+    let queue = Queue::new();
+    let events = queue.sender();
+    let engine = Engine::new(Setup {
+        core: plan.core,
+        checkers: Checkers::new(&plan.shim, CheckLimits::default(), events.clone()),
+        launch: Launch {
+            shim: plan.shim,
+            commands: plan.commands,
+            server_name: plan.front.0,
+            named_only: plan.named_only,
+            vetting: BTreeMap::new(),
+        },
+        reports: Reports {
+            log: log.clone(),
+            recorder: Recorder::off(),
+            envelopes: plan.envelopes,
+            watchdog: Watchdog::off(&log),
+        },
+        facts: plan.facts,
+        queue,
+    });
+    Ok((events, engine))
 }
 
 /// Writes the ready file, unless another living host owns it; `level` is that of saying so.
-pub(crate) fn write_ready_file(
+fn write_ready_file(
     path: Option<&std::path::Path>,
     level: Level,
     log: &Log,
@@ -212,21 +447,21 @@ pub(crate) fn write_ready_file(
 }
 
 /// A transport that is open.
-pub(crate) struct Opened {
+struct Opened {
     /// What the ready line says about where it is.
-    pub(crate) place: String,
-    pub(crate) source: Clients,
+    place: String,
+    source: Clients,
 }
 
 /// Where clients come from.
-pub(crate) enum Clients {
+enum Clients {
     One(Client),
     Many(Bound),
     Http(TcpListener, SocketAddr, HttpConfig),
 }
 
 /// Opens a transport.
-pub(crate) fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
+fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
     let one = |what, opened: io::Result<(Source, Sink)>| {
         let (source, sink) = opened.map_err(|source| ServeError::Io { what, source })?;
         Ok(Opened {
@@ -267,9 +502,9 @@ fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
 
 impl Clients {
     /// Delivers clients from here on. What listens for HTTP must be drained in the end.
-    pub(crate) fn start<E: Happens>(
+    fn start(
         self,
-        events: mpsc::Sender<E>,
+        events: mpsc::Sender<Event>,
         facts: FrontFacts,
         log: &Log,
     ) -> Option<Listening> {
@@ -285,14 +520,14 @@ impl Clients {
                 None
             }
             Self::Http(listener, bound, config) => {
-                let front = Front::new(&config, bound, Box::new(events), facts);
+                let front = Front::new(&config, bound, events, facts);
                 Some(http::start(listener, front))
             }
         }
     }
 
     /// Delivers clients until nobody takes them; then the socket's file goes, too.
-    async fn deliver<E: From<Client>>(bound: Bound, events: mpsc::Sender<E>, log: Log) {
+    async fn deliver(bound: Bound, events: mpsc::Sender<Event>, log: Log) {
         loop {
             let accepted = tokio::select! {
                 accepted = bound.accept() => accepted,
@@ -315,21 +550,18 @@ impl Clients {
     }
 }
 
-pub(crate) fn watch_signals<E: Send + 'static>(
-    events: &mpsc::Sender<E>,
-    stop: fn() -> E,
-) -> Result<(), ServeError> {
+fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        watch(kind, events, stop)?;
+        watch(kind, events, || Event::Stop)?;
     }
     Ok(())
 }
 
-/// Makes an event of each signal of a kind.
-pub(crate) fn watch<E: Send + 'static>(
+/// Reports each signal of a kind as an event.
+fn watch(
     kind: SignalKind,
-    events: &mpsc::Sender<E>,
-    event: fn() -> E,
+    events: &mpsc::Sender<Event>,
+    event: fn() -> Event,
 ) -> Result<(), ServeError> {
     let mut signals = signal(kind).map_err(|source| ServeError::Io {
         what: "watch for signals",

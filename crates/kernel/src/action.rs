@@ -1,6 +1,6 @@
 //! What the driver must do next.
 
-use mainstay_contract::dialect::{Dialect, EchoId, Form, Op};
+use mainstay_contract::dialect::{EchoId, Form};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
@@ -16,14 +16,10 @@ use crate::progress::Step;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Say who answers this request: check it, then call `handle_routed`.
-    Route {
-        call: CallId,
-        dialect: Dialect,
-        op: Op,
-    },
+    /// Check this request and find out who answers it, then call `handle_routed`.
+    Route { call: CallId },
     /// Answer this request from the host's own knowledge, then call `handle_served`.
-    Serve { call: CallId, op: Op },
+    Serve { call: CallId },
     /// The one terminal outcome of a request.
     End(Box<End>),
     /// Tell the client about progress.
@@ -59,6 +55,8 @@ pub enum Action {
     Stop { generation: Generation, how: Manner },
     /// Everything that this client asked has been answered, and it will ask no more.
     SessionOver { session: SessionId },
+    /// The last worker of a closed slot was reaped, and the slot is removed.
+    SlotOver { slot: SlotId },
 }
 
 /// What a look at a worker's processes shows.

@@ -1,6 +1,6 @@
 //! One request in flight: who asked, what for, and how far it got.
 
-use mainstay_contract::dialect::{EchoId, Form, Op, Order};
+use mainstay_contract::dialect::{EchoId, Form, Order};
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
@@ -46,10 +46,10 @@ impl NewRequest {
 pub enum Work {
     /// It is refused; the refusal still waits for its turn.
     Refused(Problem),
-    /// Nobody knows yet; the driver says so when it is asked to route it.
-    Unrouted(Op),
+    /// Not known yet: the driver routes it when the kernel asks.
+    Unrouted,
     /// The host itself.
-    Host(Op),
+    Host,
     /// A worker.
     Worker(Task),
 }
@@ -68,7 +68,7 @@ pub struct Task {
     pub late: Late,
 }
 
-/// What becomes of a lenient kernel's worker that does not let go of a call in time.
+/// What becomes of a lenient slot's worker that does not let go of a call in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Late {
@@ -97,6 +97,8 @@ pub struct Call {
     /// The worker that last had it.
     pub generation: Option<Generation>,
     pub deadline: Option<Time>,
+    /// The timeout behind the deadline.
+    pub timeout_ms: Option<u64>,
     /// How far progress can move the deadline.
     pub last_deadline: Option<Time>,
     pub throttle: Throttle,
@@ -112,17 +114,25 @@ pub enum Stage {
     Serving,
     /// In the queue of a slot.
     Queued {
-        send: Send,
+        send: Dispatch,
         held: Option<Generation>,
     },
     /// Handed to a worker.
-    Running { generation: Generation, send: Send },
+    Running {
+        generation: Generation,
+        send: Dispatch,
+    },
+    /// Its worker has answered; the driver checks the answer.
+    Checking {
+        generation: Generation,
+        send: Dispatch,
+    },
 }
 
 /// What a worker is sent for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Send {
+pub enum Dispatch {
     Call,
     Probe,
 }
@@ -132,8 +142,13 @@ impl Call {
     pub const fn task(&self) -> Option<&Task> {
         match &self.request.work {
             Work::Worker(task) => Some(task),
-            Work::Refused(_) | Work::Unrouted(_) | Work::Host(_) => None,
+            Work::Refused(_) | Work::Unrouted | Work::Host => None,
         }
+    }
+
+    /// The slot whose workers answer this request, if one does.
+    pub fn slot(&self) -> Option<SlotId> {
+        self.task().map(|task| task.slot)
     }
 
     /// Whether its deadline has passed.

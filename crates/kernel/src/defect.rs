@@ -74,6 +74,14 @@ defects! {
     WrongSession = "wrong-session";
     /// The last progress of a call is sent after its answer.
     LateProgress = "late-progress";
+    /// A successor of a wrapped server does not get the client's handshake.
+    SessionNotRestored = "session-not-restored";
+    /// A successor of a wrapped server does not get the client's log level.
+    LevelNotRestored = "level-not-restored";
+    /// Calls that wait for the tools of a wrapped server to be known are never released.
+    HeldForever = "held-forever";
+    /// The verdict about a call's arguments or answer is dropped.
+    VerdictLost = "verdict-lost";
     /// An operator who waits for a rollout gets no reply.
     RolloutUnreported = "rollout-unreported";
     /// A client that disconnects keeps its session.

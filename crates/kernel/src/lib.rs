@@ -10,14 +10,20 @@
 
 pub mod action;
 pub mod call;
+pub mod catalog;
+pub mod core;
 pub mod defect;
 mod kernel;
+pub mod locked;
 pub mod progress;
 pub mod queue;
+pub mod server;
 pub mod session;
 pub mod slot;
 pub mod stats;
 pub mod supervisor;
+pub mod system_tools;
 pub mod time;
 
-pub use self::kernel::{Conduct, Kernel, STATE_VERSION, StateError};
+pub use self::core::{Core, CoreConfig, Lifetime, PackConfig, SetupError, STATE_VERSION, StateError};
+pub use self::kernel::{Conduct, Kernel};

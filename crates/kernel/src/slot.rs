@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::limits::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::Conduct;
 use crate::action::Manner;
 use crate::call::Late;
 use crate::queue::Queue;
@@ -16,6 +17,13 @@ use crate::time::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     pub name: String,
+    pub conduct: Conduct,
+    /// The only session that uses it; all do if `None`.
+    pub client: Option<SessionId>,
+    /// It is removed when its last worker is reaped.
+    pub closing: bool,
+    /// Since when its client is asked something; meanwhile the deadlines of its calls are paused.
+    pub asking: Option<Time>,
     pub supervisor: Supervisor,
     pub queue: Queue,
     pub workers: BTreeMap<Generation, Worker>,
@@ -25,13 +33,11 @@ pub struct Slot {
     pub spare: Spare,
     /// Spares in a row that did not become ready.
     pub spare_failures: u32,
-    /// Whether somebody waits to hear that a fresh generation serves.
+    /// Whether a rollout awaits its end.
     pub rollout: Rollout,
     /// Workers that were lost before any of this slot ever answered.
-    #[serde(default)]
     pub in_vain: u32,
     /// Whether one ever answered anything.
-    #[serde(default)]
     pub proven: bool,
 }
 
@@ -144,9 +150,19 @@ pub enum Run {
 
 impl Slot {
     /// A cold slot.
-    pub fn new(name: String, limits: &Limits, seed: u64) -> Self {
+    pub fn new(
+        name: String,
+        conduct: Conduct,
+        client: Option<SessionId>,
+        limits: &Limits,
+        seed: u64,
+    ) -> Self {
         Self {
             name,
+            conduct,
+            client,
+            closing: false,
+            asking: None,
             supervisor: Supervisor::new(Policy::from(limits), seed),
             queue: Queue::new(limits.queue),
             workers: BTreeMap::new(),

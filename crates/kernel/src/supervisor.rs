@@ -85,7 +85,8 @@ pub struct Supervisor {
     losses: VecDeque<Time>,
     consecutive_failures: u32,
     restart_count: u64,
-    has_started: bool,
+    /// A fault ended the last worker, and no other has replaced it yet.
+    faulted: bool,
     last_fault: Option<Fault>,
     jitter: u64,
 }
@@ -99,7 +100,7 @@ impl Supervisor {
             losses: VecDeque::new(),
             consecutive_failures: 0,
             restart_count: 0,
-            has_started: false,
+            faulted: false,
             last_fault: None,
             jitter: seed,
         }
@@ -124,10 +125,7 @@ impl Supervisor {
 
     /// The owner started a worker, as directed.
     pub fn started(&mut self, now: Time, generation: Generation) {
-        if self.has_started {
-            self.restart_count += 1;
-        }
-        self.has_started = true;
+        self.count_restart();
         let until = now.plus_ms(self.policy.start_timeout_ms);
         self.state = State::Starting { generation, until };
     }
@@ -167,6 +165,7 @@ impl Supervisor {
             self.consecutive_failures = 0;
         }
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.faulted = true;
         self.last_fault = Some(fault.clone());
         let period = self.policy.period_ms;
         self.losses.retain(|loss| now.ms_since(*loss) < period);
@@ -205,7 +204,7 @@ impl Supervisor {
     /// A worker that was started beside the supervised one takes its place, ready.
     pub fn promote(&mut self, now: Time, generation: Generation) {
         if self.state != State::Stopped {
-            self.restart_count += 1;
+            self.count_restart();
             self.state = State::Ready {
                 generation,
                 since: now,
@@ -306,7 +305,7 @@ impl Supervisor {
         self.consecutive_failures
     }
 
-    /// Workers started after the first.
+    /// Workers that replaced one after a fault. Planned replacements are not counted.
     pub const fn restart_count(&self) -> u64 {
         self.restart_count
     }
@@ -314,6 +313,10 @@ impl Supervisor {
     /// Why the last worker was lost.
     pub const fn last_fault(&self) -> Option<&Fault> {
         self.last_fault.as_ref()
+    }
+
+    fn count_restart(&mut self) {
+        self.restart_count += u64::from(std::mem::take(&mut self.faulted));
     }
 
     /// Doubles with each consecutive failure; between half of it and all of it is waited.
@@ -330,7 +333,7 @@ impl Supervisor {
 }
 
 /// A step of the splitmix64 generator: deterministic, and good enough to spread restarts.
-fn splitmix(state: &mut u64) -> u64 {
+pub(crate) fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -436,6 +439,25 @@ mod tests {
         assert!(supervisor.is_closed(Time::default()));
         supervisor.open(Time::default());
         assert_eq!(supervisor.handle_timeout(Time::default()), Directive::Start);
+    }
+
+    #[test]
+    fn only_replacements_after_a_fault_count_as_restarts() {
+        let mut supervisor = supervisor(3);
+        let now = Time::default();
+        supervisor.started(now, Generation::new(1));
+        supervisor.ready(now, Generation::new(1));
+        supervisor.promote(now, Generation::new(2));
+        supervisor.rest();
+        supervisor.started(now, Generation::new(3));
+        assert_eq!(supervisor.restart_count(), 0, "a rollout and a rest");
+        supervisor.lost(now, Generation::new(3), &fault());
+        assert_eq!(supervisor.restart_count(), 0, "not replaced yet");
+        supervisor.started(now, Generation::new(4));
+        supervisor.ready(now, Generation::new(4));
+        supervisor.lost(now, Generation::new(4), &fault());
+        supervisor.promote(now, Generation::new(5));
+        assert_eq!(supervisor.restart_count(), 2);
     }
 
     #[test]

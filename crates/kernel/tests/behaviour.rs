@@ -1,6 +1,7 @@
 //! Behaviour worth reading: one story per test, at times that are written down.
 
 #![allow(
+    dead_code,
     unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,

@@ -153,7 +153,7 @@ proptest! {
             mirror.follow(&Step { actions: Vec::new(), ..step.clone() });
             for action in &step.actions {
                 let (call, delivered) = match action {
-                    Action::Route { call, .. } | Action::Serve { call, .. } => (*call, true),
+                    Action::Route { call } | Action::Serve { call } => (*call, true),
                     Action::Send { call, .. } => (call.call, true),
                     Action::End(end) => (end.call, end.delivery == Delivery::Send),
                     _ => continue,
@@ -213,7 +213,7 @@ proptest! {
                 match action {
                     Action::End(end) => { ended.insert(end.call); }
                     Action::Progress(notice) => prop_assert!(!ended.contains(&notice.call)),
-                    Action::Route { call, .. } | Action::Serve { call, .. } => {
+                    Action::Route { call } | Action::Serve { call } => {
                         prop_assert!(!ended.contains(call));
                     }
                     Action::Send { call, .. } => prop_assert!(!ended.contains(&call.call)),
@@ -357,12 +357,9 @@ impl Case<'_> {
     }
 
     fn is_late(&self) -> bool {
-        let Wanted::Worker { timeout_ms, .. } = self.life.asked.work else {
-            return false;
-        };
         let told = self.end.outcome.as_ref().err().and_then(|p| p.timeout_ms);
         let live = &self.mirror.live[&self.end.call];
-        told == Some(timeout_ms) && live.is_late(self.step.at)
+        told == Some(live.timeout_ms) && live.is_late(self.step.at)
     }
 
     fn is_refused_as(&self, kind: ErrorKind) -> bool {

@@ -1,4 +1,4 @@
-//! What is different for somebody else's server: its state is worth more than our order.
+//! Stories of wrapped servers: their state is worth more than our order.
 
 #![allow(
     unreachable_pub,
@@ -26,7 +26,9 @@ use self::desk::{Desk, TIMEOUT_MS, tool, tool_answer};
 
 fn lenient(limits: Limits) -> Desk {
     let mut desk = Desk::with_pings(limits.clone());
-    desk.kernel = Kernel::new(limits, &["a"]).with_conduct(Conduct::Lenient);
+    desk.kernel = Kernel::new(limits);
+    desk.kernel
+        .add_slot("a", Conduct::Lenient, Some(SessionId::new(1)));
     desk.kernel.warm(desk.now, SlotId(0));
     desk.ready(1);
     assert_eq!(desk.did(), ["spawn 1"]);
@@ -188,12 +190,12 @@ fn deadlines_stand_still_while_the_client_is_asked() {
     desk.ask(client, Legacy, "1", NeverReplay);
     desk.wait(400);
     desk.did();
-    desk.kernel.handle_asking(desk.now, true);
+    desk.kernel.handle_asking(desk.now, SlotId(0), true);
     desk.wait(60_000);
     desk.ask(client, Legacy, "2", NeverReplay);
     desk.wait(60_000);
     assert_eq!(desk.did(), ["send 2 to 1"]);
-    desk.kernel.handle_asking(desk.now, false);
+    desk.kernel.handle_asking(desk.now, SlotId(0), false);
     desk.wait(599);
     assert_eq!(desk.did(), [""; 0]);
     desk.wait(1);
@@ -211,7 +213,7 @@ fn a_question_that_is_never_answered_does_not_hold_deadlines_for_ever() {
     let mut desk = lenient(without_pings());
     let client = desk.open();
     desk.ask(client, Legacy, "1", NeverReplay);
-    desk.kernel.handle_asking(desk.now, true);
+    desk.kernel.handle_asking(desk.now, SlotId(0), true);
     desk.did();
     let limit = Limits::default().progress_timeout_ms;
     desk.wait(limit);
@@ -224,7 +226,7 @@ fn a_cancel_while_the_client_is_asked_is_a_cancel() {
     let mut desk = lenient(without_pings());
     let client = desk.open();
     desk.ask(client, Legacy, "1", NeverReplay);
-    desk.kernel.handle_asking(desk.now, true);
+    desk.kernel.handle_asking(desk.now, SlotId(0), true);
     desk.wait(TIMEOUT_MS + 1);
     desk.did();
     desk.cancel(client, "1", Silent);

@@ -8,9 +8,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use mainstay_worker::ObjectWriter;
+use mainstay_worker::{ObjectWriter, push_pointer_part};
 
-use crate::exact::{Exact, Kind, push_part};
+use crate::exact::{Exact, Kind};
 
 /// Bytes that a patch may have, values included; it must fit a worker's frame.
 pub(crate) const MAX_PATCH_BYTES: usize = 8 * 1024 * 1024;
@@ -125,7 +125,7 @@ impl<'d, 'a> Walk<'d, 'a> {
         visit: impl FnOnce(&mut Self) -> Result<(), TooLarge>,
     ) -> Result<(), TooLarge> {
         let parent = self.path.len();
-        push_part(&mut self.path, name);
+        push_pointer_part(&mut self.path, name);
         visit(self)?;
         self.path.truncate(parent);
         Ok(())

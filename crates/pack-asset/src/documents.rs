@@ -5,11 +5,10 @@
 use std::path::Path;
 
 use mainstay_schema::{DocumentsError, Limits, SchemaDocument, SchemaRegistry};
-use mainstay_worker::{Json, Unable, warn};
+use mainstay_worker::{Json, Unable, uri, warn};
 use serde_json::Value;
 
 use crate::exact::Exact;
-use crate::paths;
 
 /// Documents that may be left out one by one for a name that is taken.
 const MAX_LEFT_OUT: usize = 32;
@@ -39,13 +38,13 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
 pub(crate) fn home(dir: &Path) -> String {
     let dir = std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir));
     let dir = dir.unwrap_or_default();
-    let path = paths::encoded(&dir.to_string_lossy());
+    let path = uri::encode_path(&dir.to_string_lossy());
     format!("file://{}/", path.trim_end_matches('/'))
 }
 
 /// The URI of a file below it.
 pub(crate) fn uri(home: &str, path: &str) -> String {
-    format!("{home}{}", paths::encoded(path))
+    format!("{home}{}", uri::encode_path(path))
 }
 
 /// The registry of all documents. Two that are served under one name are refused; one that is only

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use mainstay_schema::Violation;
+use mainstay_worker::push_pointer_part;
 use mainstay_worker::render::shorten;
+use mainstay_worker::scan::Lexer;
 use serde_json::{Map, Number, Value};
 
 /// Containers within each other in a document. Less than the 128 of a message, so that an answer
@@ -37,13 +39,13 @@ impl<'a> Exact<'a> {
     /// Reads a document. The violation says what is wrong with it, and where.
     pub(crate) fn parse(text: &'a str) -> Result<Self, Violation> {
         let mut reader = Reader {
-            text,
-            position: 0,
+            lexer: Lexer::new(text, MAX_DEPTH),
             path: Vec::new(),
         };
+        reader.lexer.space();
         let document = reader.value()?;
-        reader.space();
-        if reader.position == text.len() {
+        reader.lexer.space();
+        if reader.lexer.at_end() {
             Ok(document)
         } else {
             Err(reader.wrong("is followed by more than one document"))
@@ -147,21 +149,9 @@ impl PartialEq for Exact<'_> {
 pub(crate) fn pointer<S: AsRef<str>>(parts: &[S]) -> String {
     let mut pointer = String::new();
     for part in parts {
-        push_part(&mut pointer, part.as_ref());
+        push_pointer_part(&mut pointer, part.as_ref());
     }
     pointer
-}
-
-/// Appends one part to a pointer.
-pub(crate) fn push_part(pointer: &mut String, part: &str) {
-    pointer.push('/');
-    for character in part.chars() {
-        match character {
-            '~' => pointer.push_str("~0"),
-            '/' => pointer.push_str("~1"),
-            other => pointer.push(other),
-        }
-    }
 }
 
 fn push_string(out: &mut String, text: &str) {
@@ -177,51 +167,41 @@ fn violation<S: AsRef<str>>(path: &[S], message: impl Into<String>) -> Violation
 }
 
 struct Reader<'a> {
-    text: &'a str,
-    position: usize,
+    lexer: Lexer<'a>,
     path: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Reader<'a> {
+    /// Reads the value that begins here.
     fn value(&mut self) -> Result<Exact<'a>, Violation> {
-        self.space();
-        let start = self.position;
-        let kind = match self.peek() {
-            Some(b'{') => self.deeper(Self::object)?,
-            Some(b'[') => self.deeper(Self::list)?,
-            Some(b'"') => Kind::Text(self.string()?),
-            _ => self.plain()?,
+        let start = self.lexer.position();
+        let kind = match self.lexer.peek() {
+            Some(b'{') => self.object()?,
+            Some(b'[') => self.list()?,
+            Some(b'"') => Kind::Text(self.lexer.text().map_err(|_| self.not_json())?),
+            _ => {
+                self.lexer.scalar().map_err(|_| self.not_json())?;
+                Kind::Plain
+            }
         };
-        let text = self.text.get(start..self.position).unwrap_or_default();
+        let text = self.lexer.since(start);
         Ok(Exact { text, kind })
     }
 
-    fn deeper(
-        &mut self,
-        read: fn(&mut Self) -> Result<Kind<'a>, Violation>,
-    ) -> Result<Kind<'a>, Violation> {
+    fn check_depth(&self) -> Result<(), Violation> {
         // The path has one part per container that is open.
         if self.path.len() == MAX_DEPTH {
             return Err(self.wrong(&format!("is nested more than {MAX_DEPTH} levels deep")));
         }
-        self.position += 1;
-        read(self)
+        Ok(())
     }
 
     fn object(&mut self) -> Result<Kind<'a>, Violation> {
+        self.check_depth()?;
         let mut members = BTreeMap::new();
-        self.space();
-        if self.take(b'}') {
-            return Ok(Kind::Object(members));
-        }
-        loop {
-            self.space();
-            let name = self.string()?;
-            self.space();
-            if !self.take(b':') {
-                return Err(self.wrong(NOT_JSON));
-            }
-            self.path.push(name);
+        let mut key = self.lexer.first_key();
+        while let Some(name) = key.map_err(|_| self.not_json())? {
+            self.path.push(name.name().map_err(|_| self.not_json())?);
             let member = self.value()?;
             let name = self.path.pop().unwrap_or_default();
             match members.entry(name) {
@@ -231,100 +211,34 @@ impl<'a> Reader<'a> {
                     return Err(self.wrong(&format!("member \"{shown}\" is given twice")));
                 }
             };
-            self.space();
-            if self.take(b'}') {
-                return Ok(Kind::Object(members));
-            }
-            if !self.take(b',') {
-                return Err(self.wrong(NOT_JSON));
-            }
+            key = self.lexer.next_key();
         }
+        Ok(Kind::Object(members))
     }
 
     fn list(&mut self) -> Result<Kind<'a>, Violation> {
+        self.check_depth()?;
         let mut elements = Vec::new();
-        self.space();
-        if self.take(b']') {
-            return Ok(Kind::List(elements));
-        }
-        loop {
+        let mut more = self.lexer.first_item();
+        while more.map_err(|_| self.not_json())? {
             self.path.push(Cow::Owned(elements.len().to_string()));
             elements.push(self.value()?);
             self.path.pop();
-            self.space();
-            if self.take(b']') {
-                return Ok(Kind::List(elements));
-            }
-            if !self.take(b',') {
-                return Err(self.wrong(NOT_JSON));
-            }
+            more = self.lexer.next_item();
         }
-    }
-
-    fn string(&mut self) -> Result<Cow<'a, str>, Violation> {
-        let start = self.position;
-        if !self.take(b'"') {
-            return Err(self.wrong(NOT_JSON));
-        }
-        let mut escaped = false;
-        loop {
-            match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    escaped = true;
-                    self.position += 2;
-                }
-                Some(_) => self.position += 1,
-                None => return Err(self.wrong(NOT_JSON)),
-            }
-        }
-        self.position += 1;
-        let quoted = self.text.get(start..self.position).unwrap_or_default();
-        if escaped {
-            let text = serde_json::from_str(quoted).map_err(|_| self.wrong(NOT_JSON))?;
-            return Ok(Cow::Owned(text));
-        }
-        let inner = quoted
-            .strip_prefix('"')
-            .and_then(|rest| rest.strip_suffix('"'));
-        inner.map(Cow::Borrowed).ok_or_else(|| self.wrong(NOT_JSON))
-    }
-
-    fn plain(&mut self) -> Result<Kind<'a>, Violation> {
-        let start = self.position;
-        while let Some(b'0'..=b'9' | b'a'..=b'z' | b'+' | b'-' | b'.' | b'E') = self.peek() {
-            self.position += 1;
-        }
-        match self.text.get(start..self.position) {
-            Some(text) if !text.is_empty() => Ok(Kind::Plain),
-            _ => Err(self.wrong(NOT_JSON)),
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.position).copied()
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.position += usize::from(is_next);
-        is_next
-    }
-
-    fn space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.position += 1;
-        }
+        Ok(Kind::List(elements))
     }
 
     fn wrong(&self, message: &str) -> Violation {
         violation(&self.path, message)
     }
-}
 
-/// What is read here has been accepted by a strict scan or a parser before; this is said only if
-/// that is ever forgotten.
-const NOT_JSON: &str = "is not JSON";
+    /// A strict scan or a parser has accepted the text before; this is reported only if a caller
+    /// forgets that.
+    fn not_json(&self) -> Violation {
+        self.wrong("is not JSON")
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,9 +4,7 @@
 //! the only thing that a client's path is compared with. A path that is *written* to lead out is
 //! refused by name all the same, so that nobody takes the refusal for a missing file.
 
-use std::fmt::Write as _;
-
-use mainstay_worker::{ErrorKind, Json, Problem};
+use mainstay_worker::{ErrorKind, Json, Problem, uri};
 use serde_json::json;
 
 /// Rounds of percent-decoding that are looked through.
@@ -19,8 +17,8 @@ pub(crate) fn leaves_root(path: &str) -> bool {
         if leads_out(&text) {
             return true;
         }
-        match decoded(&text) {
-            Some(next) if next != text => text = next,
+        match uri::decode(&text) {
+            Some(next) if next != text => text = next.into_owned(),
             _ => return false,
         }
     }
@@ -45,38 +43,6 @@ pub(crate) fn invalid(argument: &str, message: &str, hint: &str) -> Problem {
     Problem::new(ErrorKind::InvalidArguments, message)
         .with_hint(hint)
         .with_details(Json::from(details))
-}
-
-/// A path as part of a URI.
-pub(crate) fn encoded(path: &str) -> String {
-    let mut uri = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
-                uri.push(char::from(byte));
-            }
-            other => {
-                let _ = write!(uri, "%{other:02X}");
-            }
-        }
-    }
-    uri
-}
-
-/// Part of a URI as a path; `None` if it is no encoding of text.
-pub(crate) fn decoded(uri: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(uri.len());
-    let mut rest = uri.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let high = char::from(rest.next()?).to_digit(16)?;
-            let low = char::from(rest.next()?).to_digit(16)?;
-            bytes.push(u8::try_from(high << 4 | low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -118,19 +84,5 @@ mod tests {
             assert!(!leaves_root(path), "{path:?}");
         }
         assert_eq!(plain("./a//b/./c.json"), "a/b/c.json");
-    }
-
-    #[test]
-    fn paths_come_back_from_uris() {
-        for path in ["a/b c.json", "é%/~.json", "{x}?#.json"] {
-            let uri = encoded(path);
-            assert!(
-                uri.bytes()
-                    .all(|byte| byte.is_ascii_graphic() && !b"{}?#".contains(&byte))
-            );
-            assert_eq!(decoded(&uri).as_deref(), Some(path));
-        }
-        assert_eq!(decoded("%ff"), None);
-        assert_eq!(decoded("%2"), None);
     }
 }

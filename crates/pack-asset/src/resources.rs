@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainstay_worker::{
     Completion, CompletionTarget, Context, ErrorKind, Json, Problem, ResourceSpec,
-    ResourceTemplate, ResourceText, Resources,
+    ResourceTemplate, ResourceText, Resources, uri,
 };
 use serde_json::json;
 
@@ -54,7 +54,7 @@ impl Family {
 
     fn spec(&self, name: &str) -> ResourceSpec {
         ResourceSpec {
-            uri: format!("{}{}", self.prefix, paths::encoded(name)),
+            uri: format!("{}{}", self.prefix, uri::encode_path(name)),
             name: name.to_owned(),
             description: None,
             mime_type: Some(self.mime_type.to_owned()),
@@ -64,8 +64,8 @@ impl Family {
     /// The name in a URI of this family.
     fn name_in(&self, uri: &str) -> Option<Result<String, Problem>> {
         let encoded = uri.strip_prefix(self.prefix)?;
-        Some(match paths::decoded(encoded) {
-            Some(name) if !paths::leaves_root(&name) => Ok(name),
+        Some(match uri::decode(encoded) {
+            Some(name) if !paths::leaves_root(&name) => Ok(name.into_owned()),
             _ => Err(invalid_path()),
         })
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use jsonschema::{Draft, uri};
+use mainstay_contract::uri::decode;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -131,7 +132,7 @@ impl Document {
     /// `None` for the one around `from`, and the decoded fragment.
     pub(crate) fn target(&self, from: &str, reference: &str) -> Option<(Option<String>, String)> {
         let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let fragment = percent_decoded(fragment)?;
+        let fragment = decode(fragment)?.into_owned();
         if address.is_empty() {
             return Some((None, fragment));
         }
@@ -364,33 +365,4 @@ fn innermost(pointer: &str, known: impl Fn(&str) -> bool) -> &str {
         at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
     }
     at
-}
-
-/// A pointer as the fragment of a URI.
-pub(crate) fn encoded(pointer: &str) -> String {
-    let mut encoded = String::with_capacity(pointer.len());
-    for byte in pointer.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' | b'$' => {
-                encoded.push(char::from(byte));
-            }
-            other => encoded.push_str(&format!("%{other:02X}")),
-        }
-    }
-    encoded
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let high = char::from(bytes.next()?).to_digit(16)?;
-            let low = char::from(bytes.next()?).to_digit(16)?;
-            decoded.push(u8::try_from(high << 4 | low).ok()?);
-        } else {
-            decoded.push(byte);
-        }
-    }
-    String::from_utf8(decoded).ok()
 }

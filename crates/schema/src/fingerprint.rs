@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use mainstay_contract::canonical::canonical_json;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -19,6 +20,19 @@ impl Fingerprint {
     /// The fingerprint of `value`.
     pub fn of(value: &Value) -> Self {
         Self(Sha256::digest(canonical_json(value).as_bytes()).into())
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where a schema holds further schemas, and references.
 
 use jsonschema::Draft;
+use mainstay_contract::json::push_pointer_part;
 use serde_json::{Map, Value};
 
 /// What a subschema applies to.
@@ -113,13 +114,6 @@ pub(crate) fn subschemas<'a>(
 pub(crate) fn join(pointer: &str, name: &str) -> String {
     let mut joined = String::with_capacity(pointer.len() + name.len() + 1);
     joined.push_str(pointer);
-    joined.push('/');
-    for character in name.chars() {
-        match character {
-            '~' => joined.push_str("~0"),
-            '/' => joined.push_str("~1"),
-            other => joined.push(other),
-        }
-    }
+    push_pointer_part(&mut joined, name);
     joined
 }

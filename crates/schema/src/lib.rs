@@ -5,7 +5,8 @@
 //! says what is wrong with a value as a sorted list of [`Violation`]s with our own,
 //! stable messages. [`ToolValidators`] holds the pair a tool needs, and
 //! [`ToolIOValidators`] checks whole messages to and from one, by the schemas that are
-//! published with this crate ([`PUBLISHED_SCHEMAS`]). [`lock`] keeps what tools promised
+//! published with this crate ([`PUBLISHED_SCHEMAS`]). [`check`] holds the checks around a
+//! call, with a bound on their cost. [`lock`] keeps what tools promised
 //! and says which changes ask for a higher version.
 //!
 //! Everything is bounded by [`Limits`]: the size and depth of a schema, the work one
@@ -15,6 +16,7 @@
 //! published meta-schemas, which are built in.
 
 mod bounds;
+pub mod check;
 mod compile;
 mod dialect;
 mod document;
@@ -43,7 +45,7 @@ pub use compile::{SchemaRegistry, Validator, Verdict};
 pub use error::CompileError;
 pub use fingerprint::{Fingerprint, ParseFingerprintError};
 pub use library::{DocumentsError, SchemaDocument};
-pub use limits::Limits;
+pub use limits::{Cheap, Limits};
 pub use mainstay_contract::canonical::canonical_json;
 pub use published::PUBLISHED_SCHEMAS;
 pub use tool::{ToolPart, ToolSchemaError, ToolValidators};

@@ -80,3 +80,49 @@ impl Default for Limits {
         Self::DEFAULT
     }
 }
+
+/// Bounds within which compiling a schema and checking a value are quick enough to run between two
+/// other requests: some milliseconds at worst.
+///
+/// They are far above the tools of ordinary servers and far below what hurts. Measured on an
+/// adversarial schema and value at the bounds: see `check::cost`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cheap {
+    /// Bytes of a schema. The largest one of our own tools has 8 KiB.
+    pub schema_bytes: usize,
+    /// Subschemas that a schema reaches. Each is compiled once, and again to explain a failure.
+    pub subschemas: usize,
+    /// JSON values of a schema in which every reference is replaced by its target.
+    pub expanded_values: u64,
+    /// The longest chain of subschemas and references, and the nesting of a value.
+    pub depth: usize,
+    /// Weight of one pattern: about the states of its automaton.
+    pub pattern_weight: u64,
+    /// Weight of all patterns of a schema together; compiling them takes time in proportion.
+    pub patterns_weight: u64,
+    /// Bytes of a value, arguments without rules included. They are scanned and parsed once.
+    pub value_bytes: usize,
+    /// JSON values in it, arguments without rules excluded. Each takes memory in a tree.
+    pub values: u64,
+    /// Keyword evaluations over all places of a value.
+    pub evaluations: u64,
+    /// Bytes of text times the weight of the patterns that read them.
+    pub matching: u64,
+}
+
+impl Cheap {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        schema_bytes: 64 * 1024,
+        subschemas: 1_000,
+        expanded_values: 20_000,
+        depth: 32,
+        pattern_weight: 500,
+        patterns_weight: 2_000,
+        value_bytes: 1024 * 1024,
+        values: 20_000,
+        evaluations: 200_000,
+        matching: 2_000_000,
+    };
+}

@@ -12,57 +12,24 @@ pub(crate) fn nearest<'a>(
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let unknown = comparable(unknown)?;
-    let allowed = (unknown.len() / 3).clamp(1, 2);
+    let allowed = (unknown.chars().count() / 3).clamp(1, 2);
     known
         .into_iter()
         .take(CANDIDATES)
-        .filter_map(|name| Some((distance(&unknown, &comparable(name)?, allowed)?, name)))
+        .filter_map(|name| Some((strsim::osa_distance(&unknown, &comparable(name)?), name)))
+        .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, name)| name)
 }
 
-fn comparable(name: &str) -> Option<Vec<char>> {
-    let name: Vec<char> = name
+fn comparable(name: &str) -> Option<String> {
+    let name: String = name
         .chars()
         .flat_map(char::to_lowercase)
         .take(LONGEST + 1)
         .collect();
-    (2..=LONGEST).contains(&name.len()).then_some(name)
-}
-
-/// Optimal string alignment distance, if it is at most `allowed`.
-fn distance(from: &[char], to: &[char], allowed: usize) -> Option<usize> {
-    if from.len().abs_diff(to.len()) > allowed {
-        return None;
-    }
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=to.len()).collect();
-    let mut previous = None;
-    for (row, &here) in from.iter().enumerate() {
-        let mut current = Vec::with_capacity(above.len());
-        let mut left = row + 1;
-        current.push(left);
-        let mut previous_target = None;
-        for (column, &target) in to.iter().enumerate() {
-            let at = |cells: &[usize], index: usize| cells.get(index).copied().unwrap_or(LONGEST);
-            let mut cost = (at(&above, column) + usize::from(here != target))
-                .min(at(&above, column + 1) + 1)
-                .min(left + 1);
-            if previous == Some(target) && previous_target == Some(here) && column > 0 {
-                cost = cost.min(at(&before, column - 1) + 1);
-            }
-            current.push(cost);
-            left = cost;
-            previous_target = Some(target);
-        }
-        // No later row can come below the least of this one.
-        if current.iter().all(|cost| *cost > allowed) {
-            return None;
-        }
-        before = std::mem::replace(&mut above, current);
-        previous = Some(here);
-    }
-    above.last().copied().filter(|found| *found <= allowed)
+    let length = name.chars().count();
+    (2..=LONGEST).contains(&length).then_some(name)
 }
 
 #[cfg(test)]

@@ -49,18 +49,6 @@ impl ToolValidators {
             .map_err(refused(ToolPart::Output))?;
         Ok(Self { input, output })
     }
-
-    /// The names of the arguments the input schema lists itself, under `properties`.
-    pub fn argument_names(&self) -> impl Iterator<Item = &str> {
-        let properties = self.input.schema().get("properties");
-        let properties = properties.and_then(Value::as_object).into_iter().flatten();
-        properties.map(|(name, _)| name.as_str())
-    }
-
-    /// Whether the input schema lists an argument of this name.
-    pub fn has_argument(&self, name: &str) -> bool {
-        self.argument_names().any(|known| known == name)
-    }
 }
 
 impl ToolPart {
@@ -90,11 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_knows_its_arguments_and_checks_both_sides() {
+    fn a_tool_checks_both_sides() {
         let input = json!({"type": "object", "properties": {"b": {}, "a": {"type": "string"}}});
         let tool = tool(&input, Some(&json!({"type": "array"}))).unwrap();
-        assert_eq!(tool.argument_names().collect::<Vec<_>>(), ["b", "a"]);
-        assert!(tool.has_argument("a") && !tool.has_argument("c"));
         assert!(!tool.input.is_valid(&json!({"a": 1})));
         assert!(tool.output.unwrap().is_valid(&json!([])));
     }

@@ -1,26 +1,18 @@
 //! One finding about a value.
 
-use serde::{Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Serialize};
 
 use crate::Limits;
 
 /// Where a value breaks its schema, and how. Sorts by path, then by message.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Violation {
     /// RFC 6901 pointer from the root of the value; the root itself is `""`. A
     /// missing or unknown member is reported at the object it is missing from or in.
     pub path: String,
     /// One short sentence that never repeats the value.
+    #[serde(rename = "msg")]
     pub message: String,
-}
-
-impl Serialize for Violation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = serializer.serialize_struct("Violation", 2)?;
-        members.serialize_field("path", &self.path)?;
-        members.serialize_field("msg", &self.message)?;
-        members.end()
-    }
 }
 
 /// Sorts, drops repetitions, and keeps what the limits allow: the first ones.

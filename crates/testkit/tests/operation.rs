@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use mainstay_testkit::process::{Running, Serve, TempDir, binary};
+use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -247,5 +247,83 @@ fn a_frozen_worker_is_replaced_and_its_convergent_call_answered() -> anyhow::Res
     ensure!(worker_pid(&host)? != frozen, "a successor serves");
     let fault = health(&host)?["last_fault"]["detail"].to_string();
     ensure!(fault.contains("does not answer pings"), "{fault}");
+    host.stop()
+}
+
+#[test]
+fn a_stuck_host_is_told_from_an_absent_one() -> anyhow::Result<()> {
+    let runtime = TempDir::new()?;
+    let host = Serve::socket()?
+        .env("MAINSTAY_RUNTIME_DIR", runtime.path())
+        .argument("--name")
+        .argument("stuck")
+        .spawn()?;
+    let number = host.pid().to_string();
+    let pid = i32::try_from(host.pid()).ok().and_then(Pid::from_raw);
+    let pid = pid.context("a pid in range")?;
+    freeze(pid)?;
+    let sentence = format!(" s (pid {number})");
+    for words in [
+        vec!["status"],
+        vec!["status", "--pid", &number],
+        vec!["status", "--name", "stuck"],
+        vec!["stop"],
+    ] {
+        let output = operate(runtime.path(), &words)?;
+        ensure!(output.status.code() == Some(3), "{}", text(&output));
+        let said = text(&output);
+        let waits = said.contains("not responding for ") && said.contains(&sentence);
+        ensure!(waits, "{said}");
+    }
+    let json = operate(runtime.path(), &["status", "--json"])?;
+    let all: Value = serde_json::from_slice(&json.stdout)?;
+    ensure!(all[0]["state"] == "not_responding", "{all}");
+    ensure!(all[0]["pid"] == host.pid(), "{all}");
+    let other = operate(runtime.path(), &["status", "--pid", "1"])?;
+    ensure!(other.status.code() == Some(2), "{}", text(&other));
+    ensure!(text(&other).contains("no such host is running"));
+    kill_process(pid, Signal::CONT)?;
+    let output = operate(runtime.path(), &["status"])?;
+    ensure!(output.status.code() == Some(0), "{}", text(&output));
+    host.stop()?;
+    let none = operate(runtime.path(), &["status"])?;
+    ensure!(none.status.code() == Some(1), "{}", text(&none));
+    Ok(())
+}
+
+#[test]
+fn a_host_that_is_stuck_logs_its_activity() -> anyhow::Result<()> {
+    let launch = Launch::new([binary("mainstay")?])?;
+    let (config, tools) = (
+        launch.folder().join("config.toml"),
+        launch.folder().join("tools.json"),
+    );
+    std::fs::write(
+        &config,
+        "[servers.wrapped.mainstay.limits]\nstuck_ms = 10\n",
+    )?;
+    let patterns: Vec<Value> = (0..20)
+        .map(|number| json!({"pattern": format!("(?=a)a*bz|a{{{number}}}$")}))
+        .collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "all": {"items": {"allOf": patterns}}},
+    });
+    let echo = json!([{"name": "echo", "description": "Echoes.", "inputSchema": schema}]);
+    std::fs::write(&tools, echo.to_string())?;
+    let host = launch
+        .words(["wrap", "--config"])
+        .words([config])
+        .words(["--".into(), binary("mcp-fixture")?])
+        .words(["--tools"])
+        .words([tools])
+        .spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    client.request("1", "tools/list", &json!({}))?;
+    let texts = vec!["a".repeat(40); 10_000];
+    client.call("2", "echo", &json!({"text": "x", "all": texts}))?;
+    host.wait_for_line("mcp:warning reason=stuck doing=request session=")?;
+    host.wait_for_line("mcp:unstuck doing=request session=")?;
     host.stop()
 }

@@ -81,12 +81,14 @@ pub use warning::warn;
 // What an author needs of the contract, so that a pack depends on this crate alone.
 pub use mainstay_contract::error::{Code, ErrorKind};
 pub use mainstay_contract::id::{CallId, Generation};
-pub use mainstay_contract::json::{Json, ObjectWriter};
+pub use mainstay_contract::json::{Json, ObjectWriter, push_pointer_part};
 pub use mainstay_contract::outcome::Problem;
 pub use mainstay_contract::render::{self, Bounds, Porcelain, RenderMode};
 pub use mainstay_contract::replay::Replay;
 pub use mainstay_contract::rpc::{Completion, CompletionTarget, Progress, Stream};
+pub use mainstay_contract::scan;
 pub use mainstay_contract::tool::{
     Annotations, Catalog, PromptArgument, PromptSpec, REQUIRED_MARKER, ResourceSpec,
     ResourceTemplate, ToolSpec,
 };
+pub use mainstay_contract::uri;

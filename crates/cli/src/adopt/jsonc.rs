@@ -1,11 +1,13 @@
 //! JSON as people keep it in configuration files: comments and trailing commas are allowed,
 //! everything else is as strict as JSON.
 //!
-//! A scanner of our own instead of a library: all that is needed are the places of values, and no
-//! library that edits such files leaves every other byte as it was. It is compared with one in the
-//! tests.
+//! Built on the lexer of `contract` and not on `jsonc-parser`, which rejects half of a surrogate
+//! pair (clients write it into their files when they shorten texts) and accepts line breaks inside
+//! strings. The tests compare both.
 
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use mainstay_contract::scan::{Lexer, unquote};
 
 use super::tree::{Kind, Member, Mistake, Node, Span};
 
@@ -15,77 +17,76 @@ const BOM: &str = "\u{feff}";
 
 /// Reads a whole text.
 pub(super) fn parse(text: &str) -> Result<Node, Mistake> {
-    let mut scanner = Scanner {
-        text,
-        at: if text.starts_with(BOM) { BOM.len() } else { 0 },
-        depth: 0,
-    };
+    let mut scanner = Scanner::new(text);
+    if text.starts_with(BOM) {
+        scanner.lexer.skip(BOM.len());
+    }
     scanner.trivia()?;
-    if scanner.peek().is_none() {
+    if scanner.lexer.at_end() {
         return Err(scanner.mistake("the file is empty"));
     }
     let root = scanner.value()?;
     scanner.trivia()?;
-    match scanner.peek() {
-        None => Ok(root),
-        Some(_) => Err(scanner.mistake("something follows the end of the document")),
+    if scanner.lexer.at_end() {
+        Ok(root)
+    } else {
+        Err(scanner.mistake("something follows the end of the document"))
     }
 }
 
 /// The next byte that is neither white space nor part of a comment.
 pub(super) fn skip_trivia(text: &str, at: usize) -> usize {
-    let mut scanner = Scanner { text, at, depth: 0 };
-    // A comment that does not end is no trivia; its beginning is the answer.
+    let mut scanner = Scanner::new(text);
+    scanner.lexer.skip(at);
+    // A comment that does not end is not trivia; its beginning is the answer.
     let _ = scanner.trivia();
-    scanner.at
+    scanner.lexer.position()
 }
 
 struct Scanner<'t> {
-    text: &'t str,
-    at: usize,
+    lexer: Lexer<'t>,
     depth: usize,
 }
 
-impl Scanner<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or_default()
+impl<'t> Scanner<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            lexer: Lexer::lenient(text, DEPTH),
+            depth: 0,
+        }
     }
 
     fn mistake(&self, what: impl Into<String>) -> Mistake {
-        Mistake {
-            at: self.at,
-            what: what.into(),
-        }
+        mistake(self.lexer.position(), what)
+    }
+
+    /// Passes `byte`, if it is next.
+    fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.lexer.peek() == Some(byte);
+        self.lexer.skip(usize::from(is_next));
+        is_next
     }
 
     /// Goes past white space and comments.
     fn trivia(&mut self) -> Result<(), Mistake> {
         loop {
-            match self.peek() {
-                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
-                Some(b'/') if self.rest().starts_with("//") => {
-                    self.at += self.rest().find(['\n', '\r']).unwrap_or(self.rest().len());
-                }
-                Some(b'/') if self.rest().starts_with("/*") => {
-                    // The slash of the opening may not close it.
-                    let inside = self.rest().get(2..).unwrap_or_default();
-                    match inside.find("*/") {
-                        Some(end) => self.at += end + 4,
-                        None => return Err(self.mistake("this comment does not end")),
-                    }
-                }
-                _ => return Ok(()),
-            }
+            self.lexer.space();
+            let rest = self.lexer.remaining();
+            let length = if rest.starts_with("//") {
+                rest.find(['\n', '\r']).unwrap_or(rest.len())
+            } else if let Some(inside) = rest.strip_prefix("/*") {
+                let end = inside.find("*/");
+                end.ok_or_else(|| self.mistake("this comment does not end"))? + 4
+            } else {
+                return Ok(());
+            };
+            self.lexer.skip(length);
         }
     }
 
     fn value(&mut self) -> Result<Node, Mistake> {
-        let start = self.at;
-        let kind = match self.peek() {
+        let start = self.lexer.position();
+        let kind = match self.lexer.peek() {
             Some(b'{') => self.nested(Self::object)?,
             Some(b'[') => self.nested(Self::array)?,
             Some(b'"') => Kind::Text(self.string()?.1),
@@ -93,7 +94,7 @@ impl Scanner<'_> {
             None => return Err(self.mistake("the document ends where a value should be")),
         };
         Ok(Node {
-            span: start..self.at,
+            span: start..self.lexer.position(),
             kind,
         })
     }
@@ -107,7 +108,7 @@ impl Scanner<'_> {
             return Err(self.mistake(what));
         }
         self.depth += 1;
-        self.at += 1;
+        self.lexer.skip(1);
         let kind = read(self)?;
         self.depth -= 1;
         Ok(kind)
@@ -117,20 +118,17 @@ impl Scanner<'_> {
         let mut members = Vec::new();
         loop {
             self.trivia()?;
-            match self.peek() {
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(Kind::Table(members));
-                }
-                Some(b'"') => {}
-                _ => return Err(self.mistake("a name in double quotes or } should be here")),
+            if self.take(b'}') {
+                return Ok(Kind::Table(members));
+            }
+            if self.lexer.peek() != Some(b'"') {
+                return Err(self.mistake("a name in double quotes or } should be here"));
             }
             let (key, name) = self.string()?;
             self.trivia()?;
-            if self.peek() != Some(b':') {
+            if !self.take(b':') {
                 return Err(self.mistake("a colon should be here"));
             }
-            self.at += 1;
             self.trivia()?;
             let value = self.value()?;
             members.push(Member { name, key, value });
@@ -142,8 +140,7 @@ impl Scanner<'_> {
         let mut items = Vec::new();
         loop {
             self.trivia()?;
-            if self.peek() == Some(b']') {
-                self.at += 1;
+            if self.take(b']') {
                 return Ok(Kind::List(items));
             }
             items.push(self.value()?);
@@ -154,66 +151,46 @@ impl Scanner<'_> {
     /// A comma, or the end, which is left where it is.
     fn separator(&mut self, end: u8, wanted: &str) -> Result<(), Mistake> {
         self.trivia()?;
-        match self.peek() {
-            Some(b',') => self.at += 1,
-            Some(byte) if byte == end => {}
-            _ => return Err(self.mistake(wanted)),
+        if self.take(b',') || self.lexer.peek() == Some(end) {
+            Ok(())
+        } else {
+            Err(self.mistake(wanted))
         }
-        Ok(())
     }
 
-    /// A text: where it stands with its quotes, and what it says.
+    /// A text: where it is with its quotes, and its content.
     fn string(&mut self) -> Result<(Span, String), Mistake> {
-        let start = self.at;
-        self.at += 1;
-        loop {
-            match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => self.escape()?,
-                Some(byte) if byte >= b' ' => self.at += 1,
-                Some(_) => return Err(self.mistake("a text may not contain this character")),
-                None => {
-                    self.at = start;
-                    return Err(self.mistake("this text does not end"));
-                }
-            }
+        let start = self.lexer.position();
+        if self.lexer.string().is_err() {
+            return Err(match self.lexer.peek() {
+                None => mistake(start, "this text does not end"),
+                Some(b'\\') => self.mistake("this escape is not known"),
+                Some(_) => self.mistake("a text may not contain this character"),
+            });
         }
-        self.at += 1;
-        let span = start..self.at;
-        let raw = self.text.get(span.clone()).unwrap_or_default();
-        // Halves of characters, which some programs write, have no meaning as text; such a text
-        // is nobody's name or command, so it may stand for itself.
-        let said = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
-        Ok((span, said))
-    }
-
-    fn escape(&mut self) -> Result<(), Mistake> {
-        let rest = self.rest().as_bytes();
-        let length = match rest.get(1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u')
-                if rest
-                    .get(2..6)
-                    .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) =>
-            {
-                6
-            }
-            _ => return Err(self.mistake("this escape is not known")),
-        };
-        self.at += length;
-        Ok(())
+        let raw = self.lexer.since(start);
+        // Half of a surrogate pair, which some programs write, has no meaning as text; such a text
+        // is never a name or a command, so it stands for itself.
+        let said = unquote(raw).map_or_else(|| raw.to_owned(), Cow::into_owned);
+        Ok((start..self.lexer.position(), said))
     }
 
     /// A number, or one of the three words.
     fn word(&mut self) -> Result<Kind, Mistake> {
-        let ends = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
-        let length = self.rest().find(ends).unwrap_or(self.rest().len());
-        let word = self.rest().get(..length).unwrap_or_default();
-        if word.is_empty() || serde_json::from_str::<&RawValue>(word).is_err() {
-            return Err(self.mistake("a value should be here"));
+        let start = self.lexer.position();
+        let is_value = self.lexer.scalar().is_ok();
+        let goes_on = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        if !is_value || self.lexer.peek().is_some_and(goes_on) {
+            return Err(mistake(start, "a value should be here"));
         }
-        self.at += length;
         Ok(Kind::Other)
+    }
+}
+
+fn mistake(at: usize, what: impl Into<String>) -> Mistake {
+    Mistake {
+        at,
+        what: what.into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! OpenTelemetry's own variables, as far as they are needed here.
 
+use mainstay_contract::uri::decode_lossy;
 use mainstay_host::OtlpConfig;
 
 use crate::VERSION;
@@ -90,30 +91,14 @@ fn pairs(text: Option<String>) -> Vec<(String, String)> {
     let text = text.unwrap_or_default();
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs
-        .map(|(key, value)| (key.trim().to_owned(), decoded(value.trim())))
+        .map(|(key, value)| {
+            (
+                key.trim().to_owned(),
+                decode_lossy(value.trim()).into_owned(),
+            )
+        })
         .filter(|(key, _)| !key.is_empty())
         .collect()
-}
-
-/// Values are written with the escapes of URLs.
-fn decoded(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let escaped = match (first, behind) {
-            (b'%', [high, low, after @ ..]) => {
-                let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                let both = digit(high).zip(digit(low));
-                both.and_then(|(high, low)| u8::try_from(high * 16 + low).ok())
-                    .map(|byte| (byte, after))
-            }
-            _ => None,
-        };
-        let (byte, after) = escaped.unwrap_or((*first, behind));
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

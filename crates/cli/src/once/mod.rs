@@ -187,7 +187,6 @@ impl Client {
             Asks::Health => {
                 let asked = Asked {
                     route: Route::Health,
-                    method: "GET /healthz",
                     payload: Json::empty_object(),
                 };
                 self.read("/healthz", false, &asked)?

@@ -15,14 +15,11 @@ use super::{
 use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
+use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TRACEPARENT};
+use crate::method::{CANCEL_REQUEST, Method, NOTIFICATION_PREFIX};
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
 use crate::trace::TraceContext;
-
-/// `_meta` key in which a modern request carries its protocol version.
-pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// `_meta` key in which a modern request carries what its client can do.
-const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Reads one line.
 pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
@@ -133,11 +130,11 @@ fn message(envelope: &Envelope<'_>) -> Inbound {
 
 /// Without an id nothing is answered, and only control messages are obeyed.
 fn notification(method: &str, params: Option<&str>) -> Inbound {
-    let (key, kind) = match method {
-        "$/cancelRequest" => ("id", CancelKind::Answered),
-        "notifications/cancelled" => ("requestId", CancelKind::Silent),
-        "notifications/initialized" => return Inbound::Notice(Notice::Initialized),
-        "notifications/roots/list_changed" => return Inbound::Notice(Notice::RootsChanged),
+    let (key, kind) = match Method::parse(method) {
+        None if method == CANCEL_REQUEST => ("id", CancelKind::Answered),
+        Some(Method::Cancelled) => ("requestId", CancelKind::Silent),
+        Some(Method::Initialized) => return Inbound::Notice(Notice::Initialized),
+        Some(Method::RootsChanged) => return Inbound::Notice(Notice::RootsChanged),
         _ => return Inbound::Ignored,
     };
     let target = params
@@ -151,9 +148,9 @@ fn notification(method: &str, params: Option<&str>) -> Inbound {
 
 fn request(id: RequestId, method: &str, params: &str) -> Inbound {
     let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
-    let version = meta.and_then(|meta| scan::member(meta, META_VERSION));
+    let version = meta.and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
     let dialect = dialect_of(method, version.is_some());
-    if method.starts_with("$/") || method.starts_with("notifications/") {
+    if method.starts_with("$/") || method.starts_with(NOTIFICATION_PREFIX) {
         let said = format!("{method} is a notification: send it without an id");
         return malformed(EchoId::Known(id), ErrorKind::InvalidMessage, said);
     }
@@ -162,18 +159,18 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
             name: method.to_owned(),
             arguments: Json::from_scanned(params),
         }),
-        Dialect::Modern => check_modern(meta, version).and_then(|()| modern(method, params)),
-        Dialect::Legacy => legacy(method, params),
+        Dialect::Modern => check_modern(meta, version).and_then(|()| mcp(method, dialect, params)),
+        Dialect::Legacy => mcp(method, dialect, params),
         Dialect::Envelope | Dialect::Rest => envelope::op(method, params),
     };
     match op {
         Ok(op) => {
             let progress_token = meta
-                .and_then(|meta| scan::member(meta, "progressToken"))
+                .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| RequestId::parse(token).is_ok())
                 .map(Json::from_scanned);
             let trace = meta
-                .and_then(|meta| scan::member(meta, "traceparent"))
+                .and_then(|meta| scan::member(meta, TRACEPARENT))
                 .and_then(scan::unquote)
                 .and_then(|text| TraceContext::parse(&text));
             Inbound::Request(Request {
@@ -202,9 +199,9 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
 pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
     if envelope::METHODS.contains(&method) {
         Dialect::Envelope
-    } else if method == "server/discover" || has_version {
+    } else if method == Method::Discover.name() || has_version {
         Dialect::Modern
-    } else if matches!(method, "initialize" | "ping") || method.contains('/') {
+    } else if method.contains('/') || Method::parse(method).is_some() {
         Dialect::Legacy
     } else {
         Dialect::Direct
@@ -224,39 +221,31 @@ fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
 pub fn modern_version(params: Option<&str>) -> Result<Cow<'_, str>, Problem> {
     let meta = params.and_then(|params| scan::member(params, "_meta"));
     let meta = meta.filter(|meta| meta.starts_with('{'));
-    let version = meta.and_then(|meta| scan::member(meta, META_VERSION));
+    let version = meta.and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
     check_members(meta, version).map_err(Bad::into_problem)
 }
 
 fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<Cow<'a, str>, Bad> {
     let Some(version) = version.and_then(scan::unquote) else {
         return Err(Bad::params(format!(
-            "_meta must carry {META_VERSION} as a string"
+            "_meta must carry {PROTOCOL_VERSION} as a string"
         )));
     };
     // A version that is not served may want other members.
-    let capabilities = meta.and_then(|meta| scan::member(meta, META_CAPABILITIES));
+    let capabilities = meta.and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES));
     let is_object = capabilities.is_some_and(|capabilities| capabilities.starts_with('{'));
     if !is_object && version == super::MODERN_VERSION {
         return Err(Bad::params(format!(
-            "_meta must carry {META_CAPABILITIES} as an object"
+            "_meta must carry {CLIENT_CAPABILITIES} as an object"
         )));
     }
     Ok(version)
 }
 
-fn modern(method: &str, params: &str) -> Result<Op, Bad> {
-    match method {
-        "server/discover" => Ok(Op::Discover {}),
-        "subscriptions/listen" => params::object(params, "notifications").map(|_| Op::Listen {}),
-        "initialize" | "ping" => Err(Bad::method(method)),
-        _ => shared(method, params),
-    }
-}
-
-fn legacy(method: &str, params: &str) -> Result<Op, Bad> {
-    match method {
-        "initialize" => {
+/// The operation that a request of MCP asks for, if its era has the method and we offer it.
+fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
+    match Method::parse(method).filter(|known| known.era().includes(dialect)) {
+        Some(Method::Initialize) => {
             let version = params::string(params, "protocolVersion")?;
             let roots = scan::member(params, "capabilities")
                 .filter(|capabilities| capabilities.starts_with('{'))
@@ -264,32 +253,29 @@ fn legacy(method: &str, params: &str) -> Result<Op, Bad> {
                 .is_some_and(|roots| roots.starts_with('{'));
             Ok(Op::Initialize { version, roots })
         }
-        "ping" => Ok(Op::Ping {}),
-        _ => shared(method, params),
-    }
-}
-
-/// Methods that are the same in both eras.
-fn shared(method: &str, params: &str) -> Result<Op, Bad> {
-    match method {
-        "tools/list" => params::first_page(params).map(|()| Op::ListTools {}),
-        "tools/call" => Ok(Op::CallTool {
+        Some(Method::Discover) => Ok(Op::Discover {}),
+        Some(Method::Ping) => Ok(Op::Ping {}),
+        Some(Method::Listen) => params::object(params, "notifications").map(|_| Op::Listen {}),
+        Some(Method::ListTools) => params::first_page(params).map(|()| Op::ListTools {}),
+        Some(Method::CallTool) => Ok(Op::CallTool {
             name: params::string(params, "name")?,
             arguments: params::object(params, "arguments")?,
         }),
-        "resources/list" => params::cursor(params).map(|cursor| Op::ListResources { cursor }),
-        "resources/templates/list" => {
+        Some(Method::ListResources) => {
+            params::cursor(params).map(|cursor| Op::ListResources { cursor })
+        }
+        Some(Method::ListResourceTemplates) => {
             params::first_page(params).map(|()| Op::ListResourceTemplates {})
         }
-        "resources/read" => Ok(Op::ReadResource {
+        Some(Method::ReadResource) => Ok(Op::ReadResource {
             uri: params::string(params, "uri")?,
         }),
-        "prompts/list" => params::first_page(params).map(|()| Op::ListPrompts {}),
-        "prompts/get" => Ok(Op::GetPrompt {
+        Some(Method::ListPrompts) => params::first_page(params).map(|()| Op::ListPrompts {}),
+        Some(Method::GetPrompt) => Ok(Op::GetPrompt {
             name: params::string(params, "name")?,
             arguments: params::object(params, "arguments")?,
         }),
-        "completion/complete" => params::completion(params).map(Op::Complete),
+        Some(Method::Complete) => params::completion(params).map(Op::Complete),
         _ => Err(Bad::method(method)),
     }
 }
@@ -323,5 +309,64 @@ impl Bad {
             Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
         };
         Self::Method(format!("the method {shown} is not offered"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::{Direction, MethodKind};
+
+    /// Reads the method with parameters that suit every method of ours.
+    fn read(method: Method, dialect: Dialect, id: &str) -> Inbound {
+        let meta = match dialect {
+            Dialect::Modern => format!(
+                r#","_meta":{{"{PROTOCOL_VERSION}":"{}","{CLIENT_CAPABILITIES}":{{}}}}"#,
+                super::super::MODERN_VERSION
+            ),
+            _ => String::new(),
+        };
+        let line = format!(
+            r#"{{"jsonrpc":"2.0"{id},"method":"{}","params":{{"protocolVersion":"2025-11-25","name":"n","uri":"u:","requestId":1,"ref":{{"type":"ref/prompt","name":"n"}},"argument":{{"name":"a","value":""}}{meta}}}}}"#,
+            method.name()
+        );
+        decode(line.as_bytes(), 16)
+    }
+
+    #[test]
+    fn accepted_requests_are_those_that_the_table_gives_to_their_era() {
+        let mut offered = 0;
+        for &method in Method::ALL {
+            let accepted = |dialect| match read(method, dialect, r#","id":1"#) {
+                Inbound::Request(request) => {
+                    assert_eq!(request.op.mcp_method(), Some(method));
+                    request.dialect == dialect
+                }
+                Inbound::Refused(_) => false,
+                other => panic!("{method:?}: {other:?}"),
+            };
+            let eras = [Dialect::Legacy, Dialect::Modern].map(accepted);
+            let table = [Dialect::Legacy, Dialect::Modern].map(|era| method.era().includes(era));
+            if eras != [false, false] {
+                offered += 1;
+                assert_eq!(eras, table, "{method:?}");
+                assert_eq!(method.kind(), MethodKind::Request);
+                assert_ne!(method.direction(), Direction::ServerToClient);
+            }
+        }
+        assert_eq!(offered, 12, "every operation but the catalog of envelopes");
+    }
+
+    #[test]
+    fn notifications_that_are_obeyed_are_in_the_table_as_sent_by_clients() {
+        for &method in Method::ALL {
+            let obeyed = !matches!(read(method, Dialect::Legacy, ""), Inbound::Ignored);
+            let expected = [Method::Cancelled, Method::Initialized, Method::RootsChanged];
+            assert_eq!(obeyed, expected.contains(&method), "{method:?}");
+            if obeyed {
+                assert_eq!(method.kind(), MethodKind::Notification);
+                assert_ne!(method.direction(), Direction::ServerToClient);
+            }
+        }
     }
 }

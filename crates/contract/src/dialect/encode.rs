@@ -7,15 +7,14 @@ use super::{Dialect, EchoId, Form, Shape};
 use crate::error::{ErrorKind, Surface};
 use crate::id::RequestId;
 use crate::json::{Json, ObjectWriter, push_string};
+use crate::meta;
+use crate::method::Method;
 use crate::outcome::{Outcome, Problem, Success};
 use crate::rpc::Progress;
 
 /// Members that every cacheable modern result carries. Nothing is cached: a catalog may change
 /// with the next generation, and asking again costs microseconds.
 const CACHE_MEMBERS: &str = r#"{"ttlMs":0,"cacheScope":"private"}"#;
-
-/// `_meta` key of the fields of a progress notification that MCP does not have.
-const PROGRESS_META: &str = "io.mainstay/progress";
 
 /// The answer to a request, without its line end. Envelopes come from [`enveloped`].
 pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
@@ -210,10 +209,10 @@ pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
         (Dialect::Legacy | Dialect::Modern, None) => return None,
         (Dialect::Legacy | Dialect::Modern, Some(token)) => {
             let meta = ObjectWriter::with_capacity(256)
-                .raw(PROGRESS_META, &extra.finish())
+                .raw(meta::PROGRESS, &extra.finish())
                 .finish();
             let mut params = ObjectWriter::with_capacity(320)
-                .raw("progressToken", token.as_str())
+                .raw(meta::PROGRESS_TOKEN, token.as_str())
                 .value("progress", &of.step);
             if let Some(total) = progress.total {
                 params = params.value("total", &total);
@@ -227,7 +226,7 @@ pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
     Some(
         ObjectWriter::with_capacity(params.len() + 64)
             .raw("jsonrpc", "\"2.0\"")
-            .string("method", "notifications/progress")
+            .string("method", Method::Progress.name())
             .raw("params", &params)
             .finish(),
     )

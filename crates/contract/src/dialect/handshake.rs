@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::json::Json;
+use crate::meta;
 
 /// The stateless revision.
 pub const MODERN_VERSION: &str = "2026-07-28";
@@ -49,7 +50,7 @@ impl ServerFacts {
         result.insert("supportedVersions".into(), json!(versions));
         result.insert("capabilities".into(), self.capabilities());
         self.add_instructions(&mut result);
-        let meta = json!({ "io.modelcontextprotocol/serverInfo": self.server_info() });
+        let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);
         Value::Object(result).into()
     }

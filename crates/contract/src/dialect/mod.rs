@@ -23,6 +23,7 @@ pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
 use crate::json::Json;
+use crate::method::Method;
 use crate::outcome::Problem;
 use crate::rpc::Completion;
 use crate::trace::TraceContext;
@@ -184,41 +185,38 @@ pub enum Op {
 }
 
 impl Op {
+    /// The method of MCP; `None` for the one operation that only envelopes have.
+    pub const fn mcp_method(&self) -> Option<Method> {
+        Some(match self {
+            Self::Catalog {} => return None,
+            Self::Initialize { .. } => Method::Initialize,
+            Self::Discover {} => Method::Discover,
+            Self::Ping {} => Method::Ping,
+            Self::ListTools {} => Method::ListTools,
+            Self::CallTool { .. } => Method::CallTool,
+            Self::ListResources { .. } => Method::ListResources,
+            Self::ListResourceTemplates {} => Method::ListResourceTemplates,
+            Self::ReadResource { .. } => Method::ReadResource,
+            Self::ListPrompts {} => Method::ListPrompts,
+            Self::GetPrompt { .. } => Method::GetPrompt,
+            Self::Complete(_) => Method::Complete,
+            Self::Listen {} => Method::Listen,
+        })
+    }
+
     /// The method in telemetry.
     pub const fn method(&self) -> &'static str {
-        match self {
-            Self::Initialize { .. } => "initialize",
-            Self::Discover {} => "server/discover",
-            Self::Catalog {} => Asked::DISCOVER,
-            Self::Ping {} => "ping",
-            Self::ListTools {} => "tools/list",
-            Self::CallTool { .. } => "tools/call",
-            Self::ListResources { .. } => "resources/list",
-            Self::ListResourceTemplates {} => "resources/templates/list",
-            Self::ReadResource { .. } => "resources/read",
-            Self::ListPrompts {} => "prompts/list",
-            Self::GetPrompt { .. } => "prompts/get",
-            Self::Complete(_) => "completion/complete",
-            Self::Listen {} => "subscriptions/listen",
+        match self.mcp_method() {
+            Some(method) => method.telemetry_name(),
+            None => Asked::DISCOVER,
         }
     }
 
     /// The kind of result it has.
     pub const fn shape(&self) -> Shape {
-        match self {
-            Self::CallTool { .. } => Shape::Tool,
-            Self::Discover {}
-            | Self::Catalog {}
-            | Self::ListTools {}
-            | Self::ListResources { .. }
-            | Self::ListResourceTemplates {}
-            | Self::ReadResource { .. }
-            | Self::ListPrompts {} => Shape::Cacheable,
-            Self::Initialize { .. }
-            | Self::Ping {}
-            | Self::GetPrompt { .. }
-            | Self::Complete(_)
-            | Self::Listen {} => Shape::Plain,
+        match self.mcp_method() {
+            Some(method) => method.shape(),
+            None => Shape::Cacheable,
         }
     }
 }

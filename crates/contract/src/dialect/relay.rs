@@ -5,10 +5,12 @@
 
 use std::borrow::Cow;
 
-use super::decode::{META_VERSION, dialect_of, malformed_line};
+use super::decode::{dialect_of, malformed_line};
 use super::{Dialect, EchoId, Form, Refused, Shape};
 use crate::error::ErrorKind;
 use crate::id::RequestId;
+use crate::meta::PROTOCOL_VERSION;
+use crate::method::Method;
 use crate::outcome::Problem;
 use crate::scan;
 
@@ -52,17 +54,16 @@ impl<'a> RelayedRequest<'a> {
         scan::member(self.param("_meta")?, key)
     }
 
+    /// The method, if the table of protocol facts has it.
+    pub fn known_method(&self) -> Option<Method> {
+        Method::parse(&self.method)
+    }
+
     /// The form of an answer that the host gives in the server's place.
     pub fn form(&self) -> Form {
         Form {
             dialect: self.dialect,
-            shape: match self.method.as_ref() {
-                "tools/call" => Shape::Tool,
-                "resources/read" | "resources/list" | "resources/templates/list" => {
-                    Shape::Cacheable
-                }
-                _ => Shape::Plain,
-            },
+            shape: self.known_method().map_or(Shape::Plain, Method::shape),
         }
     }
 }
@@ -111,7 +112,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
     };
     let has_version = params
         .and_then(|params| scan::member(params, "_meta"))
-        .and_then(|meta| scan::member(meta, META_VERSION))
+        .and_then(|meta| scan::member(meta, PROTOCOL_VERSION))
         .is_some();
     let dialect = match dialect_of(&method, has_version) {
         Dialect::Modern => Dialect::Modern,

@@ -1,81 +1,31 @@
 //! Whether a text is a `date-time` of RFC 3339, which is what the schemas' format asks for.
 
+use std::borrow::Cow;
+
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcOffset};
+
+/// Bytes of a date, of the separator and of the seconds.
+const SEPARATOR: usize = 10;
+const SECONDS: std::ops::Range<usize> = 17..19;
+
 /// Whether `text` is a date and a time with its offset, and both exist.
 pub fn is_date_time(text: &str) -> bool {
-    let Some((date, time)) = text.split_once(['T', 't']) else {
+    // The parser accepts any separator.
+    if !matches!(text.as_bytes().get(SEPARATOR), Some(b'T' | b't')) {
         return false;
-    };
-    is_date(date) && is_time(time)
-}
-
-fn is_date(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = bytes else {
-        return false;
-    };
-    let (Some(century), Some(year), Some(month), Some(day)) =
-        (pair(y1, y2), pair(y3, y4), pair(m1, m2), pair(d1, d2))
-    else {
-        return false;
-    };
-    let year = century * 100 + year;
-    let leap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
-    let days = match month {
-        2 if leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return false,
-    };
-    (1..=days).contains(&day)
-}
-
-fn is_time(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let &[h1, h2, b':', m1, m2, b':', s1, s2, ref rest @ ..] = bytes else {
-        return false;
-    };
-    let (Some(hour), Some(minute), Some(second)) = (pair(h1, h2), pair(m1, m2), pair(s1, s2))
-    else {
-        return false;
-    };
-    let rest = match rest {
-        [b'.', fraction @ ..] => {
-            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
-            let digits = digits.count();
-            if digits == 0 {
-                return false;
-            }
-            fraction.get(digits..).unwrap_or_default()
-        }
-        rest => rest,
-    };
-    let Some(east) = offset_minutes(rest) else {
-        return false;
-    };
-    // A leap second is the last one of a day in UTC.
-    let utc = (hour * 60 + minute + 24 * 60 - east) % (24 * 60);
-    hour < 24 && minute < 60 && (second < 60 || second == 60 && utc == 24 * 60 - 1)
-}
-
-/// Minutes that the local time is ahead of UTC, between minus one day and one day.
-fn offset_minutes(text: &[u8]) -> Option<i32> {
-    let (sign, h1, h2, m1, m2) = match *text {
-        [b'Z' | b'z'] => return Some(0),
-        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => (sign, h1, h2, m1, m2),
-        _ => return None,
-    };
-    let (hours, minutes) = (pair(h1, h2)?, pair(m1, m2)?);
-    if hours > 23 || minutes > 59 {
-        return None;
     }
-    let minutes = hours * 60 + minutes;
-    Some(if sign == b'+' { minutes } else { -minutes })
-}
-
-fn pair(tens: u8, ones: u8) -> Option<i32> {
-    let digit = |byte: u8| byte.is_ascii_digit().then(|| i32::from(byte - b'0'));
-    Some(digit(tens)? * 10 + digit(ones)?)
+    // The parser accepts a leap second only at the end of a month; the schemas' format accepts it
+    // as the last second of any day in UTC.
+    let leap = text.get(SECONDS) == Some("60");
+    let text = match (text.get(..SECONDS.start), text.get(SECONDS.end..)) {
+        (Some(before), Some(after)) if leap => Cow::Owned(format!("{before}59{after}")),
+        _ => Cow::Borrowed(text),
+    };
+    OffsetDateTime::parse(&text, &Rfc3339).is_ok_and(|at| {
+        let utc = || at.checked_to_offset(UtcOffset::UTC);
+        !leap || utc().is_some_and(|utc| (utc.hour(), utc.minute()) == (23, 59))
+    })
 }
 
 #[cfg(test)]

@@ -60,7 +60,6 @@ mod tests {
     fn asked(payload: &str) -> Asked {
         Asked {
             route: Route::Tool,
-            method: "mcp.tool.invoke",
             payload: Json::parse(payload).unwrap(),
         }
     }

@@ -1,5 +1,6 @@
 //! What an envelope knows about its request.
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::fields::{Field, Fields, Read};
@@ -38,8 +39,9 @@ impl Transport {
     }
 }
 
-/// What kind of request it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Route {
     /// The catalog.
     Discover,
@@ -66,12 +68,10 @@ impl Route {
     }
 }
 
-/// What was asked, whichever way it came: ids and sizes follow from this alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A request, whichever transport it came by: ids and sizes of its envelope follow from this alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub route: Route,
-    /// The method of the envelope dialect, over HTTP, too.
-    pub method: &'static str,
     pub payload: Json,
 }
 
@@ -81,11 +81,20 @@ impl Asked {
     /// The method that runs a tool.
     pub const INVOKE: &'static str = "mcp.tool.invoke";
 
+    /// The method of the envelope dialect, over HTTP too.
+    pub const fn method(&self) -> &'static str {
+        match self.route {
+            Route::Tool | Route::Invoke => Self::INVOKE,
+            Route::Discover => Self::DISCOVER,
+            Route::Health => "GET /healthz",
+            Route::Diagnostics => "GET /v1/diagnostics",
+        }
+    }
+
     /// Asks for the catalog.
     pub fn catalog() -> Self {
         Self {
             route: Route::Discover,
-            method: Self::DISCOVER,
             payload: Json::empty_object(),
         }
     }
@@ -98,7 +107,6 @@ impl Asked {
             .finish();
         Self {
             route: Route::Tool,
-            method: Self::INVOKE,
             payload: Json::from_scanned(&payload),
         }
     }
@@ -107,11 +115,11 @@ impl Asked {
     pub(super) fn canonical(&self) -> String {
         match self.payload.to_value() {
             Ok(payload) => canonical_json(&json!({
-                "method": self.method, "payload": payload, "route": self.route.as_str(),
+                "method": self.method(), "payload": payload, "route": self.route.as_str(),
             })),
             // A number out of range: its text stands for it.
             Err(_) => ObjectWriter::with_capacity(self.payload.len() + 64)
-                .string("method", self.method)
+                .string("method", self.method())
                 .raw("payload", self.payload.as_str())
                 .string("route", self.route.as_str())
                 .finish(),
@@ -148,7 +156,7 @@ impl Meta {
             deterministic,
             transport,
             route: asked.route.as_str().to_owned(),
-            method: asked.method.to_owned(),
+            method: asked.method().to_owned(),
             duration_ms: 0.0,
             attempt: 0,
             input_bytes: canonical_text(&asked.payload).len() as u64,

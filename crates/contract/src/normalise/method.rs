@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::distance;
-
 /// Longer names are not looked at.
 pub const METHOD_MAX_BYTES: usize = 128;
 
@@ -133,7 +131,12 @@ fn nearest<'a>(token: &str, canonical: &[&'a str]) -> Option<&'a str> {
         return None;
     }
     let limit = NEAREST_MAX_DISTANCE.min(token.len() / 3);
-    let near = |name: &'a str| Some((distance::within(token, &method_token(name), limit)?, name));
+    let near = |name: &'a str| {
+        let other = method_token(name);
+        let possible = token.len().abs_diff(other.len()) <= limit;
+        let distance = possible.then(|| strsim::levenshtein(token, &other))?;
+        (distance <= limit).then_some((distance, name))
+    };
     canonical
         .iter()
         .filter_map(|name| near(name))

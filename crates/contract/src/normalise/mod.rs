@@ -13,23 +13,21 @@
 
 mod alias;
 mod changes;
-mod distance;
 mod error;
 mod method;
 mod number;
 mod path;
 mod pointer;
 mod schema;
-mod uri;
 mod walk;
 
 use serde_json::Value;
 
+pub use crate::uri::UriProblem;
 pub use alias::Aliases;
 pub use changes::{CHANGES_MAX_LISTED, Change, Changes, What};
 pub use error::NormaliseError;
 pub use method::{METHOD_MAX_BYTES, MethodAlias, Resolution, method_token, resolve_method};
-pub use uri::UriProblem;
 pub use walk::DEPTH_MAX;
 
 use schema::{Kinds, Schemas};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::uri::has_scheme;
+use crate::uri::has_scheme;
 
 /// Tidies a path without changing what it names.
 ///

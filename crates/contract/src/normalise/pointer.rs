@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::json::push_pointer_part;
+
 /// The place a walk has reached.
 #[derive(Debug, Default)]
 pub(super) struct Pointer(String);
@@ -17,14 +19,7 @@ impl Pointer {
     /// Descends into a field; the result is what [`Pointer::leave`] needs to come back.
     pub(super) fn enter_field(&mut self, name: &str) -> usize {
         let mark = self.0.len();
-        self.0.push('/');
-        for c in name.chars() {
-            match c {
-                '~' => self.0.push_str("~0"),
-                '/' => self.0.push_str("~1"),
-                c => self.0.push(c),
-            }
-        }
+        push_pointer_part(&mut self.0, name);
         mark
     }
 

@@ -8,7 +8,8 @@ use super::changes::{Changes, What};
 use super::error::NormaliseError;
 use super::pointer::Pointer;
 use super::schema::{Kinds, Schemas, element, is_tuple, property};
-use super::{PATH_FORMAT, PATH_MARKER, number, path, uri};
+use super::{PATH_FORMAT, PATH_MARKER, number, path};
+use crate::uri;
 
 /// How deep into the arguments the walk goes.
 pub const DEPTH_MAX: usize = 64;

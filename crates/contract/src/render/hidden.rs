@@ -8,6 +8,8 @@
 
 use serde_json::Value;
 
+use crate::json::push_pointer_part;
+
 /// A text of a JSON value with hidden characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenAt {
@@ -15,12 +17,6 @@ pub struct HiddenAt {
     pub pointer: String,
     /// Those characters, each once, in the order of their first places.
     pub characters: Vec<char>,
-}
-
-/// Whether a text has hidden characters.
-#[must_use]
-pub fn has_hidden(text: &str) -> bool {
-    hidden(text).next().is_some()
 }
 
 /// The hidden characters of a text.
@@ -53,8 +49,7 @@ fn walk(value: &Value, pointer: &mut String, found: &mut Vec<HiddenAt>) {
         }
         Value::Object(members) => {
             for (name, member) in members {
-                pointer.push('/');
-                pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                push_pointer_part(pointer, name);
                 note(name, pointer, found);
                 walk(member, pointer, found);
                 pointer.truncate(length);
@@ -149,6 +144,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn has_hidden(text: &str) -> bool {
+        hidden(text).next().is_some()
+    }
 
     #[test]
     fn what_nobody_sees_is_found() {

@@ -27,12 +27,12 @@ mod table;
 pub use bound::{Bounded, Bounds, Truncation, bound};
 pub use content::content;
 pub use escape::{visible, visible_json};
-pub use hidden::{HiddenAt, has_hidden, hidden_in};
+pub use hidden::{HiddenAt, hidden_in};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};
 pub use quantity::{bytes, count, millis};
-pub use shorten::{ELLIPSIS, shorten, shorten_middle};
+pub use shorten::{ELLIPSIS, shorten};
 pub use table::CELL_MAX_CHARS;
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use super::escape::{push_byte, push_visible};
-use super::{ELLIPSIS, shorten_middle};
 
 /// Renders `path`, relative to `root` where it lies inside; the root itself is `.`.
 #[must_use]
@@ -38,46 +37,6 @@ pub fn display(path: &Path, root: Option<&Path>) -> String {
     out
 }
 
-/// Renders `path` as [`display`] does, then takes segments out of its middle until at most
-/// `max_chars` characters are left: `crates/…/render/path.rs`.
-#[must_use]
-pub fn display_short(path: &Path, root: Option<&Path>, max_chars: usize) -> String {
-    shorten_segments(&display(path, root), max_chars)
-}
-
-/// Keeps the last segment, then the first, then as many as fit before the last.
-fn shorten_segments(path: &str, max_chars: usize) -> String {
-    if path.chars().count() <= max_chars {
-        return path.to_owned();
-    }
-    let Some((parents, name)) = path.rsplit_once('/') else {
-        return shorten_middle(path, max_chars);
-    };
-    // An absolute path keeps its root together with its first segment.
-    let root = if path.starts_with('/') { "/" } else { "" };
-    let parents = parents.strip_prefix('/').unwrap_or(parents);
-    let (first, middle) = parents.split_once('/').unwrap_or((parents, ""));
-    let heads = [format!("{root}{first}/{ELLIPSIS}/"), format!("{ELLIPSIS}/")];
-    for head in heads {
-        let used = head.chars().count() + name.chars().count();
-        let Some(mut room) = max_chars.checked_sub(used) else {
-            continue;
-        };
-        let mut kept = Vec::new();
-        for segment in middle.rsplit('/').filter(|segment| !segment.is_empty()) {
-            let Some(left) = room.checked_sub(segment.chars().count() + 1) else {
-                break;
-            };
-            room = left;
-            kept.push(segment);
-        }
-        kept.reverse();
-        kept.push(name);
-        return head + &kept.join("/");
-    }
-    shorten_middle(name, max_chars)
-}
-
 fn push_segment(out: &mut String, segment: &OsStr) {
     let bytes = segment.as_encoded_bytes();
     let last = bytes.len().saturating_sub(1);
@@ -103,7 +62,7 @@ fn push_segment(out: &mut String, segment: &OsStr) {
 mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
-    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use proptest::prelude::{any, prop_assert, proptest};
 
     use super::*;
 
@@ -132,26 +91,6 @@ mod tests {
         assert_eq!(display(Path::new(raw), None), "a\\n\\\\x\\xffé b\\x20");
     }
 
-    #[test]
-    fn long_paths_lose_their_middle() {
-        let path = "crates/contract/src/render/porcelain.rs";
-        for (max, short) in [
-            (39, path),
-            (38, "crates/…/src/render/porcelain.rs"),
-            (30, "crates/…/render/porcelain.rs"),
-            (22, "crates/…/porcelain.rs"),
-            (20, "…/porcelain.rs"),
-            (9, "porc…n.rs"),
-            (0, ""),
-        ] {
-            assert_eq!(shorten_segments(path, max), short);
-        }
-        assert_eq!(
-            shorten_segments("/srv/user/project/file", 14),
-            "/srv/…/file"
-        );
-    }
-
     proptest! {
         #[test]
         fn different_paths_look_different(
@@ -164,12 +103,6 @@ mod tests {
                 prop_assert!(display(a, None) != display(b, None));
             }
             prop_assert!(!display(a, None).chars().any(char::is_control));
-        }
-
-        #[test]
-        fn short_paths_respect_their_limit(path in "(/?[a-zé]{0,9}){0,9}", max in 0usize..40) {
-            prop_assert!(shorten_segments(&path, max).chars().count() <= max);
-            prop_assert_eq!(shorten_segments(&path, 100), path);
         }
     }
 }

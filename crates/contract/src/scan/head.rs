@@ -4,9 +4,7 @@ use std::borrow::Cow;
 
 use super::SeenId;
 use super::lexer::{Lexer, Malformed};
-
-/// The key under `params._meta` by which a modern client says so in each request.
-const MODERN_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+use crate::meta::PROTOCOL_VERSION;
 
 /// What stands completely within the head of an oversize line.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -16,7 +14,7 @@ pub struct HeadFacts<'a> {
     pub id: Option<&'a str>,
     /// The content of the top-level `method`.
     pub method: Option<Cow<'a, str>>,
-    /// Whether `params._meta` has the key `io.modelcontextprotocol/protocolVersion`.
+    /// Whether `params._meta` has the key [`PROTOCOL_VERSION`].
     pub has_modern_meta: bool,
 }
 
@@ -75,7 +73,7 @@ fn read_params(lexer: &mut Lexer<'_>, facts: &mut HeadFacts<'_>) -> Result<(), M
 fn read_meta(lexer: &mut Lexer<'_>, facts: &mut HeadFacts<'_>) -> Result<(), Malformed> {
     let mut key = lexer.first_key()?;
     while let Some(name) = key {
-        facts.has_modern_meta |= name.name()? == MODERN_KEY;
+        facts.has_modern_meta |= name.name()? == PROTOCOL_VERSION;
         lexer.value()?;
         key = lexer.next_key()?;
     }
@@ -112,7 +110,7 @@ mod tests {
 
     #[test]
     fn modern_key_elsewhere_does_not_count() {
-        let key = MODERN_KEY;
+        let key = PROTOCOL_VERSION;
         for head in [
             format!(r#"{{"_meta":{{"{key}":1}}}}"#),
             format!(r#"{{"params":{{"{key}":1,"arguments":{{"_meta":{{"{key}":1}}}}}}}}"#),

@@ -1,8 +1,9 @@
 //! A strict cursor over JSON text (RFC 8259), without recursion and without values.
 //!
-//! [`Lexer`] moves over tokens, whole values and the members of objects. Where it refuses, its
-//! position is the place of the mistake. Escapes of unpaired surrogates are refused, as they stand
-//! for no text; numbers are checked as grammar only, whatever their size.
+//! [`Lexer`] moves over tokens, whole values, the members of objects and the items of arrays. Every
+//! reader of JSON text in the workspace that needs places, exact numbers or comments is built on
+//! it. Where it refuses, its position is the place of the mistake. Escapes of unpaired surrogates
+//! are refused, as they stand for no text; numbers are checked as grammar only, whatever their size.
 
 use std::borrow::Cow;
 
@@ -10,10 +11,11 @@ use super::nesting::{Container, Nesting};
 
 /// The text is not JSON; the lexer's position says where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
+/// A cursor over JSON text.
 #[derive(Clone, Debug)]
-pub(crate) struct Lexer<'a> {
+pub struct Lexer<'a> {
     text: &'a str,
     position: usize,
     nesting: Nesting,
@@ -24,7 +26,7 @@ pub(crate) struct Lexer<'a> {
 
 /// A member's key as it is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'a> {
+pub struct Key<'a> {
     text: &'a str,
     offset: usize,
     end: usize,
@@ -33,20 +35,21 @@ pub(crate) struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// The key itself, whatever its spelling.
-    pub(crate) fn name(self) -> Result<Cow<'a, str>, Malformed> {
+    pub fn name(self) -> Result<Cow<'a, str>, Malformed> {
         content(
             self.text.get(self.offset..self.end).ok_or(Malformed)?,
             self.escaped,
         )
     }
 
-    pub(crate) fn offset(self) -> usize {
+    /// Where its opening quote is.
+    pub fn offset(self) -> usize {
         self.offset
     }
 }
 
 /// The content of a string that [`Lexer::string`] has passed.
-pub(crate) fn content(raw: &str, escaped: bool) -> Result<Cow<'_, str>, Malformed> {
+fn content(raw: &str, escaped: bool) -> Result<Cow<'_, str>, Malformed> {
     if escaped {
         return serde_json::from_str(raw)
             .map(Cow::Owned)
@@ -57,7 +60,9 @@ pub(crate) fn content(raw: &str, escaped: bool) -> Result<Cow<'_, str>, Malforme
 }
 
 impl<'a> Lexer<'a> {
-    pub(crate) fn new(text: &'a str, max_depth: usize) -> Self {
+    /// A strict lexer at the beginning of `text`, which reports more than `max_depth` containers
+    /// within each other as too deep.
+    pub fn new(text: &'a str, max_depth: usize) -> Self {
         Self {
             text,
             position: 0,
@@ -69,43 +74,57 @@ impl<'a> Lexer<'a> {
     }
 
     /// One that also takes escapes of unpaired surrogates.
-    pub(crate) fn lenient(text: &'a str, max_depth: usize) -> Self {
+    pub fn lenient(text: &'a str, max_depth: usize) -> Self {
         Self {
             lone_surrogates: true,
             ..Self::new(text, max_depth)
         }
     }
 
-    pub(crate) fn position(&self) -> usize {
+    /// The byte that comes next.
+    pub fn position(&self) -> usize {
         self.position
     }
 
     /// Where the depth first went past its limit.
-    pub(crate) fn too_deep(&self) -> Option<usize> {
+    pub fn too_deep(&self) -> Option<usize> {
         self.too_deep
     }
 
-    pub(crate) fn at_end(&self) -> bool {
+    /// All of the text is passed.
+    pub fn at_end(&self) -> bool {
         self.position >= self.text.len()
     }
 
-    pub(crate) fn peek(&self) -> Option<u8> {
+    /// The next byte, without passing it.
+    pub fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.position).copied()
     }
 
+    /// The text that is not passed yet.
+    pub fn remaining(&self) -> &'a str {
+        self.text.get(self.position..).unwrap_or_default()
+    }
+
+    /// Passes `bytes` bytes unseen: a comment, or a mark that the caller has peeked at.
+    pub fn skip(&mut self, bytes: usize) {
+        self.position += bytes;
+    }
+
     /// What was passed over since `start`.
-    pub(crate) fn since(&self, start: usize) -> &'a str {
+    pub fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.position).unwrap_or_default()
     }
 
-    pub(crate) fn space(&mut self) {
+    /// Passes white space.
+    pub fn space(&mut self) {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
             self.position += 1;
         }
     }
 
     /// Enters an object and passes its first key, colon and space; `None` if it has no members.
-    pub(crate) fn first_key(&mut self) -> Result<Option<Key<'a>>, Malformed> {
+    pub fn first_key(&mut self) -> Result<Option<Key<'a>>, Malformed> {
         if self.peek() != Some(b'{') {
             return Err(Malformed);
         }
@@ -119,7 +138,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// After a member's value: passes the next key, or leaves the object.
-    pub(crate) fn next_key(&mut self) -> Result<Option<Key<'a>>, Malformed> {
+    pub fn next_key(&mut self) -> Result<Option<Key<'a>>, Malformed> {
         self.space();
         match self.peek() {
             Some(b',') => {
@@ -135,8 +154,39 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Enters an array and stops before its first item; `false` if it has none.
+    pub fn first_item(&mut self) -> Result<bool, Malformed> {
+        if self.peek() != Some(b'[') {
+            return Err(Malformed);
+        }
+        self.open(Container::Array);
+        self.space();
+        if self.peek() == Some(b']') {
+            self.close();
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// After an item: stops before the next one, or leaves the array.
+    pub fn next_item(&mut self) -> Result<bool, Malformed> {
+        self.space();
+        match self.peek() {
+            Some(b',') => {
+                self.position += 1;
+                self.space();
+                Ok(true)
+            }
+            Some(b']') => {
+                self.close();
+                Ok(false)
+            }
+            _ => Err(Malformed),
+        }
+    }
+
     /// Passes one value. The loop stands in for recursion: what is open is in `nesting`.
-    pub(crate) fn value(&mut self) -> Result<(), Malformed> {
+    pub fn value(&mut self) -> Result<(), Malformed> {
         let outside = self.nesting.depth();
         loop {
             self.space();
@@ -147,12 +197,9 @@ impl<'a> Lexer<'a> {
                     }
                 }
                 Some(b'[') => {
-                    self.open(Container::Array);
-                    self.space();
-                    if self.peek() != Some(b']') {
+                    if self.first_item()? {
                         continue;
                     }
-                    self.close();
                 }
                 _ => self.scalar()?,
             }
@@ -173,14 +220,8 @@ impl<'a> Lexer<'a> {
                     }
                 }
                 Container::Array => {
-                    self.space();
-                    match self.peek() {
-                        Some(b',') => {
-                            self.position += 1;
-                            return Ok(true);
-                        }
-                        Some(b']') => self.close(),
-                        _ => return Err(Malformed),
+                    if self.next_item()? {
+                        return Ok(true);
                     }
                 }
             }
@@ -219,7 +260,8 @@ impl<'a> Lexer<'a> {
         })
     }
 
-    fn scalar(&mut self) -> Result<(), Malformed> {
+    /// Passes a string, a number, `true`, `false` or `null`.
+    pub fn scalar(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             Some(b'"') => self.string().map(|_| ()),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -238,7 +280,8 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    pub(crate) fn number(&mut self) -> Result<(), Malformed> {
+    /// Passes a number.
+    pub fn number(&mut self) -> Result<(), Malformed> {
         if self.peek() == Some(b'-') {
             self.position += 1;
         }
@@ -273,8 +316,15 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Passes a string and gives its content.
+    pub fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
+        let start = self.position;
+        let escaped = self.string()?;
+        content(self.since(start), escaped)
+    }
+
     /// Passes a string and says whether it has escapes.
-    pub(crate) fn string(&mut self) -> Result<bool, Malformed> {
+    pub fn string(&mut self) -> Result<bool, Malformed> {
         if self.peek() != Some(b'"') {
             return Err(Malformed);
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::lexer::{Key, Lexer, content};
+use super::lexer::{Key, Lexer};
 
 /// The members of an object, in their order, duplicates included. See [`members`].
 #[derive(Clone, Debug)]
@@ -51,11 +51,8 @@ pub fn member<'a>(raw_object: &'a str, key: &str) -> Option<&'a str> {
 /// is anything else than one string.
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
     let mut lexer = Lexer::new(raw, 0);
-    let escaped = lexer.string().ok()?;
-    if !lexer.at_end() {
-        return None;
-    }
-    content(raw, escaped).ok()
+    let text = lexer.text().ok()?;
+    lexer.at_end().then_some(text)
 }
 
 #[cfg(test)]

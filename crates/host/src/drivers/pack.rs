@@ -5,6 +5,7 @@ use std::io;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::Frame;
 use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::{self, Answer, FromWorker, ToWorker};
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::What;
 use super::task::{self, Broken, Grip, Heard, Listener, Speech, StderrForm};
-use crate::config::{Pack, Shim};
+use crate::config::{Command, Shim};
 use crate::log::Log;
 use crate::outbox::Outbox;
 
@@ -60,10 +61,19 @@ fn line(message: &ToWorker) -> String {
     serde_json::to_string(message).unwrap_or_default()
 }
 
+/// A pack's worker, as it is started.
+#[derive(Debug)]
+pub(crate) struct PackStart<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) command: &'a Command,
+    /// Handed to the worker as it starts.
+    pub(crate) settings: Json,
+}
+
 /// Starts a worker.
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
-    pack: &Pack,
+    pack: PackStart<'_>,
     generation: Generation,
     limits: &Limits,
     events: mpsc::Sender<E>,
@@ -76,14 +86,14 @@ pub(crate) fn start<E: Listener>(
         pool: limits.pool,
         frame_bytes: limits.worker_frame_bytes,
         grace_ms: limits.grace_ms,
-        settings: pack.settings.clone(),
+        settings: pack.settings,
     };
     outbox.push(&line(&ToWorker::Start(start)));
     let prefix = format!("worker pack={} generation={generation}", pack.name);
     let form = StderrForm::Prefixed(prefix);
-    let command = &pack.command;
     task::start(
-        shim, command, generation, limits, Rpc, form, outbox, events, log,
+        shim,
+        pack.command, generation, limits, Rpc, form, outbox, events, log,
     )
     .map(WorkerHandle)
 }

@@ -1,6 +1,6 @@
 //! The driver of a wrapped server: lines of somebody else's over the pipes of a process.
 //!
-//! It knows nothing of what the lines mean; the engine of the connection does (`crate::wrap`).
+//! It knows nothing of what the lines mean; the core does (`mainstay_kernel::server`).
 
 use std::io;
 
@@ -56,8 +56,8 @@ impl ServerHandle {
         self.0.last_words.all()
     }
 
-    /// A fault with what it said last.
-    pub(crate) fn lament(&self, fault: Fault) -> Fault {
+    /// A fault with the last lines of its standard error.
+    pub(crate) fn with_last_words(&self, fault: Fault) -> Fault {
         let words = &self.0.last_words;
         fault.saying(words.last()).with_stderr(&words.all())
     }

@@ -1,108 +1,94 @@
-//! The engine's dealings with operators.
+//! Operators: status, metrics, stop, rollout, and a configuration that is read again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
-use mainstay_contract::fault::Fault;
-use mainstay_contract::id::Generation;
-use mainstay_kernel::call::SlotId;
+use mainstay_kernel::core::action::CoreEvent;
 use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::control::Control;
 
-/// An operator who waits for rollouts to end.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    waiting: Vec<SlotId>,
-    done: Vec<RolledOut>,
-    reply: oneshot::Sender<ControlReply>,
+/// Operators that wait for a rollout.
+#[derive(Debug, Default)]
+pub(super) struct Operators {
+    waiting: BTreeMap<u64, oneshot::Sender<ControlReply>>,
+    next: u64,
+}
+
+impl Operators {
+    fn add(&mut self, reply: oneshot::Sender<ControlReply>) -> u64 {
+        self.next += 1;
+        self.waiting.insert(self.next, reply);
+        self.next
+    }
+
+    pub(super) fn rolled_out(&mut self, waiter: u64, done: Vec<RolledOut>) {
+        self.reply(waiter, ControlReply::RolledOut(done));
+    }
+
+    pub(super) fn refused(&mut self, waiter: u64, reason: String) {
+        self.reply(waiter, ControlReply::Refused { reason });
+    }
+
+    fn reply(&mut self, waiter: u64, reply: ControlReply) {
+        if let Some(waiting) = self.waiting.remove(&waiter) {
+            let _ = waiting.send(reply);
+        }
+    }
 }
 
 impl Engine {
     pub(super) fn control(&mut self, Control { request, reply }: Control) {
-        match request {
-            ControlRequest::Status {} => {
-                let status = ControlReply::Status(Box::new(self.status()));
-                let _ = reply.send(status);
-            }
+        let answer = match request {
+            ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
-                let metrics = self.kernel.metrics(self.clock.now());
-                let _ = reply.send(ControlReply::Metrics(Box::new(metrics)));
+                let metrics = self.core.metrics(self.clock.now());
+                ControlReply::Metrics(Box::new(metrics))
             }
             ControlRequest::Stop {} => {
-                let _ = reply.send(ControlReply::Stopping {});
-                self.stop();
+                self.report(CoreEvent::Stop);
+                ControlReply::Stopping {}
             }
-            ControlRequest::Rollout { pack } => self.rollout(pack.as_deref(), reply),
-        }
+            ControlRequest::Rollout { pack } => {
+                let waiter = self.operators.add(reply);
+                return self.report(CoreEvent::Rollout { waiter, pack });
+            }
+        };
+        let _ = reply.send(answer);
     }
 
     fn status(&self) -> HostStatus {
         HostStatus {
             pid: std::process::id(),
-            name: self.identity.host_name.clone(),
-            version: self.identity.version.clone(),
-            mode: self.identity.mode.to_owned(),
-            started: self.identity.started.clone(),
-            health: self.health(),
-            totals: self.kernel.telemetry().totals,
+            name: self.facts.name.clone(),
+            version: self.facts.version.clone(),
+            mode: self.facts.mode.to_owned(),
+            started: self.facts.started.clone(),
+            health: self.core.health(self.clock.now()),
+            totals: self.core.telemetry().totals,
         }
     }
 
-    fn rollout(&mut self, pack: Option<&str>, reply: oneshot::Sender<ControlReply>) {
-        let slots: Vec<SlotId> = (0..self.packs.len())
-            .map(SlotId)
-            .filter(|slot| pack.is_none_or(|pack| self.directory.pack_name(*slot) == pack))
-            .collect();
-        if slots.is_empty() {
-            let known: Vec<&str> = self.packs.iter().map(|pack| pack.name.as_str()).collect();
-            let reason = match pack {
-                Some(pack) => format!("there is no pack {pack:.64}; served: {}", known.join(", ")),
-                None => "no pack is served".to_owned(),
-            };
-            let _ = reply.send(ControlReply::Refused { reason });
+    /// Reads the rules of the wrapped server again. A file that cannot be read changes nothing.
+    pub(super) fn reread(&mut self) {
+        let Some(reread) = &self.facts.reread else {
             return;
-        }
-        self.waiters.push(Waiter {
-            waiting: slots.clone(),
-            done: Vec::new(),
-            reply,
-        });
-        let now = self.clock.now();
-        for slot in slots {
-            self.kernel.handle_rollout(now, slot);
-        }
-    }
-
-    pub(super) fn rollout_over(&mut self, slot: SlotId, result: &Result<Generation, Fault>) {
-        let pack = self.directory.pack_name(slot).to_owned();
-        match result {
-            Ok(generation) => {
-                self.log
-                    .line(&format!("mcp:rollout pack={pack} generation={generation}"));
+        };
+        let log = &self.reports.log;
+        let found = match reread.read() {
+            Ok(found) => found,
+            Err(why) => {
+                let why = why.replace('\n', " ");
+                return log.line(&format!("mcp:error reason=config_refused {why}"));
             }
-            Err(fault) => {
-                self.log.line(&format!(
-                    "mcp:warning reason=rollout_failed pack={pack} {fault}"
-                ));
-                self.release(slot);
-            }
+        };
+        for what in &found.later {
+            log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
-        for waiter in &mut self.waiters {
-            if waiter.waiting.contains(&slot) {
-                waiter.waiting.retain(|waiting| *waiting != slot);
-                let result = result.clone();
-                waiter.done.push(RolledOut {
-                    pack: pack.clone(),
-                    result,
-                });
-            }
-        }
-        let (over, waiting) = std::mem::take(&mut self.waiters)
-            .into_iter()
-            .partition(|waiter| waiter.waiting.is_empty());
-        self.waiters = waiting;
-        for waiter in over {
-            let _ = waiter.reply.send(ControlReply::RolledOut(waiter.done));
-        }
+        let name = &self.launch.server_name;
+        log.line(&format!("mcp:config reread pack={name}"));
+        self.report(CoreEvent::Rules(Arc::clone(&found.rules)));
     }
 }

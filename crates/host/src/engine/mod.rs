@@ -1,81 +1,104 @@
-//! The one loop that puts all events in order.
+//! The drive loop: moves bytes and carries out what the core decides.
 //!
-//! Everything that happens to a host is an [`Event`]; the engine takes them one by one, tells the
-//! kernel, and carries out the kernel's actions. It owns every session and every worker's handle;
-//! nothing is shared but outboxes. Reading and writing go on in tasks of their own.
+//! Everything that happens is an [`Event`]. The loop reports it to the [`Core`] and carries out its actions
+//! until there are none. Reading and writing go on in tasks of their own, which share nothing with the loop
+//! but outboxes and gates. No rule about MCP, tools or replay is here.
 
+mod actions;
 mod clients;
 mod control;
-mod envelopes;
-mod listeners;
-mod roots;
+mod encode;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use mainstay_contract::dialect::{Dialect, Inbound, Op};
-use mainstay_contract::envelope::Asked;
-use mainstay_contract::id::{CallId, Generation, SessionId};
-use mainstay_kernel::Kernel;
-use mainstay_kernel::action::Action;
-use mainstay_kernel::call::SlotId;
-use mainstay_kernel::defect::{Defect, is_planted};
+use mainstay_contract::id::{Generation, SessionId};
+use mainstay_kernel::Core;
+use mainstay_kernel::core::action::{CoreEvent, RootsFound};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use self::clients::Conversation;
 pub(crate) use self::clients::Single;
-use self::control::Waiter;
-use self::listeners::Listener;
-use self::roots::ClientRoots;
+use self::clients::Conversation;
+use self::control::Operators;
+pub(crate) use self::workers::{Commands, Launch};
 use self::workers::Incarnation;
-use crate::client_roots::Found;
-use crate::clock::{Clock, iso_now};
-use crate::config::{Config, Pack, Shim};
+use crate::check::{Checked, Checkers};
+use crate::clock::Clock;
 use crate::control::Control;
-use crate::directory::{Directory, DirectoryError};
 use crate::drivers::WorkerEvent;
-use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::log::Log;
-use crate::serve::Served;
-use crate::system_tools;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
+use crate::watchdog::Watchdog;
+use crate::wrap::{Remembered, Reread};
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
-/// Events taken before the loop looks at the clock again.
+/// Events that are handled before the loop looks at the clock again.
 const BURST: usize = 64;
 
-/// Everything that can happen.
+/// Everything that can happen to a host.
 #[derive(Debug)]
 pub(crate) enum Event {
     Connected(Client),
-    Inbound {
+    Line {
         session: SessionId,
-        inbound: Box<Inbound>,
-        bytes: usize,
+        line: Vec<u8>,
+    },
+    /// A line over the limit; only its beginning was kept.
+    Oversize {
+        session: SessionId,
+        head: Vec<u8>,
     },
     Client(ClientEvent),
-    /// One request that stands alone.
+    /// A single typed request.
     Single(Box<Single>),
     Worker(WorkerEvent),
-    /// The directories of a client's answer were looked at.
+    Checked(Checked),
     RootsFound {
         question: u64,
-        found: Result<Found, String>,
+        found: Result<RootsFound, String>,
     },
-    /// The client's roots are not waited for any longer.
-    RootsOverdue {
-        wait: u64,
-    },
-    /// An operator asks for something.
     Control(Control),
-    /// The host is to stop.
+    /// The configuration must be read again.
+    Reread,
     Stop,
-    /// It has waited long enough for clients to take their last answers.
+    /// The grace for clients that do not read their last answers is over.
     LeaveClients,
+}
+
+impl Event {
+    /// Its name in reports of the watchdog.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Connected(_) => "connect",
+            Self::Line { .. } | Self::Oversize { .. } => "request",
+            Self::Client(_) => "client",
+            Self::Single(_) => "single_request",
+            Self::Worker(_) => "worker",
+            Self::Checked(_) => "verdict",
+            Self::RootsFound { .. } => "client_roots",
+            Self::Control(_) => "control",
+            Self::Reread => "reread",
+            Self::Stop | Self::LeaveClients => "stop",
+        }
+    }
+
+    const fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Line { session, .. }
+            | Self::Oversize { session, .. }
+            | Self::Client(
+                ClientEvent::InputEnded { session }
+                | ClientEvent::OutputTaken { session }
+                | ClientEvent::OutputEnded { session, .. },
+            ) => Some(*session),
+            _ => None,
+        }
+    }
 }
 
 impl From<Client> for Event {
@@ -96,11 +119,9 @@ impl From<Control> for Event {
     }
 }
 
-impl TryFrom<Box<Single>> for Event {
-    type Error = Box<Single>;
-
-    fn try_from(single: Box<Single>) -> Result<Self, Box<Single>> {
-        Ok(Self::Single(single))
+impl From<Box<Single>> for Event {
+    fn from(single: Box<Single>) -> Self {
+        Self::Single(single)
     }
 }
 
@@ -110,283 +131,239 @@ impl From<WorkerEvent> for Event {
     }
 }
 
-/// A pack cannot start as it is set up.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the pack {pack} cannot start: {said}")]
-pub struct SetupError {
-    pub pack: String,
-    /// In the pack's own words.
-    pub said: String,
+impl From<Checked> for Event {
+    fn from(checked: Checked) -> Self {
+        Self::Checked(checked)
+    }
 }
 
-/// When the host ends by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lifetime {
-    /// With its only client.
-    Client,
-    /// When it is told to.
-    Service,
-}
-
-/// Whether clients may still expect something.
+/// The stage of a host's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Every request is answered; clients take what is in their outboxes.
+    /// Every request is answered; clients read what is in their outboxes.
     Closing,
 }
 
-/// The engine.
+/// The parts that a loop is made of.
+pub(crate) struct Setup {
+    pub(crate) core: Core,
+    pub(crate) launch: Launch,
+    pub(crate) reports: Reports,
+    pub(crate) facts: HostFacts,
+    pub(crate) checkers: Checkers<Event>,
+    pub(crate) queue: Queue,
+}
+
+/// Where a host reports what it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Reports {
+    pub(crate) log: Log,
+    pub(crate) recorder: Recorder,
+    pub(crate) envelopes: Envelopes,
+    pub(crate) watchdog: Watchdog,
+}
+
+/// Facts of a host for its operators, and its files.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    kernel: Kernel,
-    directory: Directory,
-    packs: Vec<Pack>,
-    shim: Shim,
-    identity: Identity,
-    clock: Clock,
-    log: Log,
-    recorder: Recorder,
-    lifetime: Lifetime,
-    phase: Phase,
-    conversations: BTreeMap<SessionId, Conversation>,
-    workers: BTreeMap<Generation, Incarnation>,
-    /// Why the host cannot start: a pack said so before it was ever ready.
-    setup: Option<SetupError>,
-    /// Operators who wait for a rollout.
-    waiters: Vec<Waiter>,
-    /// Requests whose turn came before every pack was known.
-    unrouted: BTreeMap<CallId, (Dialect, Op)>,
-    roots: ClientRoots,
-    envelopes: Envelopes,
-    /// What the envelopes will be about that are not sent yet.
-    asked: BTreeMap<CallId, Asked>,
-    /// Subscriptions, which end when their clients want no more.
-    listeners: BTreeMap<CallId, Listener>,
+pub(crate) struct HostFacts {
+    /// The name that operators use.
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) mode: &'static str,
+    pub(crate) started: String,
+    /// The stored answer of the wrapped server to `server/discover`.
+    pub(crate) remembered: Option<Remembered>,
+    /// Reads the rules of the wrapped server again.
+    pub(crate) reread: Option<Reread>,
+}
+
+/// The loop's own queue of events.
+#[derive(Debug)]
+pub(crate) struct Queue {
     events: mpsc::Sender<Event>,
     incoming: mpsc::Receiver<Event>,
 }
 
-#[derive(Debug)]
-struct Identity {
-    name: String,
-    version: String,
-    instructions: Option<String>,
-    /// What operators call this host.
-    host_name: String,
-    mode: &'static str,
-    started: String,
+impl Queue {
+    pub(crate) fn new() -> Self {
+        let (events, incoming) = mpsc::channel(EVENTS);
+        Self { events, incoming }
+    }
+
+    /// Where transports, drivers and checkers send events.
+    pub(crate) fn sender(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+}
+
+/// The loop.
+pub(crate) struct Engine {
+    core: Core,
+    clock: Clock,
+    launch: Launch,
+    reports: Reports,
+    facts: HostFacts,
+    checkers: Checkers<Event>,
+    conversations: BTreeMap<SessionId, Conversation>,
+    workers: BTreeMap<Generation, Incarnation>,
+    operators: Operators,
+    /// Sessions whose gates may have to be moved.
+    unpaced: BTreeSet<SessionId>,
+    phase: Phase,
+    queue: Queue,
 }
 
 impl Engine {
-    /// An engine for a configuration; its transport is not opened here.
-    pub(crate) fn new(
-        config: Config,
-        mode: &'static str,
-        lifetime: Lifetime,
-        log: Log,
-        recorder: Recorder,
-    ) -> Result<Self, DirectoryError> {
-        let own = system_tools::specs(&config.tooling_version);
-        let directory = Directory::new(
-            &config.packs,
-            own,
-            config.render,
-            &config.limits,
-            config.locked,
-        )?;
-        let names: Vec<&str> = config.packs.iter().map(|pack| pack.name.as_str()).collect();
-        let seed = entropy::seed();
-        let keep = config.limits.diagnostics;
-        let kernel = Kernel::seeded(config.limits.clone(), &names, seed);
-        let (events, incoming) = mpsc::channel(EVENTS);
-        Ok(Self {
-            kernel,
-            directory,
-            roots: ClientRoots::new(&config.packs, lifetime),
-            packs: config.packs,
-            shim: config.shim,
-            identity: Identity {
-                name: config.server_name,
-                version: config.server_version,
-                instructions: config.instructions,
-                host_name: config.host_name,
-                mode,
-                started: iso_now(),
-            },
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self {
+            core: setup.core,
             clock: Clock::start(),
-            log,
-            recorder,
-            lifetime,
-            phase: Phase::Open,
+            launch: setup.launch,
+            reports: setup.reports,
+            facts: setup.facts,
+            checkers: setup.checkers,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
-            setup: None,
-            waiters: Vec::new(),
-            unrouted: BTreeMap::new(),
-            envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep),
-            asked: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            events,
-            incoming,
-        })
+            operators: Operators::default(),
+            unpaced: BTreeSet::new(),
+            phase: Phase::Open,
+            queue: setup.queue,
+        }
     }
 
-    /// Where transports and drivers send what happens.
+    /// Where transports and drivers send events.
     pub(crate) fn events(&self) -> mpsc::Sender<Event> {
-        self.events.clone()
-    }
-
-    /// What is known about envelopes, for whoever sends them, too.
-    pub(crate) fn envelopes(&self) -> Envelopes {
-        self.envelopes.clone()
+        self.queue.sender()
     }
 
     /// Runs until everything has ended.
-    pub(crate) async fn run(mut self) -> Result<Served, SetupError> {
-        self.go_on().await;
-        self.record_hot_tools();
-        if let Some(refused) = self.setup.take() {
-            return Err(refused);
-        }
-        let mut served = self.directory.served();
-        let workers = self.kernel.health(self.clock.now()).workers;
-        for (name, fault) in &mut served.unknown {
-            let worker = workers.iter().find(|worker| worker.name == *name);
-            *fault = worker.and_then(|worker| worker.last_fault.clone());
-        }
-        Ok(served)
-    }
-
-    async fn go_on(&mut self) {
-        let now = self.clock.now();
-        for slot in (0..self.packs.len()).map(SlotId) {
-            // What a pack offers must be known for the handshake, and only a worker can say it.
-            if !self.roots.leads(slot) || !self.directory.is_known(slot) {
-                self.kernel.warm(now, slot);
-            }
-        }
+    pub(crate) async fn run(mut self) -> Core {
+        self.core.start(self.clock.now());
         self.act();
-        let sleep = tokio::time::sleep_until(far_away(Instant::now()));
+        let sleep = tokio::time::sleep_until(far_away());
         tokio::pin!(sleep);
         while !self.is_done() {
-            if let Some(at) = self.kernel.poll_timeout() {
-                let at = self.clock.instant(at);
-                // Only ever earlier: a timer that was removed costs one early look at the clock,
-                // while moving the alarm for every call would cost each of them.
-                if at < sleep.deadline() || sleep.is_elapsed() {
-                    sleep.as_mut().reset(at);
-                }
-            } else if sleep.is_elapsed() {
-                sleep.as_mut().reset(far_away(Instant::now()));
+            let at = self.core.next_timeout();
+            let at = at.map_or_else(far_away, |at| self.clock.instant(at));
+            // Only ever earlier: moving the alarm for every call would cost each of them.
+            if at < sleep.deadline() || sleep.is_elapsed() {
+                sleep.as_mut().reset(at);
             }
             tokio::select! {
                 biased;
-                event = self.incoming.recv() => {
-                    let Some(event) = event else { return };
+                event = self.queue.incoming.recv() => {
+                    let Some(event) = event else { break };
                     self.handle(event);
                     for _ in 0..BURST {
-                        let Ok(event) = self.incoming.try_recv() else { break };
+                        let Ok(event) = self.queue.incoming.try_recv() else { break };
                         self.handle(event);
                     }
                 }
                 () = &mut sleep => {}
             }
-            // After every burst, so that no flood of events holds up a deadline.
+            // After every burst, so that no flood of events delays a deadline.
             let now = self.clock.now();
-            if self.kernel.poll_timeout().is_some_and(|at| at <= now) {
-                self.kernel.handle_timeout(now);
+            if self.core.next_timeout().is_some_and(|at| at <= now) {
+                self.reports.watchdog.enter("timer", None);
+                self.core.handle(now, CoreEvent::Timeout);
                 self.act();
+                self.reports.watchdog.leave();
             }
-            if self.kernel.is_stopping() && self.phase == Phase::Open {
+            if self.core.is_stopping() && self.phase == Phase::Open {
                 self.close_conversations();
             }
         }
+        self.record_hot_tools();
+        self.core
     }
 
     fn is_done(&self) -> bool {
-        self.kernel.is_stopped() && self.conversations.is_empty() && self.workers.is_empty()
+        self.core.is_stopped() && self.conversations.is_empty() && self.workers.is_empty()
     }
 
     fn handle(&mut self, event: Event) {
+        self.reports
+            .watchdog
+            .enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
-            Event::Inbound {
-                session,
-                inbound,
-                bytes,
-            } => self.receive(session, *inbound, bytes),
-            Event::Client(ClientEvent::InputEnded { session }) => self.input_ended(session),
-            Event::Client(ClientEvent::OutputTaken { session }) => self.pace(session),
+            Event::Line { session, line } => {
+                self.unpaced.insert(session);
+                self.report(CoreEvent::Line { session, line });
+            }
+            Event::Oversize { session, head } => {
+                self.unpaced.insert(session);
+                self.report(CoreEvent::Oversize { session, head });
+            }
+            Event::Client(ClientEvent::InputEnded { session }) => {
+                self.report(CoreEvent::InputEnded { session });
+            }
+            Event::Client(ClientEvent::OutputTaken { session }) => {
+                self.unpaced.insert(session);
+            }
             Event::Client(ClientEvent::OutputEnded { session, delivered }) => {
                 self.output_ended(session, delivered);
             }
             Event::Single(single) => self.single(*single),
             Event::Worker(event) => self.worker(event),
-            Event::RootsFound { question, found } => self.roots_found(question, found),
-            Event::RootsOverdue { wait } => self.roots_overdue(wait),
+            Event::Checked(checked) => self.checked(checked),
+            Event::RootsFound { question, found } => {
+                self.report(CoreEvent::RootsFound { question, found });
+            }
             Event::Control(control) => self.control(control),
-            Event::Stop => self.stop(),
+            Event::Reread => self.reread(),
+            Event::Stop => self.report(CoreEvent::Stop),
             Event::LeaveClients => self.conversations.clear(),
         }
         #[cfg(feature = "simulation")]
         self.swap();
         self.act();
+        self.reports.watchdog.leave();
     }
 
-    /// Replaces the kernel by the one that its own saved state describes.
+    /// Replaces the core by the one that its own saved state describes.
     #[cfg(feature = "simulation")]
     fn swap(&mut self) {
         if !crate::sim::swaps_now() {
             return;
         }
-        let restored = self.kernel.save().and_then(|text| Kernel::restore(&text));
-        match restored {
-            Ok(kernel) if kernel == self.kernel => self.kernel = kernel,
-            other => {
-                crate::sim::complain(&format!("the kernel is not restored: {:?}", other.err()))
-            }
+        match self.core.save().and_then(|text| Core::restore(&text)) {
+            Ok(core) if core == self.core => self.core = core,
+            Ok(_) => crate::sim::complain("the restored core differs"),
+            Err(error) => crate::sim::complain(&error.to_string()),
         }
     }
 
-    /// Carries out what the kernel decided.
+    /// Reports an event to the core.
+    fn report(&mut self, event: CoreEvent) {
+        self.core.handle(self.clock.now(), event);
+    }
+
+    /// Carries out what the core decided, until it has nothing more.
     fn act(&mut self) {
-        while let Some(action) = self.kernel.poll_action() {
-            match action {
-                Action::Route { call, dialect, op } => self.route(call, dialect, op),
-                Action::Serve { call, op } => self.serve(call, &op),
-                Action::End(end) => self.answer(end),
-                Action::Progress(notice) => self.notify(&notice),
-                Action::Spawn { slot, generation } => self.spawn(slot, generation),
-                Action::Send { generation, call } => self.send(generation, call),
-                Action::Cancel { generation, call } => self.cancel(generation, call),
-                Action::Ping { generation } => self.ping(generation),
-                // Packs answer pings.
-                Action::Look { .. } => {}
-                Action::RolloutOver { .. } if is_planted(Defect::RolloutUnreported) => {}
-                Action::RolloutOver { slot, result } => self.rollout_over(slot, &result),
-                Action::Stop { generation, how } => self.stop_worker(generation, how),
-                Action::SessionOver { session } => self.session_over(session),
+        loop {
+            while let Some(action) = self.core.poll() {
+                self.carry_out(action);
             }
-        }
-        while let Some(loss) = self.kernel.poll_loss() {
-            let pack = self.directory.pack_name(loss.slot);
-            self.recorder
-                .worker_lost(pack, loss.generation, &loss.fault);
+            let Some(session) = self.unpaced.pop_first() else {
+                return;
+            };
+            self.pace(session);
         }
     }
 
-    /// The tools most called and the slowest ones, for the event log.
+    /// The tools most called and the slowest ones, for the event file.
     fn record_hot_tools(&self) {
-        if self.recorder.wants_hot_tools() {
-            let telemetry = self.kernel.telemetry();
-            let is_tool = |name: &str| self.directory.has_tool(name);
-            self.recorder.hot_tools(&telemetry, is_tool);
+        let recorder = &self.reports.recorder;
+        if recorder.wants_hot_tools() {
+            let is_tool = |name: &str| self.core.has_tool(name);
+            recorder.hot_tools(&self.core.telemetry(), is_tool);
         }
     }
 }
 
-/// A deadline for "no deadline": the timer wheel wants an instant.
-fn far_away(now: Instant) -> Instant {
-    now + std::time::Duration::from_secs(3600)
+/// An instant for "no deadline": the timer needs one.
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
 }

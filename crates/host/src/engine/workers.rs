@@ -1,294 +1,245 @@
-//! The engine's dealings with workers.
+//! Workers: processes of packs and of wrapped servers, as the loop holds them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
-use mainstay_contract::health::Health;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
-use mainstay_contract::rpc::{self, Answer, Ready};
-use mainstay_contract::telemetry::Event;
+use mainstay_contract::rpc::Ready;
+use mainstay_contract::telemetry::Event as Recorded;
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
+use mainstay_kernel::core::action::{CoreEvent, WorkerNews};
+use mainstay_schema::check::{Definition, Verdict};
 
-use super::{Engine, SetupError};
-use crate::directory::Read;
-use crate::drivers::{self, What, WorkerEvent, WorkerHandle};
+use super::Engine;
+use crate::check::Checked;
+use crate::config::{Command, Shim};
+use crate::drivers::{self, ServerHandle, What, WorkerEvent, WorkerHandle};
 use crate::log::Level;
 
-/// One worker incarnation, as the engine knows it.
+/// Distinguishes the tickets of catalogs from those of the core.
+const VET: u64 = 1 << 63;
+
+/// How workers are started.
 #[derive(Debug)]
-pub(super) struct Incarnation {
-    slot: SlotId,
-    handle: WorkerHandle,
-    /// Number of its process, and how its tree is killed.
-    process: Option<(u32, &'static str)>,
-    build: Option<String>,
-    facts: Option<Json>,
-    /// What it was started with.
-    settings: Json,
+pub(crate) struct Launch {
+    pub(crate) shim: Shim,
+    /// The commands of packs, in the order of their slots, or the one of the wrapped server.
+    pub(crate) commands: Commands,
+    /// The name of the wrapped server.
+    pub(crate) server_name: String,
+    /// Directories that a client's root can only be below of.
+    pub(crate) named_only: Vec<PathBuf>,
+    /// Workers that announced themselves and whose schemas are being compiled.
+    pub(crate) vetting: BTreeMap<u64, (Generation, Box<Ready>)>,
 }
 
-impl Incarnation {
-    /// The worker's process, once it is known.
-    fn pid(&self) -> u32 {
-        self.process.map_or(0, |(pid, _)| pid)
+#[derive(Debug)]
+pub(crate) enum Commands {
+    Packs(Vec<Command>),
+    Server(Command),
+}
+
+/// One worker process.
+#[derive(Debug)]
+pub(super) struct Incarnation {
+    pub(super) slot: SlotId,
+    pub(super) handle: Handle,
+    pub(super) pid: u32,
+}
+
+/// The loop's end of a worker.
+#[derive(Debug)]
+pub(super) enum Handle {
+    Pack(WorkerHandle),
+    Server(ServerHandle),
+}
+
+impl Handle {
+    pub(super) fn stop(&self, how: Manner) {
+        match self {
+            Self::Pack(worker) => worker.stop(how),
+            Self::Server(server) => server.stop(how),
+        }
+    }
+
+    /// Stops sending. Returns the calls of which not one byte was sent.
+    pub(super) fn seal(&self) -> Vec<CallId> {
+        match self {
+            Self::Pack(worker) => worker.seal(),
+            Self::Server(server) => server.seal(),
+        }
     }
 }
 
 impl Engine {
-    pub(super) fn spawn(&mut self, slot: SlotId, generation: Generation) {
-        let Some(pack) = self.packs.get(slot.0) else {
-            return;
-        };
-        let limits = self.kernel.limits();
-        let events = self.events.clone();
-        match drivers::start(&self.shim, pack, generation, limits, events, &self.log) {
+    pub(super) fn spawn(&mut self, slot: SlotId, generation: Generation, settings: Option<Json>) {
+        match self.start(slot, generation, settings) {
             Ok(handle) => {
                 let worker = Incarnation {
                     slot,
                     handle,
-                    process: None,
-                    build: None,
-                    facts: None,
-                    settings: pack.settings.clone(),
+                    pid: 0,
                 };
                 self.workers.insert(generation, worker);
+                self.unpaced.extend(self.core.client_of(generation));
             }
-            Err(error) => {
-                let detail = format!("cannot start the worker's shim: {error}");
+            Err(detail) => {
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
-                self.lose(slot, generation, &fault, &[]);
-                self.kernel.handle_reaped(self.clock.now(), generation);
+                let unsent = Vec::new();
+                self.news(generation, WorkerNews::Lost { fault, unsent });
+                self.news(generation, WorkerNews::Reaped);
             }
         }
+    }
+
+    fn start(
+        &self,
+        slot: SlotId,
+        generation: Generation,
+        settings: Option<Json>,
+    ) -> Result<Handle, String> {
+        let (shim, limits, log) = (&self.launch.shim, self.core.limits(), &self.reports.log);
+        let events = self.events();
+        let failed = |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
+        match &self.launch.commands {
+            Commands::Packs(commands) => {
+                let Some(command) = commands.get(slot.0) else {
+                    return Err("belongs to no pack".to_owned());
+                };
+                let settings = settings.unwrap_or_else(Json::empty_object);
+                let pack = drivers::PackStart {
+                    name: self.core.name_of(slot),
+                    command,
+                    settings,
+                };
+                drivers::start(shim, pack, generation, limits, events, log)
+                    .map(Handle::Pack)
+                    .map_err(|error| failed("worker", &error))
+            }
+            Commands::Server(command) => {
+                drivers::start_server(shim, command, generation, limits, events, log)
+                    .map(Handle::Server)
+                    .map_err(|error| match &command.cwd {
+                        Some(cwd) if !cwd.is_dir() => {
+                            format!("its cwd {} is not a directory", cwd.display())
+                        }
+                        _ => failed("server", &error),
+                    })
+            }
+        }
+    }
+
+    /// Reports news of a worker to the core.
+    pub(super) fn news(&mut self, generation: Generation, news: WorkerNews) {
+        self.report(CoreEvent::Worker { generation, news });
     }
 
     pub(super) fn worker(&mut self, WorkerEvent { generation, what }: WorkerEvent) {
-        let now = self.clock.now();
-        match what {
-            What::Up { pid, tree_kill } => self.up(generation, pid, tree_kill),
-            What::Ready(ready) => self.ready(generation, *ready),
-            What::Progress { call, progress } => {
-                self.kernel.handle_progress(now, generation, call, progress);
+        let news = match what {
+            What::Up { pid, tree_kill } => {
+                self.started(generation, pid, tree_kill);
+                let tree_kill = tree_kill.to_owned();
+                WorkerNews::Up { pid, tree_kill }
             }
-            What::Answer { call, answer } => self.worker_answer(generation, call, *answer),
+            What::Ready(ready) => return self.vet(generation, ready),
+            What::Progress { call, progress } => WorkerNews::Progress { call, progress },
+            What::Answer { call, answer } => WorkerNews::Answer { call, answer },
+            What::Line(line) => WorkerNews::Line(line),
+            What::Oversize(head) => WorkerNews::Oversize(head),
+            What::Pong => WorkerNews::Pong,
+            What::CaughtUp => {
+                self.unpaced.extend(self.core.client_of(generation));
+                return;
+            }
             What::Lost(fault) => {
-                if let Some(worker) = self.workers.get(&generation) {
-                    let (slot, unsent) = (worker.slot, worker.handle.seal());
-                    self.lose(slot, generation, &fault, &unsent);
-                }
+                let Some(worker) = self.workers.get(&generation) else {
+                    return;
+                };
+                let unsent = worker.handle.seal();
+                // A sealed outbox no longer holds the client back.
+                self.unpaced.extend(self.core.client_of(generation));
+                WorkerNews::Lost { fault, unsent }
             }
             What::Reaped => {
+                self.unpaced.extend(self.core.client_of(generation));
                 if let Some(worker) = self.workers.remove(&generation) {
-                    let name = self.directory.pack_name(worker.slot);
-                    self.recorder
-                        .worker(Event::WorkerReaped, name, generation, worker.pid());
+                    let name = self.core.name_of(worker.slot);
+                    let recorder = &self.reports.recorder;
+                    recorder.worker(Recorded::WorkerReaped, name, generation, worker.pid);
                 }
-                self.kernel.handle_reaped(now, generation);
+                WorkerNews::Reaped
             }
-            What::Pong => self.kernel.handle_pong(now, generation),
-            What::Stuck(fault) => {
-                self.log
-                    .line(&format!("mcp:warning reason=kill_failed {fault}"));
-                self.kernel.handle_kill_failed(generation, fault);
+            What::Stuck(fault) => WorkerNews::Stuck(fault),
+            What::Unkillable => {
+                if self.core.is_stopping() {
+                    self.workers.remove(&generation);
+                }
+                WorkerNews::Unkillable
             }
-            What::Unkillable if self.kernel.is_stopping() => {
-                self.workers.remove(&generation);
-                self.kernel.handle_reaped(now, generation);
-            }
-            // Lines are what wrapped servers speak.
-            What::Unkillable | What::Line(_) | What::Oversize(_) | What::CaughtUp => {}
-        }
+        };
+        self.news(generation, news);
     }
 
-    fn up(&mut self, generation: Generation, pid: u32, tree_kill: &'static str) {
+    fn started(&mut self, generation: Generation, pid: u32, tree_kill: &str) {
         let Some(worker) = self.workers.get_mut(&generation) else {
             return;
         };
-        worker.process = Some((pid, tree_kill));
-        let name = self.directory.pack_name(worker.slot);
+        worker.pid = pid;
+        let what = match worker.handle {
+            Handle::Pack(_) => "worker",
+            Handle::Server(_) => "server",
+        };
+        let name = self.core.name_of(worker.slot);
         let said = format!(
-            "worker started pack={name} generation={generation} pid={pid} tree_kill={tree_kill}"
+            "{what} started pack={name} generation={generation} pid={pid} tree_kill={tree_kill}"
         );
-        self.log.say(Level::Debug, said);
-        self.recorder
-            .worker(Event::WorkerStarted, name, generation, pid);
+        self.reports.log.say(Level::Debug, said);
+        let recorder = &self.reports.recorder;
+        recorder.worker(Recorded::WorkerStarted, name, generation, pid);
     }
 
-    fn ready(&mut self, generation: Generation, ready: Ready) {
-        let Some(worker) = self.workers.get_mut(&generation) else {
-            return;
+    /// Compiles the schemas of a worker that announced itself, before the core accepts it.
+    fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
+        #[cfg(feature = "simulation")]
+        if crate::sim::is_entered() {
+            return self.vetted(generation, ready, &Verdict::Passed);
+        }
+        let definitions = ready.catalog.tools.iter().map(Definition::of_pack).collect();
+        let ticket = VET | generation.get();
+        let within = std::time::Duration::from_millis(self.core.limits().start_timeout_ms);
+        let until = tokio::time::Instant::now() + within;
+        match self.checkers.vet(ticket, definitions, until) {
+            Some(verdict) => self.vetted(generation, ready, &verdict),
+            None => {
+                self.launch.vetting.insert(ticket, (generation, ready));
+            }
+        }
+    }
+
+    fn vetted(&mut self, generation: Generation, ready: Box<Ready>, verdict: &Verdict) {
+        let vetted = match verdict {
+            Verdict::Rejected { violations } => {
+                let first = violations.first();
+                Err(first.map_or_else(String::new, |first| {
+                    format!("announced a tool that cannot be served: {} {}", first.path, first.message)
+                }))
+            }
+            Verdict::GaveUp { .. } => Err("announced schemas that take too long to compile".to_owned()),
+            Verdict::Passed | Verdict::Prepared { .. } | Verdict::Unchecked { .. } => Ok(()),
         };
-        let slot = worker.slot;
-        let was_complete = self.directory.is_complete();
-        let is_first = !self.directory.has_served(slot);
-        match self.directory.announce(slot, &ready) {
-            Ok(read) => {
-                let name = self.directory.pack_name(slot);
-                if read == Read::Otherwise && !self.roots.leads(slot) {
-                    self.log.line(&format!(
-                        "mcp:warning reason=roots_changed pack={name} generation={generation}"
-                    ));
-                }
-                if is_first {
-                    for (tool, withdrawn) in self.directory.withdrawn(slot) {
-                        let reason = withdrawn.reason();
-                        self.log.line(&format!(
-                            "mcp:warning reason={reason} pack={name} tool={tool} withdrawn"
-                        ));
-                    }
-                }
-                let pid = worker.pid();
-                let build = &ready.build;
-                let said = format!(
-                    "worker ready pack={name} generation={generation} pid={pid} build={build}"
-                );
-                self.log.say(Level::Info, said);
-                self.recorder
-                    .worker(Event::WorkerReady, name, generation, pid);
-                worker.build = Some(ready.build);
-                worker.facts = Some(ready.facts);
-                self.kernel.handle_ready(self.clock.now(), generation);
-                self.renew(slot);
-            }
-            Err(reason) => {
-                let detail = format!("the worker {reason}");
-                let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
-                self.log
-                    .line(&format!("mcp:warning reason=worker_refused {fault}"));
-                self.directory.give_up(slot);
-                self.kernel
-                    .handle_unfit(self.clock.now(), generation, &fault);
-            }
-        }
-        if !was_complete && self.directory.is_complete() {
-            self.route_waiting();
-        }
+        self.news(generation, WorkerNews::Ready { ready, vetted });
     }
 
-    fn worker_answer(&mut self, generation: Generation, call: CallId, answer: Answer) {
-        let answer = match (self.kernel.sent(generation, call), answer) {
-            (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
-                let resources = Json::from_serialize(&resources);
-                let slot = self
-                    .workers
-                    .get(&generation)
-                    .map_or(SlotId(0), |worker| worker.slot);
-                Answer::Members(self.directory.resource_listing(slot, &resources))
-            }
-            (Some(op), answer) => {
-                let (answer, mismatch) = self.directory.check_answer(op, answer);
-                if let Some(mismatch) = mismatch {
-                    self.kernel.note_mismatch(mismatch);
-                }
-                answer
-            }
-            // Nobody waits for it; the kernel frees its place.
-            (None, answer) => answer,
-        };
-        self.kernel
-            .handle_answer(self.clock.now(), generation, call, answer);
-    }
-
-    fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
-        let expected = self.kernel.is_ending(generation);
-        // Then the host ends, and that is its last line.
-        let unable = fault.kind == ErrorKind::WorkerSetup;
-        let with_roots = unable && self.refuse_roots(slot);
-        let refused = unable && !with_roots && !self.directory.has_served(slot);
-        if !expected && !refused {
-            let name = self.directory.pack_name(slot);
-            self.log.line(&format!(
-                "mcp:warning reason=worker_lost pack={name} {fault}"
-            ));
+    /// A checker has a verdict.
+    pub(super) fn checked(&mut self, Checked { ticket, verdict, .. }: Checked) {
+        if let Some((generation, ready)) = self.launch.vetting.remove(&ticket) {
+            return self.vetted(generation, ready, &verdict);
         }
-        let was_complete = self.directory.is_complete();
-        self.directory.lost(slot);
-        let now = self.clock.now();
-        self.kernel.handle_lost(now, generation, fault, unsent);
-        if refused {
-            self.refuse_setup(slot, fault);
-        }
-        // One that was ended because it was never ready will not do better next time.
-        if expected || self.kernel.is_closed(now, slot) {
-            self.directory.give_up(slot);
-        }
-        if !was_complete && self.directory.is_complete() {
-            self.route_waiting();
-        }
-        if self.kernel.serving(slot).is_none() {
-            // What cannot start as it is set up is not started again by itself.
-            if with_roots {
-                self.kernel.handle_rollout(now, slot);
-            }
-            // The next one is started with the settings of now.
-            self.release(slot);
-        }
-    }
-
-    /// Whether a worker was started with other settings than its pack has now.
-    pub(super) fn is_outdated(&self, generation: Generation) -> bool {
-        let pack = |worker: &Incarnation| self.packs.get(worker.slot.0);
-        self.workers
-            .get(&generation)
-            .is_some_and(|worker| pack(worker).is_some_and(|pack| pack.settings != worker.settings))
-    }
-
-    /// Whether a worker is on its way that was started with other settings.
-    pub(super) fn starts_outdated(&self, slot: SlotId) -> bool {
-        self.workers
-            .iter()
-            .filter(|(generation, worker)| {
-                worker.slot == slot && !self.kernel.is_fenced(**generation)
-            })
-            .any(|(generation, _)| self.is_outdated(*generation))
-    }
-
-    /// A host that was set up wrongly ends, with what its pack says about it.
-    fn refuse_setup(&mut self, slot: SlotId, fault: &Fault) {
-        let said = fault.said.as_deref().unwrap_or(&fault.detail);
-        self.setup.get_or_insert_with(|| SetupError {
-            pack: self.directory.pack_name(slot).to_owned(),
-            said: said.to_owned(),
-        });
-        self.kernel.handle_stop(self.clock.now());
-    }
-
-    pub(super) fn send(&self, generation: Generation, call: rpc::Call) {
-        if let Some(worker) = self.workers.get(&generation) {
-            worker.handle.send(call);
-        }
-    }
-
-    pub(super) fn cancel(&self, generation: Generation, call: CallId) {
-        if let Some(worker) = self.workers.get(&generation) {
-            worker.handle.cancel(call);
-        }
-    }
-
-    pub(super) fn ping(&self, generation: Generation) {
-        if let Some(worker) = self.workers.get(&generation) {
-            worker.handle.ping();
-        }
-    }
-
-    pub(super) fn stop_worker(&self, generation: Generation, how: Manner) {
-        if let Some(worker) = self.workers.get(&generation) {
-            worker.handle.stop(how);
-        }
-    }
-
-    /// The kernel's health, with what only the driver knows.
-    pub(super) fn health(&self) -> Health {
-        let mut health = self.kernel.health(self.clock.now());
-        for worker in &mut health.workers {
-            if let Some(known) = self.workers.get(&worker.generation) {
-                worker.pid = known.process.map(|(pid, _)| pid);
-                worker.tree_kill = known.process.map(|(_, rung)| rung.to_owned());
-                worker.build.clone_from(&known.build);
-                worker.facts.clone_from(&known.facts);
-            }
-        }
-        health
+        self.report(CoreEvent::Checked { ticket, verdict });
     }
 }

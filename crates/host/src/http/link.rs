@@ -1,72 +1,46 @@
 //! A connection to the host without a socket: lines in, lines out.
 //!
-//! To an engine an HTTP session is a client like any other; only the two ends are channels. So
-//! nothing behind this file knows of HTTP.
+//! To the engine an HTTP session is a client like any other; only the two ends are channels. So nothing
+//! behind this file knows of HTTP.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::control::Control;
-use crate::engine::Single;
+use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::transport::Client;
 
 /// Chunks that may wait in either direction.
 const CHUNKS: usize = 16;
 
-/// Who answers: the engine of the packs, or the hub of wrapped servers.
-pub(crate) trait Back: Send + Sync {
-    /// Hands a client over.
-    fn connect(&self, client: Client) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+/// The host behind the front.
+#[derive(Clone, Debug)]
+pub(crate) struct Back(mpsc::Sender<Event>);
+
+impl Back {
+    pub(crate) const fn new(events: mpsc::Sender<Event>) -> Self {
+        Self(events)
+    }
+
+    /// Hands a client over. A host that has ended drops it, which closes the link.
+    async fn connect(&self, client: Client) {
+        let _ = self.0.send(client.into()).await;
+    }
 
     /// Asks as an operator would.
-    fn control(
-        &self,
-        request: ControlRequest,
-    ) -> Pin<Box<dyn Future<Output = Option<ControlReply>> + Send + '_>>;
-
-    /// Asks for one thing; nobody replies where only sessions are served.
-    fn single(&self, single: Box<Single>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
-/// Everything that a front can make happen.
-pub(crate) trait Happens:
-    From<Client> + From<Control> + TryFrom<Box<Single>> + Send + 'static
-{
-}
-
-impl<E: From<Client> + From<Control> + TryFrom<Box<Single>> + Send + 'static> Happens for E {}
-
-impl<E: Happens> Back for mpsc::Sender<E> {
-    fn connect(&self, client: Client) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            // An engine that has gone drops the client, which closes the link.
-            let _ = self.send(client.into()).await;
-        })
+    pub(super) async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
+        let (reply, wait) = oneshot::channel();
+        self.0.send(Control { request, reply }.into()).await.ok()?;
+        wait.await.ok()
     }
 
-    fn control(
-        &self,
-        request: ControlRequest,
-    ) -> Pin<Box<dyn Future<Output = Option<ControlReply>> + Send + '_>> {
-        Box::pin(async move {
-            let (reply, wait) = oneshot::channel();
-            self.send(Control { request, reply }.into()).await.ok()?;
-            wait.await.ok()
-        })
-    }
-
-    fn single(&self, single: Box<Single>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            let event = E::try_from(single).ok();
-            if let Some(event) = event {
-                let _ = self.send(event).await;
-            }
-        })
+    /// Asks a single typed request.
+    pub(super) async fn single(&self, single: Box<Single>) {
+        let _ = self.0.send(single.into()).await;
     }
 }
 
@@ -107,7 +81,7 @@ fn framed(line: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a link.
-pub(super) async fn open(back: &dyn Back) -> (Input, Output) {
+pub(super) async fn open(back: &Back) -> (Input, Output) {
     let (says, source) = mpsc::channel(CHUNKS);
     let (sink, hears) = mpsc::channel(CHUNKS);
     back.connect(Client {
@@ -139,6 +113,7 @@ impl Ending {
     /// Does something until it is done or the link is ended; the link is over then.
     pub(super) async fn until(&self, done: impl Future<Output = ()>) {
         tokio::select! {
+            biased;
             () = done => {}
             () = self.ends.notified() => {}
         }

@@ -70,7 +70,6 @@ pub(crate) fn start(listener: TcpListener, front: Arc<Front>) -> Listening {
         let every = SWEEP.min(idle);
         while tokio::time::timeout(every, until.changed()).await.is_err() {
             sweeping.table.sweep(idle);
-            sweeping.callers.sweep(idle);
         }
     });
     let done = tokio::spawn(accept(listener, front, stopped));

@@ -147,7 +147,7 @@ async fn modern(
     headers::check_modern(headers, request).map_err(|problem| refuse(&problem))?;
     let shared = front
         .table
-        .shared(front.back.as_ref(), &front.limits, who)
+        .shared(&front.back, &front.limits, who)
         .await
         .map_err(|_| refuse(&Problem::of(ErrorKind::Overloaded)))?;
     if request.method == "tools/call" {
@@ -321,7 +321,7 @@ async fn open(
     let refuse = |kind| respond::refuse(&Problem::of(kind), Tongue::Mcp(Some(&id)));
     let opened = front
         .table
-        .open(front.back.as_ref(), &front.limits, who)
+        .open(&front.back, &front.limits, who)
         .await;
     let session = opened.map_err(|_| refuse(ErrorKind::Overloaded))?;
     let unavailable = || refuse(ErrorKind::WorkerUnavailable);

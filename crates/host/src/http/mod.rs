@@ -44,15 +44,17 @@ use mainstay_contract::health::Lifecycle;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use self::access::{Access, Issuer, METADATA};
 use self::counts::Counts;
 use self::guard::Guard;
-pub(crate) use self::link::{Back, Happens};
+pub(crate) use self::link::Back;
 pub(crate) use self::listen::{Listening, bind, start};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
-use self::rest::{Callers, Route};
+use self::rest::Route;
 use self::table::Table;
+use crate::engine::Event;
 use crate::envelopes::Envelopes;
 use crate::telemetry::Recorder;
 
@@ -101,23 +103,17 @@ pub(crate) struct FrontFacts {
     pub(crate) serves: Serves,
     pub(crate) envelopes: Envelopes,
     pub(crate) recorder: Recorder,
-    /// What the server is called in the catalog.
-    pub(crate) name: String,
-    pub(crate) version: String,
 }
 
 /// Everything that requests share.
 pub(crate) struct Front {
     limits: Limits,
     guard: Guard,
-    back: Box<dyn Back>,
+    back: Back,
     serves: Serves,
     envelopes: Envelopes,
     recorder: Recorder,
-    name: String,
-    version: String,
     table: Table,
-    callers: Callers,
     counts: Counts,
     in_flight: AtomicUsize,
 }
@@ -135,7 +131,7 @@ impl Front {
     pub(crate) fn new(
         config: &HttpConfig,
         bound: SocketAddr,
-        back: Box<dyn Back>,
+        events: mpsc::Sender<Event>,
         facts: FrontFacts,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -148,14 +144,11 @@ impl Front {
                 ),
             ),
             limits: facts.limits,
-            back,
+            back: Back::new(events),
             serves: facts.serves,
             envelopes: facts.envelopes,
             recorder: facts.recorder,
-            name: facts.name,
-            version: facts.version,
             table: Table::default(),
-            callers: Callers::default(),
             counts: Counts::default(),
             in_flight: AtomicUsize::new(0),
         })

@@ -18,7 +18,7 @@ use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
 use crate::link_ids::{link_id, number_of};
-use crate::wrap::edit;
+use mainstay_kernel::server::edit;
 
 /// `_meta` key of the request that opened a subscription.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";

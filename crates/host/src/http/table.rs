@@ -35,7 +35,7 @@ impl Table {
     /// A session that nobody but its opener can find, not yet in the table.
     pub(super) async fn open(
         &self,
-        back: &dyn Back,
+        back: &Back,
         limits: &Limits,
         credential: Credential,
     ) -> Result<Arc<Session>, Full> {
@@ -79,7 +79,7 @@ impl Table {
     /// The link for the modern requests of a credential.
     pub(super) async fn shared(
         &self,
-        back: &dyn Back,
+        back: &Back,
         limits: &Limits,
         credential: &Credential,
     ) -> Result<Arc<Shared>, Full> {

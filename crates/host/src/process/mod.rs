@@ -31,6 +31,7 @@ pub(crate) mod lifeline;
 mod orphans;
 #[cfg(any(windows, test))]
 mod taskkill;
+pub(crate) mod usage;
 
 use std::collections::VecDeque;
 use std::io;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::dialect::Request;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::RenderMode;
 use mainstay_kernel::action::End;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,61 +15,21 @@ use tokio::task::JoinHandle;
 use super::{PipeReader, PipeWriter};
 use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
 use crate::control::Control;
-use crate::engine::{Engine, Event, Lifetime, Single};
+use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
-use crate::log::Log;
-use crate::telemetry::Recorder;
+use crate::serve::simulate;
 use crate::transport::Client;
-use crate::wrap::{self, HubEvent, Rules};
+use crate::wrap::{Rules, WrapConfig};
 
 /// A running host.
 #[derive(Debug)]
 pub struct Host {
-    events: Events,
+    events: mpsc::Sender<Event>,
     engine: JoinHandle<()>,
     over: watch::Receiver<bool>,
 }
 
-/// Where the events of either engine go.
-#[derive(Clone, Debug)]
-enum Events {
-    Packs(mpsc::Sender<Event>),
-    Server(mpsc::Sender<HubEvent>),
-}
-
-impl Events {
-    async fn send<T>(&self, event: T) -> bool
-    where
-        Event: From<T>,
-        HubEvent: From<T>,
-    {
-        match self {
-            Self::Packs(events) => events.send(event.into()).await.is_ok(),
-            Self::Server(events) => events.send(event.into()).await.is_ok(),
-        }
-    }
-}
-
 impl Host {
-    /// Starts a host that wraps a server, one for each client.
-    pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
-        let (events, hub) = wrap::simulate(command, rules, limits, shim()?, Log::silent());
-        Ok(Self::start(Events::Server(events), hub))
-    }
-
-    fn start(events: Events, engine: impl Future<Output = ()> + Send + 'static) -> Self {
-        let (ended, over) = watch::channel(false);
-        let engine = tokio::spawn(async move {
-            engine.await;
-            let _ = ended.send(true);
-        });
-        Self {
-            events,
-            engine,
-            over,
-        }
-    }
-
     /// Starts a host that serves packs to many clients.
     pub fn serve(packs: Vec<Pack>, limits: Limits) -> io::Result<Self> {
         let config = Config {
@@ -81,7 +42,7 @@ impl Host {
             render: RenderMode::Json,
             packs,
             shim: shim()?,
-            transport: Transport::Stdio,
+            transport: transport(),
             ready_file: None,
             telemetry: None,
             collector: None,
@@ -91,13 +52,43 @@ impl Host {
             envelope_ids: IdSource::Deterministic,
             locked: None,
         };
-        let lifetime = Lifetime::Service;
-        let engine = Engine::new(config, "socket", lifetime, Log::silent(), Recorder::off())
-            .map_err(io::Error::other)?;
-        let events = engine.events();
-        Ok(Self::start(Events::Packs(events), async move {
-            let _ = engine.run().await;
+        Self::start(Ok(config))
+    }
+
+    /// Starts a host that wraps a server for many clients.
+    pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
+        Self::start(Err(WrapConfig {
+            name: "simulated".to_owned(),
+            command,
+            rules: Arc::new(rules),
+            locked: None,
+            limits,
+            shim: shim()?,
+            transport: transport(),
+            ready_file: None,
+            telemetry: None,
+            collector: None,
+            control_dir: None,
+            cache_dir: None,
+            host_name: "simulated".to_owned(),
+            version: "0".to_owned(),
+            reread: None,
+            envelopes: EnvelopeMode::Off,
         }))
+    }
+
+    fn start(config: Result<Config, WrapConfig>) -> io::Result<Self> {
+        let (events, engine) = simulate(config).map_err(io::Error::other)?;
+        let (ended, over) = watch::channel(false);
+        let engine = tokio::spawn(async move {
+            engine.run().await;
+            let _ = ended.send(true);
+        });
+        Ok(Self {
+            events,
+            engine,
+            over,
+        })
     }
 
     /// A client connects: where the host reads, and where it writes.
@@ -106,14 +97,15 @@ impl Host {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
         };
-        self.events.send(client).await;
+        let _ = self.events.send(client.into()).await;
     }
 
     /// An operator asks for something. `None` when the host ended without a reply.
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
-        let sent = self.events.send(Control { request, reply }).await;
-        if sent { wait.await.ok() } else { None }
+        let control = Control { request, reply };
+        self.events.send(control.into()).await.ok()?;
+        wait.await.ok()
     }
 
     /// Sends one request that is answered with its typed end. The caller drops the returned
@@ -122,27 +114,24 @@ impl Host {
         &self,
         request: Request,
         bytes: usize,
-    ) -> (oneshot::Receiver<Box<End>>, oneshot::Sender<()>) {
+        caller: &str,
+    ) -> (oneshot::Receiver<Result<Box<End>, Problem>>, oneshot::Sender<()>) {
         let (reply, end) = oneshot::channel();
         let (want, wanted) = oneshot::channel();
         let single = Single {
             request,
             bytes,
+            caller: caller.to_owned(),
             reply,
             wanted,
         };
-        if let Events::Packs(events) = &self.events {
-            let _ = events.send(Event::Single(Box::new(single))).await;
-        }
+        let _ = self.events.send(Box::new(single).into()).await;
         (end, want)
     }
 
     /// The host receives SIGTERM.
     pub async fn stop(&self) {
-        let _ = match &self.events {
-            Events::Packs(events) => events.send(Event::Stop).await.is_ok(),
-            Events::Server(events) => events.send(HubEvent::Stop).await.is_ok(),
-        };
+        let _ = self.events.send(Event::Stop).await;
     }
 
     /// Whether the engine has ended.
@@ -160,6 +149,14 @@ impl Host {
     pub async fn join(self) -> bool {
         drop(self.events);
         self.engine.await.is_ok()
+    }
+}
+
+/// Clients come as on a socket; nothing is bound.
+fn transport() -> Transport {
+    Transport::Socket {
+        path: "/nowhere".into(),
+        mode: 0,
     }
 }
 

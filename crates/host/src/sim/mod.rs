@@ -7,6 +7,7 @@
 //!
 //! Everything here is deterministic: one thread, seeded generators, no hash map.
 
+mod check;
 mod host;
 mod pipe;
 mod process;
@@ -20,6 +21,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+pub use self::check::CheckNoise;
+pub(crate) use self::check::{Check, check};
 pub use self::host::Host;
 pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
 pub use self::process::{Child, Exit, Order, Process, Spawned};
@@ -43,6 +46,7 @@ struct World {
     entropy: u64,
     /// The core is saved and restored after one in so many events; 0 is never.
     swap_one_in: u32,
+    checks: CheckNoise,
     /// The most bytes that waited in outboxes, by their marks.
     backlog: BTreeMap<u64, u64>,
     /// The first thing that a seam found wrong.
@@ -52,6 +56,11 @@ struct World {
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
     static PROGRAMS: RefCell<Option<Arc<dyn Programs>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread is a simulated machine.
+pub(crate) fn is_entered() -> bool {
+    WORLD.with_borrow(Option::is_some)
 }
 
 /// Leaves the world when dropped.
@@ -71,11 +80,25 @@ pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
         began: Instant::now(),
         entropy: seed,
         swap_one_in: 0,
+        checks: CheckNoise::default(),
         backlog: BTreeMap::new(),
         complaint: None,
     }));
     PROGRAMS.replace(Some(programs));
     Entered(())
+}
+
+/// Makes checkers misbehave.
+pub fn disturb_checks(noise: CheckNoise) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.checks = noise;
+        }
+    });
+}
+
+fn check_noise() -> Option<CheckNoise> {
+    WORLD.with_borrow(|world| world.as_ref().map(|world| world.checks))
 }
 
 /// Saves and restores the core after one in so many events; 0 is never.

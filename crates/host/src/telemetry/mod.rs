@@ -17,7 +17,6 @@ mod file;
 mod otlp;
 mod queue;
 mod recorder;
-mod span_ids;
 mod writer;
 
 pub use self::otlp::OtlpConfig;

@@ -19,14 +19,13 @@ use mainstay_contract::render::shorten;
 use mainstay_contract::telemetry::{
     Event, EventOutcome, HotTools, InvocationEvent, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
 };
-use mainstay_contract::trace::{Span, TraceContext};
+use mainstay_contract::trace::Span;
 use mainstay_kernel::action::End;
 use serde_json::Value;
 
 use super::file::EventFile;
 use super::otlp::{self, Exporter, Finished, OtlpConfig};
 use super::queue::Queue;
-use super::span_ids::SpanIds;
 use super::writer;
 use crate::clock::{iso_now, wall};
 use crate::link_ids::client_id;
@@ -52,7 +51,6 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 struct Spans {
     exporter: Exporter,
-    ids: SpanIds,
     host: String,
     /// `network.transport` and `network.protocol.name`.
     transport: &'static str,
@@ -91,31 +89,11 @@ impl Recorder {
         };
         self.spans = Some(Arc::new(Spans {
             exporter: Exporter::start(config, log)?,
-            ids: SpanIds::seeded(),
             host: host_id(),
             transport,
             protocol,
         }));
         Ok(self)
-    }
-
-    /// The span of a request; `asks` is that of its client. Without a collector the client's own
-    /// is what those who work on the request are told.
-    pub(crate) fn span(&self, asks: Option<TraceContext>) -> Option<Span> {
-        match (&self.spans, asks) {
-            (None, asks) => asks.map(|context| Span {
-                context,
-                parent: None,
-            }),
-            (Some(spans), Some(parent)) => Some(Span {
-                context: parent.with_span(spans.ids.span()),
-                parent: Some(parent),
-            }),
-            (Some(spans), None) => Some(Span {
-                context: TraceContext::root(spans.ids.trace(), spans.ids.span()),
-                parent: None,
-            }),
-        }
     }
 
     /// Opens the file, and starts the thread that writes to it.

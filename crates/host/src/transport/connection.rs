@@ -1,13 +1,11 @@
-//! One client's connection: lines in, decoded, with a gate that stops reading when the client
-//! asks faster than it takes answers.
+//! One client's connection: lines in, with a gate that stops reading when the client asks faster than it
+//! reads its answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mainstay_contract::dialect::{self, Dialect, Inbound};
 use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::SessionId;
-use mainstay_contract::limits::Limits;
 use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::{Notify, mpsc};
 
@@ -103,33 +101,34 @@ impl Lines {
     }
 }
 
-/// Reads a client until its input ends.
-pub(crate) async fn read_requests(
+/// Reads a client's lines until its input ends.
+pub(crate) async fn read_lines(
     session: SessionId,
     source: Source,
-    limits: Limits,
+    limit: usize,
     gate: Gate,
     events: mpsc::Sender<Event>,
 ) {
-    let mut lines = Lines::new(source, limits.request_frame_bytes, gate);
-    let mut decoder = Decoder { limits, last: None };
+    let mut lines = Lines::new(source, limit, gate);
     loop {
         let is_last = lines.is_last_read().await;
         while let Some(frame) = lines.take() {
-            let (inbound, bytes) = decoder.decode(frame);
-            if inbound == Inbound::Ignored {
-                continue;
-            }
-            let event = Event::Inbound {
-                session,
-                inbound: Box::new(inbound),
-                bytes,
+            let (event, bytes) = match frame {
+                Frame::Line(line) => {
+                    let line = line.to_vec();
+                    let bytes = line.len();
+                    (Event::Line { session, line }, bytes)
+                }
+                Frame::Oversize(oversize) => {
+                    let head = oversize.head;
+                    (Event::Oversize { session, head }, limit)
+                }
             };
             if events.send(event).await.is_err() {
                 return;
             }
-            // The engine sees a large request before the next one is read, so that what is
-            // on its way counts against the session's limit.
+            // The core sees a large request before the next one is read, so that requests on their way
+            // count against the session's limit.
             if bytes > LARGE {
                 tokio::task::yield_now().await;
             }
@@ -139,33 +138,6 @@ pub(crate) async fn read_requests(
             let ended = ClientEvent::InputEnded { session };
             let _ = events.send(ended.into()).await;
             return;
-        }
-    }
-}
-
-struct Decoder {
-    limits: Limits,
-    /// The dialect of the last message that decided one.
-    last: Option<Dialect>,
-}
-
-impl Decoder {
-    fn decode(&mut self, frame: Frame<'_>) -> (Inbound, usize) {
-        match frame {
-            Frame::Line(line) => {
-                let inbound = dialect::decode(line, self.limits.json_depth);
-                if let Inbound::Request(request) = &inbound {
-                    self.last = Some(request.dialect);
-                }
-                (inbound, line.len())
-            }
-            Frame::Oversize(oversize) => {
-                let limit = self.limits.request_frame_bytes;
-                (
-                    dialect::decode_oversize(&oversize.head, self.last, limit),
-                    limit,
-                )
-            }
         }
     }
 }

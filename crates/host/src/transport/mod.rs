@@ -1,5 +1,5 @@
-//! Clients: stdio, a Unix socket, or a connected socket. A transport frames and decodes; it
-//! knows nothing of tools, workers or order.
+//! Clients: stdio, a Unix socket, or a connected socket. A transport moves lines; it knows nothing of their
+//! meaning.
 
 mod connection;
 pub(crate) mod socket;
@@ -14,7 +14,7 @@ use mainstay_contract::id::SessionId;
 use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 
-pub(crate) use self::connection::{Client, Gate, Lines, read_requests};
+pub(crate) use self::connection::{Client, Gate, read_lines};
 use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
 

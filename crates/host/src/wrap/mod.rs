@@ -1,66 +1,33 @@
-//! Somebody else's MCP server, made to survive.
+//! The configuration of a host that wraps an MCP server, and the files it keeps between runs.
 //!
-//! A wrapped server is a worker like any other to the kernel: it is supervised, its calls have
-//! deadlines and replay contracts, its tree is killed as one. What is different is that nothing it
-//! says is ours to change: lines pass byte for byte, in both directions, with their own ids. So
-//! each connection has a server of its own and an engine of its own ([`engine`]), which reads of
-//! each line only what it must.
+//! The server itself is a backend of the core ([`mainstay_kernel::server`]); here is only what needs files.
 //!
-//! * [`rules`]: what an operator can say about a server; [`reread`]: and say again;
-//! * [`told`]: what a successor must be told again; [`asks`]: what servers ask their client;
-//! * [`tools`]: what is known about the tools; [`probe`]: how to find out whether a lost call took
-//!   effect;
-//! * [`lists`]: lists that we fetch ourselves, to know the tools and to notice changes;
-//!   [`successor`]: what a new server lists, before it takes over;
-//! * [`activity`]: whether a silent server runs at all; [`memory`]: how much it takes;
-//! * [`remembered`]: what a server said about itself when it ran last;
-//! * [`output`]: text that is too long for a model; [`edit`]: the few changes to lines;
-//! * `client`, `server`, `own`, `answer`: the engine's dealings with either side;
-//! * [`serve`]: one engine per connection, and one voice for all of them.
+//! * [`reread`]: rules that are read again while the host runs;
+//! * [`remembered`]: the server's answer to `server/discover` in an earlier run.
 
-mod activity;
-mod answer;
-mod asks;
-mod client;
-pub(crate) mod edit;
-mod engine;
-mod lists;
-mod memory;
-mod output;
-mod own;
-mod probe;
 mod remembered;
 mod reread;
-mod rules;
-mod serve;
-mod server;
-mod successor;
-mod told;
-mod tools;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay_contract::limits::Limits;
+pub use mainstay_kernel::locked::Locked;
+pub use mainstay_kernel::server::{Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay};
 
+pub(crate) use self::remembered::Remembered;
 pub use self::reread::{Found, Reread};
-pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
-pub use self::serve::serve_wrapped;
-#[cfg(feature = "simulation")]
-pub(crate) use self::serve::{HubEvent, simulate};
-pub use self::tools::declared_replay;
 use crate::config::{Command, EnvelopeMode, Shim, Transport};
-pub use crate::locked::Locked;
 use crate::telemetry::OtlpConfig;
 
 /// A host that wraps one server.
 #[derive(Debug)]
 pub struct WrapConfig {
-    /// What the server is called in logs and in health.
+    /// The server's name in logs and health.
     pub name: String,
     pub command: Command,
     pub rules: Arc<Rules>,
-    /// The tools that somebody has looked at; without it none is withdrawn.
+    /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
     pub limits: Limits,
     pub shim: Shim,
@@ -75,11 +42,11 @@ pub struct WrapConfig {
     pub control_dir: Option<PathBuf>,
     /// Where answers to `server/discover` are remembered from one run to the next.
     pub cache_dir: Option<PathBuf>,
-    /// What operators call this host.
+    /// The name that operators use for this host.
     pub host_name: String,
     pub version: String,
-    /// How the rules are read again at SIGHUP; without it the signal ends the host.
+    /// Reads the rules again at SIGHUP; without it the signal ends the host.
     pub reread: Option<Reread>,
-    /// What is done about an envelope of ours that breaks its own schema.
+    /// The reaction to an envelope of the host that breaks its own schema.
     pub envelopes: EnvelopeMode,
 }

@@ -1,10 +1,9 @@
-//! What a server said about itself the last time it ran.
+//! The server's answer to `server/discover` in an earlier run.
 //!
-//! Automatic clients ask `server/discover` before anything else, and some wait for long, or start
-//! the same command twice to ask. A server that takes seconds to start, or that is of the older era
-//! and chokes on the question, would make them wait. So its answer is kept in a small file, by
-//! command; the next run answers from it at once. A file that cannot be read or written is no
-//! reason not to serve.
+//! Automatic clients ask `server/discover` before anything else, and some wait for long, or start the same
+//! command twice to ask. A server that takes seconds to start, or that belongs to the older era and chokes on
+//! the request, would make them wait. So its answer is stored in a small file, by command, and the next
+//! run answers from it at once. A file that cannot be read or written never keeps the host from serving.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,6 +14,7 @@ use std::time::Duration;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::scan;
+use mainstay_kernel::server::Discovered;
 use mainstay_schema::Fingerprint;
 use serde_json::json;
 
@@ -26,25 +26,15 @@ const MAX_BYTES: u64 = 1024 * 1024;
 /// After so long a server is asked anew: it may have learned something.
 const MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
 
-/// The memory of one command.
+/// The file of one command.
 #[derive(Clone, Debug)]
-pub(super) struct Remembered {
+pub(crate) struct Remembered {
     path: PathBuf,
-    answer: Option<Discovered>,
-}
-
-/// How `server/discover` was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Discovered {
-    /// A result, as JSON text.
-    Modern(Json),
-    /// The server does not know the question.
-    Legacy,
 }
 
 impl Remembered {
-    /// Reads what is known about a command.
-    pub(super) fn load(folder: &Path, command: &Command) -> Self {
+    /// Reads the stored answer of a command.
+    pub(crate) fn load(folder: &Path, command: &Command) -> (Self, Option<Discovered>) {
         // The same words mean another server in another directory.
         let here = std::env::current_dir().unwrap_or_default();
         let cwd = command
@@ -60,27 +50,16 @@ impl Remembered {
         let name = Fingerprint::of(&json!(words.map(text).collect::<Vec<_>>()));
         let path = folder.join("wrapped").join(format!("{name}.json"));
         let answer = read(&path);
-        Self { path, answer }
+        (Self { path }, answer)
     }
 
-    pub(super) const fn answer(&self) -> Option<&Discovered> {
-        self.answer.as_ref()
-    }
-
-    /// The server has answered now.
-    pub(super) fn learn(&mut self, answer: Discovered) {
-        if self.answer.as_ref() != Some(&answer) {
-            // Without it the next run asks again.
-            let _ = write(&self.path, &answer);
-            self.answer = Some(answer);
-        }
-    }
-
-    /// What was remembered is not true any more.
-    pub(super) fn forget(&mut self) {
-        if self.answer.take().is_some() {
-            let _ = fs::remove_file(&self.path);
-        }
+    /// Stores an answer for the next run, or forgets the one that is stored.
+    pub(crate) fn store(&self, answer: Option<&Discovered>) {
+        // Without the file the next run asks again.
+        let _ = match answer {
+            Some(answer) => write(&self.path, answer),
+            None => fs::remove_file(&self.path),
+        };
     }
 }
 
@@ -136,15 +115,15 @@ mod tests {
         let folder =
             std::env::temp_dir().join(format!("mainstay-remembered-{}", std::process::id()));
         let load = |program| Remembered::load(&folder, &command(program));
-        assert_eq!(load("a").answer(), None);
+        assert_eq!(load("a").1, None);
         let result = Json::parse(r#"{"supportedVersions": ["2026-07-28"],"n":1.00}"#).unwrap();
-        load("a").learn(Discovered::Modern(result.clone()));
-        load("b").learn(Discovered::Legacy);
-        assert_eq!(load("a").answer(), Some(&Discovered::Modern(result)));
-        assert_eq!(load("b").answer(), Some(&Discovered::Legacy));
-        assert_eq!(load("c").answer(), None);
-        load("b").forget();
-        assert_eq!(load("b").answer(), None);
+        load("a").0.store(Some(&Discovered::Modern(result.clone())));
+        load("b").0.store(Some(&Discovered::Legacy));
+        assert_eq!(load("a").1, Some(Discovered::Modern(result)));
+        assert_eq!(load("b").1, Some(Discovered::Legacy));
+        assert_eq!(load("c").1, None);
+        load("b").0.store(None);
+        assert_eq!(load("b").1, None);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -4,13 +4,13 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::Problem;
-use mainstay_contract::replay::{Knowledge, Replay, Verdict, verdict};
+use mainstay_contract::replay::{Knowledge, Verdict, verdict};
 use mainstay_contract::rpc;
 
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Call, Send, SlotId, Stage};
+use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
@@ -34,7 +34,7 @@ impl Kernel {
         let Some(slot) = self.slot_of(generation) else {
             return;
         };
-        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
+        let Some(worker) = self.worker_mut(generation) else {
             return;
         };
         if worker.phase == Phase::Lost {
@@ -50,8 +50,9 @@ impl Kernel {
         }
         if !dismissed {
             self.stats.restart(slot, generation, fault);
-            let owner = self.slot_mut(slot);
-            owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
+            if let Some(owner) = self.slots.get_mut(&slot) {
+                owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
+            }
         }
         self.supervised_lost(now, slot, generation, fault);
         // Last first: what is put back goes to the front, and the oldest must be first there.
@@ -80,14 +81,16 @@ impl Kernel {
         lost: Generation,
         fault: &Fault,
     ) {
-        let was_supervised = self.slot(slot).supervisor.generation() == Some(lost);
-        self.slot_mut(slot).supervisor.lost(now, lost, fault);
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        let was_supervised = owner.supervisor.generation() == Some(lost);
+        owner.supervisor.lost(now, lost, fault);
         self.rearm(slot);
-        if self.slot(slot).supervisor.is_closed(now) {
+        if self.is_closed(now, slot) {
             self.drop_spare(slot);
         }
-        let successor = self.slot(slot).spare.generation().is_some();
-        if was_supervised && !successor {
+        if was_supervised && self.spare(slot).generation().is_none() {
             self.rollout_over(slot, Err(fault.clone()));
         }
     }
@@ -117,46 +120,41 @@ impl Kernel {
         };
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
-            (Send::Call, true) => Knowledge::InFlight,
-            (Send::Call, false) if call.attempt <= 1 => {
+            (Dispatch::Call, true) => Knowledge::InFlight,
+            (Dispatch::Call, false) if call.attempt <= 1 => {
                 call.attempt = 0;
                 Knowledge::NotDispatched
             }
             // An earlier attempt was sent; only this one was not.
-            (Send::Call, false) => {
+            (Dispatch::Call, false) => {
                 call.attempt -= 1;
                 Knowledge::InFlight
             }
-            (Send::Probe, sent) => {
+            (Dispatch::Probe, sent) => {
                 call.probes -= u32::from(!sent);
                 Knowledge::Unknown
             }
         };
         let attempts = call.attempts(replays);
-        // Whoever asks one that was never ready does not wait for another to be none.
+        // The server never became ready: fail now instead of waiting for its successor.
         if fault.kind == ErrorKind::WorkerNotReady && !call.may_have_run() {
             let problem = Problem::from_fault(fault.kind, fault);
             return self.end(now, id, Err(problem), Delivery::Send);
         }
         let (next, held) = match verdict(known, replay, attempts) {
             Verdict::RefuseUnknown if is_planted(Defect::NeverReplayReplayed) => {
-                (Send::Call, Some(lost))
+                (Dispatch::Call, Some(lost))
             }
-            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Send::Call, Some(lost)),
-            Verdict::Replay | Verdict::Probe if is_planted(Defect::HoldIgnored) => {
-                let next = match replay {
-                    Replay::ProbeRequired => Send::Probe,
-                    _ => Send::Call,
-                };
-                (next, None)
-            }
+            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Dispatch::Call, Some(lost)),
+            Verdict::Replay if is_planted(Defect::HoldIgnored) => (Dispatch::Call, None),
+            Verdict::Probe if is_planted(Defect::HoldIgnored) => (Dispatch::Probe, None),
             Verdict::Replay if is_planted(Defect::ReplayRefused) => {
                 let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
-            Verdict::Send => (Send::Call, None),
-            Verdict::Replay => (Send::Call, Some(lost)),
-            Verdict::Probe if has_probe => (Send::Probe, Some(lost)),
+            Verdict::Send => (Dispatch::Call, None),
+            Verdict::Replay => (Dispatch::Call, Some(lost)),
+            Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
             Verdict::RefuseExhausted => {
                 let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
@@ -167,7 +165,15 @@ impl Kernel {
             }
         };
         call.stage = Stage::Queued { send: next, held };
-        self.slot_mut(slot).queue.put_back(id);
+        self.put_back(now, slot, id);
+    }
+
+    /// A call is sent again, before the others of its slot.
+    pub(super) fn put_back(&mut self, now: Time, slot: SlotId, id: CallId) {
+        match self.slots.get_mut(&slot) {
+            Some(owner) => owner.queue.put_back(id),
+            None => self.fail_call(now, slot, id),
+        }
     }
 
     /// A worker was reaped with its whole tree: its generation is dead.
@@ -177,7 +183,10 @@ impl Kernel {
         };
         let fault = Fault::new(ErrorKind::WorkerUnavailable, "the worker ended").of(generation);
         self.handle_lost(now, generation, &fault, &[]);
-        self.slot_mut(slot).workers.remove(&generation);
+        if let Some(owner) = self.slots.get_mut(&slot) {
+            owner.workers.remove(&generation);
+        }
+        self.homes.remove(&generation);
         for call in self.calls.values_mut() {
             if let Stage::Queued { held, .. } = &mut call.stage
                 && *held == Some(generation)
@@ -187,12 +196,14 @@ impl Kernel {
             }
         }
         self.dispatch(now, slot);
+        self.remove_if_over(slot);
     }
 
     /// The last words of a worker that was given up without them.
     pub fn handle_words(&mut self, generation: Generation, words: &str) {
-        if let Some(slot) = self.slot_of(generation) {
-            self.slot_mut(slot).supervisor.said(generation, words);
+        let slot = self.slot_of(generation);
+        if let Some(owner) = slot.and_then(|slot| self.slots.get_mut(&slot)) {
+            owner.supervisor.said(generation, words);
         }
     }
 
@@ -200,35 +211,32 @@ impl Kernel {
     /// changes; but whoever looks at the health of its slot shall see it.
     pub fn handle_kill_failed(&mut self, generation: Generation, fault: Fault) {
         self.stats.fault(&fault);
-        if let Some(slot) = self.slot_of(generation) {
-            self.slot_mut(slot).supervisor.note(fault);
+        let slot = self.slot_of(generation);
+        if let Some(owner) = slot.and_then(|slot| self.slots.get_mut(&slot)) {
+            owner.supervisor.note(fault);
         }
     }
 
-    /// Fails everything that waits for a slot whose restart budget is spent.
+    /// Fails everything that waits for a slot that is closed or whose restart budget is spent.
     pub(super) fn fail_queue_if_closed(&mut self, now: Time, slot: SlotId) {
-        if !self.slot(slot).supervisor.is_closed(now) {
+        let owner = self.slots.get_mut(&slot);
+        let Some(owner) = owner.filter(|owner| owner.supervisor.is_closed(now)) else {
             return;
-        }
-        for id in self.slot_mut(slot).queue.take_all() {
-            self.fail_queued(now, slot, id);
+        };
+        for id in owner.queue.take_all() {
+            self.fail_call(now, slot, id);
         }
     }
 
-    /// Fails what waits for somebody else's server that has never answered anything and only dies:
-    /// clients do not wait for long until a session is open. It is started again all the same.
+    /// Fails what waits for a wrapped server that has never answered anything and only dies:
+    /// clients do not wait for long until a session is open. The kernel restarts it all the same.
     fn fail_queue_in_vain(&mut self, now: Time, slot: SlotId) {
-        let Self {
-            slots,
-            calls,
-            conduct,
-            ..
-        } = self;
-        let Some(owner) = slots.get_mut(slot.0) else {
+        let Self { slots, calls, .. } = self;
+        let Some(owner) = slots.get_mut(&slot) else {
             return;
         };
         let starts = owner.in_vain;
-        if *conduct != Conduct::Lenient || starts < FEW_STARTS {
+        if owner.conduct != Conduct::Lenient || starts < FEW_STARTS {
             return;
         }
         let waited_enough = |id: CallId| {
@@ -240,11 +248,11 @@ impl Kernel {
             failed.push(id);
         }
         for id in failed {
-            self.fail_queued(now, slot, id);
+            self.fail_call(now, slot, id);
         }
     }
 
-    fn fail_queued(&mut self, now: Time, slot: SlotId, id: CallId) {
+    pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
         let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
             Problem::of(ErrorKind::OutcomeUnknown)
         } else {
@@ -253,9 +261,11 @@ impl Kernel {
         self.end(now, id, Err(problem), Delivery::Send);
     }
 
-    pub(super) fn unavailable(&self, slot: SlotId) -> Problem {
+    /// The error of a call for a slot that has no worker.
+    pub fn unavailable(&self, slot: SlotId) -> Problem {
         let kind = ErrorKind::WorkerUnavailable;
-        match self.slot(slot).supervisor.last_fault() {
+        let slot = self.slots.get(&slot);
+        match slot.and_then(|slot| slot.supervisor.last_fault()) {
             Some(fault)
                 if matches!(
                     fault.kind,

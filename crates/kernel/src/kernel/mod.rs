@@ -6,11 +6,15 @@
 //! is ready and has room, and from its first send counts as possibly executed. When a worker is
 //! lost, [`replay::verdict`] decides about each call it had; what is sent again waits until the
 //! lost worker is reaped. A call whose client was answered early (deadline, cancel) stays in its
-//! worker's hands as abandoned until the worker lets go of it or is replaced.
+//! worker's hands as abandoned until the worker lets go of it or is replaced. A call whose answer
+//! is being checked has left its worker: the loss of that worker does not concern it.
+//!
+//! A slot is added and closed while the host runs: a pack's slot serves all sessions, a wrapped
+//! server's slot one of them. A closed slot is removed when its last worker is reaped.
 //!
 //! The files: `requests` (from a request to its end), `workers` (spawn to end), `losses`
-//! (verdicts and reaping), `spares` (standby and rollout), `watch` (pings), `asking` (deadlines that
-//! stand still), `timers`, `report` (health), `state` (save and restore).
+//! (verdicts and reaping), `slots` (added, closed, removed), `spares` (standby and rollout), `watch`
+//! (pings), `asking` (paused deadlines), `timers`, `report` (health).
 //!
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
@@ -18,8 +22,8 @@ mod asking;
 mod losses;
 mod report;
 mod requests;
+mod slots;
 mod spares;
-mod state;
 mod timers;
 mod watch;
 mod workers;
@@ -34,47 +38,65 @@ use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
 use serde::{Deserialize, Serialize};
 
-pub use self::state::{STATE_VERSION, StateError};
 use self::timers::Timer;
 use crate::action::Action;
-use crate::call::{Call, Send, SlotId, Stage};
+use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::session::Session;
-use crate::slot::{Phase, Run, Slot};
+use crate::slot::{Phase, Run, Slot, Worker};
 use crate::stats::{Loss, Stats};
 use crate::time::Time;
 
-/// The whole.
+/// Sessions, calls, slots and timers of one host.
+///
+/// Four method families. `handle_*` (with `open_session`, `add_slot`, `close_slot`, `warm`, `rest`,
+/// `start_clock`, `hold_answer`) report an event. [`Kernel::poll_action`] gives what the caller must do
+/// next: after each event, poll until it gives `None` and carry out the actions in that order.
+/// [`Kernel::poll_timeout`] says when to call [`Kernel::handle_timeout`] at the latest; calling it
+/// earlier does no harm. Everything else (`health`, `metrics`, `is_*`, `slot_*`) only reads.
+///
+/// The caller promises that `now` never decreases, also across [`Kernel::save`] and
+/// [`Kernel::restore`], that it reports every worker it spawned as reaped in the end, and that it routes,
+/// serves and checks each call for which it was asked to, unless the call ended meanwhile.
+///
+/// The kernel gives each accepted request exactly one [`Action::End`], each session one
+/// [`Action::SessionOver`] and each closed slot one [`Action::SlotOver`]. The same events at the same
+/// times give the same actions. Events about calls, workers, slots and sessions that it does not know
+/// (any more) change nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     limits: Limits,
     sessions: BTreeMap<SessionId, Session>,
     calls: BTreeMap<CallId, Call>,
-    slots: Vec<Slot>,
+    slots: BTreeMap<SlotId, Slot>,
+    /// The slot of each worker that is not reaped.
+    homes: BTreeMap<Generation, SlotId>,
     timers: BTreeSet<(Time, Timer)>,
     actions: VecDeque<Action>,
     stats: Stats,
+    /// Restarts and failures of slots that were removed.
+    past_restarts: u64,
+    past_failures: u32,
+    seed: u64,
+    next_slot: usize,
     next_session: u64,
     next_call: u64,
     last_generation: Generation,
     mode: Mode,
-    conduct: Conduct,
-    /// Since when the client itself is asked something; meanwhile no deadline comes nearer.
-    asking: Option<Time>,
 }
 
-/// How workers are dealt with that do not let go of a call, or are silent.
+/// How a slot treats workers that keep a call too long, or are silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conduct {
-    /// Our own packs: they heed a cancel and always answer a ping.
+    /// Packs: they obey a cancel and always answer a ping. One that does not is replaced.
     #[default]
     Strict,
-    /// Somebody else's server, whose state its users need: one that answers a ping may go on,
-    /// also with a call that is past its time, and one that works is not pinged.
+    /// Wrapped servers, whose state their users need: one that answers a ping is kept, even with a
+    /// call that is past its deadline, and one that runs a call is not pinged.
     Lenient,
 }
 
-/// Whether requests are still taken.
+/// Whether the host accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
@@ -88,41 +110,32 @@ enum Mode {
 }
 
 impl Kernel {
-    /// A kernel with one cold slot per name.
-    pub fn new(limits: Limits, slots: &[&str]) -> Self {
-        Self::seeded(limits, slots, 0)
+    /// A kernel without slots.
+    pub fn new(limits: Limits) -> Self {
+        Self::seeded(limits, 0)
     }
 
-    /// The same, with a seed of the driver's: hosts that lose their workers together then do not
-    /// start them together.
-    pub fn seeded(limits: Limits, slots: &[&str], seed: u64) -> Self {
-        let slots = slots
-            .iter()
-            .zip(seed..)
-            .map(|(name, seed)| Slot::new((*name).to_owned(), &limits, seed))
-            .collect();
+    /// A kernel without slots, whose restart jitter comes from `seed`. Hosts with different seeds
+    /// that lose their workers together do not restart them together.
+    pub fn seeded(limits: Limits, seed: u64) -> Self {
         Self {
             limits,
             sessions: BTreeMap::new(),
             calls: BTreeMap::new(),
-            slots,
+            slots: BTreeMap::new(),
+            homes: BTreeMap::new(),
             timers: BTreeSet::new(),
             actions: VecDeque::new(),
             stats: Stats::default(),
+            past_restarts: 0,
+            past_failures: 0,
+            seed,
+            next_slot: 0,
             next_session: 1,
             next_call: 1,
             last_generation: Generation::new(0),
             mode: Mode::Serving,
-            conduct: Conduct::Strict,
-            asking: None,
         }
-    }
-
-    /// The same kernel, with another conduct towards its workers.
-    #[must_use]
-    pub fn with_conduct(mut self, conduct: Conduct) -> Self {
-        self.conduct = conduct;
-        self
     }
 
     /// A client connected.
@@ -144,6 +157,11 @@ impl Kernel {
         self.stats.poll_loss()
     }
 
+    /// True while a client lets its answers pile up.
+    pub fn is_behind(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(Session::is_behind)
+    }
+
     /// Whether the driver should go on reading from this client.
     pub fn wants_input(&self, session: SessionId) -> bool {
         self.sessions
@@ -159,18 +177,13 @@ impl Kernel {
 
     /// Whether everything has ended after [`Kernel::handle_stop`].
     pub fn is_stopped(&self) -> bool {
-        self.mode == Mode::Stopping && self.slots.iter().all(|slot| slot.workers.is_empty())
+        self.mode == Mode::Stopping && self.homes.is_empty()
     }
 
     /// What a worker was sent for a call whose answer still counts. The driver checks an answer
     /// against the tool's output schema before it hands it in.
     pub fn sent(&self, generation: Generation, call: CallId) -> Option<&rpc::Op> {
-        let slot = self.slot_of(generation)?;
-        let worker = self
-            .slot(slot)
-            .workers
-            .get(&generation)
-            .filter(|worker| worker.is_heard())?;
+        let worker = self.worker(generation).filter(|worker| worker.is_heard())?;
         match (worker.running.get(&call), self.calls.get(&call)) {
             (Some(Run::Live), Some(call)) => match call.stage {
                 Stage::Running { generation: at, .. } if at == generation => {
@@ -184,13 +197,12 @@ impl Kernel {
 
     /// The worker of a slot to which calls are sent.
     pub fn serving(&self, slot: SlotId) -> Option<Generation> {
-        self.slot(slot).supervisor.ready_generation()
+        self.slots.get(&slot)?.supervisor.ready_generation()
     }
 
     /// Whether whatever this worker says does not count any more.
     pub fn is_fenced(&self, generation: Generation) -> bool {
-        let slot = self.slot_of(generation);
-        slot.and_then(|slot| self.slot(slot).workers.get(&generation))
+        self.worker(generation)
             .is_none_or(|worker| matches!(worker.phase, Phase::Ending | Phase::Lost))
     }
 
@@ -214,7 +226,10 @@ impl Kernel {
             matches!(
                 call.stage,
                 Stage::Running {
-                    send: Send::Probe,
+                    send: Dispatch::Probe,
+                    ..
+                } | Stage::Checking {
+                    send: Dispatch::Probe,
                     ..
                 }
             )
@@ -223,13 +238,13 @@ impl Kernel {
 
     /// Whether calls for this slot fail at once.
     pub fn is_closed(&self, now: Time, slot: SlotId) -> bool {
-        self.slot(slot).supervisor.is_closed(now)
+        let slot = self.slots.get(&slot);
+        slot.is_none_or(|slot| slot.supervisor.is_closed(now))
     }
 
     /// Whether the end of this worker is what was asked for.
     pub fn is_ending(&self, generation: Generation) -> bool {
-        let slot = self.slot_of(generation);
-        slot.and_then(|slot| self.slot(slot).workers.get(&generation))
+        self.worker(generation)
             .is_none_or(|worker| worker.phase == Phase::Ending)
     }
 
@@ -262,26 +277,17 @@ impl Kernel {
         self.actions.push_back(action);
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "slots are fixed at the start; ids come from them"
-    )]
-    fn slot(&self, slot: SlotId) -> &Slot {
-        &self.slots[slot.0]
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "slots are fixed at the start; ids come from them"
-    )]
-    fn slot_mut(&mut self, slot: SlotId) -> &mut Slot {
-        &mut self.slots[slot.0]
-    }
-
     fn slot_of(&self, generation: Generation) -> Option<SlotId> {
-        self.slots
-            .iter()
-            .position(|slot| slot.workers.contains_key(&generation))
-            .map(SlotId)
+        self.homes.get(&generation).copied()
+    }
+
+    fn worker(&self, generation: Generation) -> Option<&Worker> {
+        let slot = self.slots.get(self.homes.get(&generation)?)?;
+        slot.workers.get(&generation)
+    }
+
+    fn worker_mut(&mut self, generation: Generation) -> Option<&mut Worker> {
+        let slot = self.slots.get_mut(self.homes.get(&generation)?)?;
+        slot.workers.get_mut(&generation)
     }
 }

@@ -9,12 +9,12 @@ use crate::supervisor::State;
 use crate::time::Time;
 
 impl Kernel {
-    /// Health of the host and of each worker. What only the driver knows (process ids, builds,
-    /// facts of packs) it fills in.
+    /// Health of the host and of each slot. Restarts and failures of removed slots stay counted.
+    /// The driver fills in process ids, builds and facts of packs.
     pub fn health(&self, now: Time) -> Health {
         let workers: Vec<_> = self
             .slots
-            .iter()
+            .values()
             .map(|slot| worker_health(slot, now))
             .collect();
         Health {
@@ -25,15 +25,19 @@ impl Kernel {
                 .unwrap_or(Lifecycle::Ready),
             generation: self.last_generation,
             uptime_ms: now.as_micros() / 1000,
-            consecutive_failures: sum(&self.slots, |slot| slot.supervisor.consecutive_failures()),
-            restart_count: sum(&self.slots, |slot| slot.supervisor.restart_count()),
+            consecutive_failures: self.slots.values().fold(self.past_failures, |sum, slot| {
+                sum.saturating_add(slot.supervisor.consecutive_failures())
+            }),
+            restart_count: self.slots.values().fold(self.past_restarts, |sum, slot| {
+                sum + slot.supervisor.restart_count()
+            }),
             rollout: workers
                 .iter()
                 .map(|worker| worker.rollout)
                 .max()
                 .unwrap_or(Rollout::Stable),
             last_fault: self.stats.last_fault().cloned(),
-            queue_depth: sum(&self.slots, |slot| slot.queue.len()),
+            queue_depth: self.slots.values().map(|slot| slot.queue.len()).sum(),
             in_flight: self.calls.len(),
             sessions: self.sessions.len(),
             workers,
@@ -79,8 +83,4 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
         tree_kill: None,
         facts: None,
     }
-}
-
-fn sum<T: std::iter::Sum>(slots: &[Slot], of: impl Fn(&Slot) -> T) -> T {
-    slots.iter().map(of).sum()
 }

@@ -8,7 +8,7 @@ use mainstay_contract::outcome::{Outcome, Problem};
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, End};
-use crate::call::{Call, Late, NewRequest, Send, SlotId, Stage, Work};
+use crate::call::{Call, Dispatch, Late, NewRequest, Stage, Work};
 use crate::defect::{Defect, is_planted};
 use crate::progress::{Step, Throttle};
 use crate::session::{Pace, Refusal, Turn};
@@ -51,6 +51,7 @@ impl Kernel {
             probes: 0,
             generation: None,
             deadline: None,
+            timeout_ms: None,
             last_deadline: None,
             throttle: Throttle::new(self.limits.progress_per_second),
         };
@@ -71,21 +72,35 @@ impl Kernel {
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
-        if call.stage != Stage::Serving || !matches!(call.request.work, Work::Unrouted(_)) {
+        if call.stage != Stage::Serving || !matches!(call.request.work, Work::Unrouted) {
             return;
         }
         let session = call.session;
         call.request.tool = tool;
+        if call.is_late(now) {
+            return self.give_up(now, id, ErrorKind::Timeout, Delivery::Send);
+        }
         call.request.work = work;
         self.run_line(now, id);
         self.close_if_over(session);
         self.stop_if_drained();
     }
 
+    /// A request that is being routed gets a deadline: `timeout_ms` from now. Routing it later does
+    /// not move that deadline back.
+    pub fn start_clock(&mut self, now: Time, id: CallId, timeout_ms: u64) {
+        let call = self.calls.get(&id);
+        if call.is_some_and(|call| {
+            call.stage == Stage::Serving && matches!(call.request.work, Work::Unrouted)
+        }) {
+            self.set_deadline(now, id, timeout_ms);
+        }
+    }
+
     /// The host answered a request itself.
     pub fn handle_served(&mut self, now: Time, id: CallId, outcome: Outcome) {
         let is_served = self.calls.get(&id).is_some_and(|call| {
-            call.stage == Stage::Serving && matches!(call.request.work, Work::Host(_))
+            call.stage == Stage::Serving && matches!(call.request.work, Work::Host)
         });
         if is_served {
             self.end(now, id, outcome, Delivery::Send);
@@ -105,8 +120,11 @@ impl Kernel {
             CancelKind::Answered => Delivery::Send,
             CancelKind::Silent => Delivery::Withhold,
         };
-        // A timeout beats a cancel, also when the driver has not told of the time yet.
-        let late = !self.is_asking() && self.calls.get(&call).is_some_and(|call| call.is_late(now));
+        // A timeout beats a cancel, even if its timer has not fired yet.
+        let late = self
+            .calls
+            .get(&call)
+            .is_some_and(|call| call.is_late(self.paused(call.slot()).unwrap_or(now)));
         let kind = if late {
             ErrorKind::Timeout
         } else {
@@ -121,8 +139,10 @@ impl Kernel {
             return;
         };
         if session.set_pace(pace) && pace == Pace::Even {
-            for slot in 0..self.slots.len() {
-                self.dispatch(now, SlotId(slot));
+            let slots = self.slots.iter();
+            let waiting = slots.filter(|(_, slot)| !slot.queue.is_empty());
+            for slot in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.dispatch(now, slot);
             }
         }
     }
@@ -181,50 +201,65 @@ impl Kernel {
         let call = self.calls.get_mut(&id)?;
         match &call.request.work {
             Work::Refused(problem) => Some(problem.clone()),
-            Work::Unrouted(op) => {
-                let (op, dialect) = (op.clone(), call.request.form.dialect);
+            Work::Unrouted => {
                 call.stage = Stage::Serving;
-                self.act(Action::Route {
-                    call: id,
-                    dialect,
-                    op,
-                });
+                self.act(Action::Route { call: id });
                 None
             }
-            Work::Host(op) => {
-                let op = op.clone();
+            Work::Host => {
                 call.stage = Stage::Serving;
-                self.act(Action::Serve { call: id, op });
+                self.act(Action::Serve { call: id });
                 None
             }
             Work::Worker(task) => {
                 let (slot, timeout_ms) = (task.slot, task.timeout_ms);
-                if self.slot(slot).supervisor.is_closed(now) {
+                let owner = self.slots.get_mut(&slot);
+                let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
+                let Some(owner) = open else {
                     return Some(self.unavailable(slot));
-                }
-                if self.slot_mut(slot).queue.push(id).is_err() {
+                };
+                if owner.queue.push(id).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));
                 }
-                self.queue_call(now, id, timeout_ms);
+                call.stage = Stage::Queued {
+                    send: Dispatch::Call,
+                    held: None,
+                };
+                self.set_deadline(now, id, timeout_ms);
                 self.dispatch(now, slot);
                 None
             }
         }
     }
 
-    fn queue_call(&mut self, now: Time, id: CallId, timeout_ms: u64) {
+    /// Gives a call a deadline, unless it has an earlier one. While the client of its slot is asked
+    /// something, the deadline is measured by the slot's clock, and has no timer.
+    fn set_deadline(&mut self, now: Time, id: CallId, timeout_ms: u64) {
         let longest = self.limits.progress_timeout_ms.max(timeout_ms);
-        if let Some(call) = self.calls.get_mut(&id) {
-            let deadline = now.plus_ms(timeout_ms);
-            call.stage = Stage::Queued {
-                send: Send::Call,
-                held: None,
-            };
-            call.deadline = Some(deadline);
-            call.last_deadline = Some(now.plus_ms(longest));
-            if !self.is_asking() {
-                self.timers.insert((deadline, Timer::Deadline(id)));
-            }
+        let slot = self.calls.get(&id).and_then(Call::slot);
+        let paused = self.paused(slot);
+        let clock = paused.unwrap_or(now);
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        // An earlier deadline is from before the call had a slot, and is measured by `now`.
+        let left = |time: Option<Time>| time.map_or(u64::MAX, |time| time.micros_since(now));
+        let (micros, longest) = (
+            timeout_ms.saturating_mul(1000),
+            longest.saturating_mul(1000),
+        );
+        if left(call.deadline) >= micros {
+            call.timeout_ms = Some(timeout_ms);
+        }
+        if let Some(old) = call.deadline {
+            self.timers.remove(&(old, Timer::Deadline(id)));
+        }
+        let deadline = clock.plus_micros(left(call.deadline).min(micros));
+        let last = clock.plus_micros(left(call.last_deadline).min(longest));
+        call.deadline = Some(deadline);
+        call.last_deadline = Some(last);
+        if paused.is_none_or(|since| deadline <= since) {
+            self.timers.insert((deadline, Timer::Deadline(id)));
         }
     }
 
@@ -256,22 +291,24 @@ impl Kernel {
             }
             Stage::Waiting | Stage::Serving => {}
             Stage::Queued { .. } => {
-                if let Some(slot) = call.task().map(|task| task.slot) {
-                    self.slot_mut(slot).queue.remove(id);
+                let slot = call.slot();
+                if let Some(owner) = slot.and_then(|slot| self.slots.get_mut(&slot)) {
+                    owner.queue.remove(id);
                     // None was there that could have been ready.
-                    let fault = self.slot(slot).supervisor.last_fault();
+                    let fault = owner.supervisor.last_fault();
                     if let (ErrorKind::WorkerNotReady, Some(fault)) = (kind, fault) {
                         problem = Problem::from_fault(kind, fault);
                         problem.generation = None;
                     }
                 }
             }
+            // Its worker has let go of it already.
+            Stage::Checking { generation, .. } => problem.generation = Some(generation),
             Stage::Running { generation, .. } => {
                 problem.generation = Some(generation);
                 let until = now.plus_ms(self.limits.grace_ms);
                 let late = call.task().map(|task| task.late).unwrap_or_default();
-                if let Some(slot) = self.slot_of(generation)
-                    && let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation)
+                if let Some(worker) = self.worker_mut(generation)
                     && let Some(run) = worker.running.get_mut(&id)
                 {
                     *run = Run::Abandoned { until, late };
@@ -284,11 +321,7 @@ impl Kernel {
             }
         }
         if matches!(kind, ErrorKind::Timeout | ErrorKind::WorkerNotReady) {
-            problem.timeout_ms = self
-                .calls
-                .get(&id)
-                .and_then(Call::task)
-                .map(|t| t.timeout_ms);
+            problem.timeout_ms = self.calls.get(&id).and_then(|call| call.timeout_ms);
         }
         let generation = problem.generation;
         self.end(now, id, Err(problem), delivery);

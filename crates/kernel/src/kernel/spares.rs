@@ -12,8 +12,8 @@ use mainstay_contract::id::Generation;
 use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Manner};
-use crate::call::{Call, Send, SlotId, Stage, UNTIMED_MS};
-use crate::slot::{Phase, Purpose, Rollout, Spare, Worker};
+use crate::call::{Call, Dispatch, SlotId, Stage, UNTIMED_MS};
+use crate::slot::{Phase, Purpose, Rollout, Spare};
 use crate::supervisor::State;
 use crate::time::Time;
 
@@ -21,18 +21,21 @@ impl Kernel {
     /// An operator wants a fresh generation, also out of exhaustion. Ends with one
     /// [`Action::RolloutOver`].
     pub fn handle_rollout(&mut self, now: Time, slot: SlotId) {
-        if self.mode != Mode::Serving {
-            let fault = Fault::new(ErrorKind::ShuttingDown, "the host is stopping");
-            return self.act(Action::RolloutOver {
-                slot,
-                result: Err(fault),
-            });
-        }
-        if self.slot(slot).rollout == Rollout::Pending {
+        let serving = self.mode == Mode::Serving;
+        let owner = self.slots.get_mut(&slot);
+        let Some(owner) = owner.filter(|owner| serving && !owner.closing) else {
+            let fault = if serving {
+                Fault::new(ErrorKind::WorkerUnavailable, "the slot is closed")
+            } else {
+                Fault::new(ErrorKind::ShuttingDown, "the host is stopping")
+            };
+            let result = Err(fault);
+            return self.act(Action::RolloutOver { slot, result });
+        };
+        if std::mem::replace(&mut owner.rollout, Rollout::Pending) == Rollout::Pending {
             return;
         }
-        self.slot_mut(slot).rollout = Rollout::Pending;
-        match self.slot(slot).supervisor.state() {
+        match owner.supervisor.state() {
             State::Ready { .. } => {
                 self.drop_spare(slot);
                 self.start_spare(now, slot, Purpose::Rollout);
@@ -40,7 +43,7 @@ impl Kernel {
             // A fresh generation is on its way already.
             State::Starting { .. } => {}
             State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => {
-                self.slot_mut(slot).supervisor.open(now);
+                owner.supervisor.open(now);
                 self.demand(now, slot);
             }
         }
@@ -49,31 +52,33 @@ impl Kernel {
     /// Keeps a standby where one is wanted.
     pub(super) fn keep_spare(&mut self, now: Time, slot: SlotId) {
         let wanted = self.limits.standby > 0 && self.mode == Mode::Serving;
-        let owner = self.slot(slot);
-        let serves = owner.supervisor.ready_generation().is_some();
-        if wanted && serves && owner.spare == Spare::None {
+        if wanted && self.serving(slot).is_some() && self.spare(slot) == Spare::None {
             self.start_spare(now, slot, Purpose::Standby);
         }
     }
 
     fn start_spare(&mut self, now: Time, slot: SlotId, purpose: Purpose) {
-        self.last_generation = self.last_generation.next();
-        let generation = self.last_generation;
         let until = now.plus_ms(self.limits.start_timeout_ms);
-        self.slot_mut(slot)
-            .workers
-            .insert(generation, Worker::new());
-        let spare = Spare::Starting {
-            generation,
-            purpose,
-            until,
-        };
-        self.set_spare(slot, spare);
-        self.act(Action::Spawn { slot, generation });
+        if let Some(generation) = self.spawn(slot) {
+            let spare = Spare::Starting {
+                generation,
+                purpose,
+                until,
+            };
+            self.set_spare(slot, spare);
+        }
     }
 
-    fn set_spare(&mut self, slot: SlotId, spare: Spare) {
-        let old = std::mem::replace(&mut self.slot_mut(slot).spare, spare);
+    /// The worker beside the one that serves a slot.
+    pub(super) fn spare(&self, slot: SlotId) -> Spare {
+        self.slots.get(&slot).map_or(Spare::None, |slot| slot.spare)
+    }
+
+    pub(super) fn set_spare(&mut self, slot: SlotId, spare: Spare) {
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        let old = std::mem::replace(&mut owner.spare, spare);
         if let Some(until) = old.until() {
             self.timers.remove(&(until, Timer::Spare(slot)));
         }
@@ -84,40 +89,30 @@ impl Kernel {
 
     /// Ends a spare that is not wanted any more.
     pub(super) fn drop_spare(&mut self, slot: SlotId) {
-        let generation = self.slot(slot).spare.generation();
+        let generation = self.spare(slot).generation();
         self.set_spare(slot, Spare::None);
         if let Some(generation) = generation {
-            self.dismiss(generation);
-        }
-    }
-
-    pub(super) fn dismiss(&mut self, generation: Generation) {
-        self.unwatch(generation);
-        if let Some(worker) = self.worker_mut(generation) {
-            worker.phase = Phase::Ending;
-            self.act(Action::Stop {
-                generation,
-                how: Manner::Dismiss,
-            });
+            self.end_worker(generation, Manner::Dismiss);
         }
     }
 
     /// Whether this worker is a spare. If so, and it is ready, it stands by or takes over.
     pub(super) fn spare_ready(&mut self, now: Time, slot: SlotId, ready: Generation) -> bool {
-        match self.slot(slot).spare {
+        match self.spare(slot) {
             Spare::Starting {
                 generation,
                 purpose,
                 ..
             } if generation == ready => {
-                self.slot_mut(slot).spare_failures = 0;
+                if let Some(owner) = self.slots.get_mut(&slot) {
+                    owner.spare_failures = 0;
+                }
                 if let Some(worker) = self.worker_mut(ready) {
                     worker.phase = Phase::Standby;
                 }
                 self.watch(now, ready);
                 self.set_spare(slot, Spare::Ready { generation });
-                let alone = self.slot(slot).supervisor.ready_generation().is_none();
-                if purpose == Purpose::Rollout || alone {
+                if purpose == Purpose::Rollout || self.serving(slot).is_none() {
                     self.take_over(now, slot);
                 }
                 true
@@ -128,15 +123,18 @@ impl Kernel {
 
     /// A ready spare becomes the one that serves; the one before finishes what it runs.
     pub(super) fn take_over(&mut self, now: Time, slot: SlotId) {
-        let Spare::Ready { generation } = self.slot(slot).spare else {
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        let Spare::Ready { generation } = owner.spare else {
             return;
         };
         if self.mode == Mode::Stopping {
             return;
         }
-        let before = self.slot(slot).supervisor.generation();
+        let before = owner.supervisor.generation();
+        owner.supervisor.promote(now, generation);
         self.set_spare(slot, Spare::None);
-        self.slot_mut(slot).supervisor.promote(now, generation);
         self.rearm(slot);
         if let Some(worker) = self.worker_mut(generation) {
             worker.phase = Phase::Serving;
@@ -145,10 +143,12 @@ impl Kernel {
             Some((before, worker)) if worker.phase == Phase::Serving => {
                 worker.phase = Phase::Retiring;
                 worker.leave = Manner::Dismiss;
-                self.move_endless(slot, before);
+                self.move_endless(now, slot, before);
                 self.end_if_idle(before);
             }
-            Some((before, worker)) if worker.phase == Phase::Starting => self.dismiss(before),
+            Some((before, worker)) if worker.phase == Phase::Starting => {
+                self.end_worker(before, Manner::Dismiss);
+            }
             _ => {}
         }
         self.rollout_over(slot, Ok(generation));
@@ -157,7 +157,7 @@ impl Kernel {
     }
 
     /// What never ends by itself goes to the successor: nobody could wait for it.
-    fn move_endless(&mut self, slot: SlotId, from: Generation) {
+    fn move_endless(&mut self, now: Time, slot: SlotId, from: Generation) {
         let endless = |call: &Call| {
             call.task()
                 .is_some_and(|task| task.timeout_ms >= UNTIMED_MS)
@@ -177,17 +177,17 @@ impl Kernel {
             }
             if let Some(call) = self.calls.get_mut(&id) {
                 call.stage = Stage::Queued {
-                    send: Send::Call,
+                    send: Dispatch::Call,
                     held: None,
                 };
-                self.slot_mut(slot).queue.put_back(id);
+                self.put_back(now, slot, id);
             }
         }
     }
 
     /// Whether a worker stands beside the one that serves.
     pub fn is_spare(&self, slot: SlotId, generation: Generation) -> bool {
-        self.slot(slot).spare.generation() == Some(generation)
+        self.spare(slot).generation() == Some(generation)
     }
 
     /// Whether this worker was a spare. If so, it is replaced later, and the incumbent goes on.
@@ -198,12 +198,13 @@ impl Kernel {
         lost: Generation,
         fault: &Fault,
     ) -> bool {
-        let spare = self.slot(slot).spare;
-        if spare.generation() != Some(lost) {
+        let owner = self.slots.get_mut(&slot);
+        let Some(owner) = owner.filter(|owner| owner.spare.generation() == Some(lost)) else {
             return false;
-        }
-        let failures = self.slot(slot).spare_failures.saturating_add(1);
-        self.slot_mut(slot).spare_failures = failures;
+        };
+        let spare = owner.spare;
+        let failures = owner.spare_failures.saturating_add(1);
+        owner.spare_failures = failures;
         let pause = self
             .limits
             .backoff_min_ms
@@ -229,16 +230,18 @@ impl Kernel {
         true
     }
 
-    /// Tells whoever waits for a rollout how it ended.
+    /// Reports how a rollout ended, if one is pending.
     pub(super) fn rollout_over(&mut self, slot: SlotId, result: Result<Generation, Fault>) {
-        if std::mem::replace(&mut self.slot_mut(slot).rollout, Rollout::Stable) == Rollout::Pending
-        {
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        if std::mem::replace(&mut owner.rollout, Rollout::Stable) == Rollout::Pending {
             self.act(Action::RolloutOver { slot, result });
         }
     }
 
     pub(super) fn spare_due(&mut self, now: Time, slot: SlotId) {
-        match self.slot(slot).spare {
+        match self.spare(slot) {
             Spare::Waiting { until } if now >= until => {
                 self.set_spare(slot, Spare::None);
                 self.keep_spare(now, slot);
@@ -250,13 +253,7 @@ impl Kernel {
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 self.stats.fault(&fault);
                 self.spare_lost(now, slot, generation, &fault);
-                if let Some(worker) = self.worker_mut(generation) {
-                    worker.phase = Phase::Ending;
-                    self.act(Action::Stop {
-                        generation,
-                        how: Manner::Terminate,
-                    });
-                }
+                self.end_worker(generation, Manner::Terminate);
             }
             Spare::None | Spare::Waiting { .. } | Spare::Starting { .. } | Spare::Ready { .. } => {}
         }

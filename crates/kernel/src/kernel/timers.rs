@@ -24,8 +24,8 @@ pub(super) enum Timer {
     Spare(SlotId),
     /// A worker has been silent for long, or owes an answer to a ping.
     Watch(Generation),
-    /// The client owes an answer.
-    Asking,
+    /// The client of a slot owes an answer.
+    Asking(SlotId),
     Drain,
 }
 
@@ -62,13 +62,15 @@ impl Kernel {
             }
             Timer::Grace(generation, call) => self.grace_over(now, generation, call),
             Timer::Slot(slot) => {
-                self.slot_mut(slot).timer = None;
-                let directive = self.slot_mut(slot).supervisor.handle_timeout(now);
-                self.follow(now, slot, directive);
+                if let Some(owner) = self.slots.get_mut(&slot) {
+                    owner.timer = None;
+                    let directive = owner.supervisor.handle_timeout(now);
+                    self.follow(now, slot, directive);
+                }
             }
             Timer::Spare(slot) => self.spare_due(now, slot),
             Timer::Watch(generation) => self.watch_due(now, generation),
-            Timer::Asking => self.asked_too_long(now),
+            Timer::Asking(slot) => self.resume_deadlines(now, slot),
             Timer::Drain => {
                 if matches!(self.mode, Mode::Draining { .. }) {
                     self.end_drain(now);
@@ -80,8 +82,14 @@ impl Kernel {
     /// The worker did not let go of a call in time: it is replaced, or, where that would cost its
     /// users their state, asked whether it still lives.
     fn grace_over(&mut self, now: Time, generation: Generation, call: CallId) {
-        let conduct = self.conduct;
-        let Some(worker) = self.worker_mut(generation) else {
+        let Some(slot) = self.slot_of(generation) else {
+            return;
+        };
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        let conduct = owner.conduct;
+        let Some(worker) = owner.workers.get_mut(&generation) else {
             return;
         };
         let Some(Run::Abandoned { late, .. }) = worker.running.get(&call).copied() else {
@@ -95,9 +103,7 @@ impl Kernel {
             if late == Late::Ask {
                 self.question(now, generation);
             }
-            if let Some(slot) = self.slot_of(generation) {
-                self.dispatch(now, slot);
-            }
+            self.dispatch(now, slot);
         } else {
             let (kind, detail) = match late {
                 Late::Open => (ErrorKind::WorkerNotReady, "it did not open the session"),
@@ -112,7 +118,9 @@ impl Kernel {
 
     /// Puts the supervisor's wish among the timers.
     pub(super) fn rearm(&mut self, slot: SlotId) {
-        let owner = self.slot_mut(slot);
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return;
+        };
         let wanted = owner.supervisor.poll_timeout();
         let old = std::mem::replace(&mut owner.timer, wanted);
         if old == wanted {

@@ -12,7 +12,6 @@ use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::{Action, Manner, Sight};
 use crate::defect::{Defect, is_planted};
-use crate::session::Session;
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
 
@@ -64,8 +63,12 @@ impl Kernel {
 
     pub(super) fn watch_due(&mut self, now: Time, generation: Generation) {
         let (interval, patience) = (self.limits.ping_interval_ms, self.limits.ping_timeout_ms);
-        let conduct = self.conduct;
-        let behind = self.sessions.values().any(Session::is_behind);
+        let slot = self.slot_of(generation);
+        let Some(owner) = slot.and_then(|slot| self.slots.get(&slot)) else {
+            return;
+        };
+        let conduct = owner.conduct;
+        let behind = slot.is_some_and(|slot| self.is_client_behind(slot));
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
@@ -132,12 +135,12 @@ impl Kernel {
     /// Whether what is seen of a worker means that nothing can come from it any more: it is stopped,
     /// or it owes an answer to a ping and stands still. One that works, though silently, is not.
     pub fn is_hopeless(&self, generation: Generation, sight: Sight) -> bool {
-        let slot = self.slot_of(generation);
-        let worker = slot.and_then(|slot| self.slot(slot).workers.get(&generation));
+        let worker = self.worker(generation);
         let Some(worker) = worker.filter(|worker| worker.is_heard()) else {
             return false;
         };
-        let behind = self.sessions.values().any(Session::is_behind);
+        let slot = self.slot_of(generation);
+        let behind = slot.is_some_and(|slot| self.is_client_behind(slot));
         let owes = worker.pinged.is_some() && (worker.answers_pings || worker.questioned);
         match sight {
             Sight::Runs => false,
@@ -172,12 +175,6 @@ impl Kernel {
             how: Manner::Terminate,
         });
         self.handle_lost(now, generation, &fault, &[]);
-    }
-
-    pub(super) fn worker_mut(&mut self, generation: Generation) -> Option<&mut Worker> {
-        self.slots
-            .iter_mut()
-            .find_map(|slot| slot.workers.get_mut(&generation))
     }
 }
 

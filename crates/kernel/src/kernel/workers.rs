@@ -9,15 +9,15 @@ use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 use super::timers::Timer;
 use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
-use crate::call::{Call, Send, SlotId, Stage};
+use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::session::Session;
-use crate::slot::{Phase, Rollout, Run, Spare, Worker};
+use crate::slot::{Phase, Rollout, Run};
 use crate::supervisor::Directive;
 use crate::time::Time;
 
 impl Kernel {
-    /// Starts a slot's worker before anybody asks for it.
+    /// Starts a slot's worker before a call needs it.
     pub fn warm(&mut self, now: Time, slot: SlotId) {
         self.demand(now, slot);
     }
@@ -30,8 +30,9 @@ impl Kernel {
         if self.spare_ready(now, slot, generation) {
             return;
         }
-        if self.slot_mut(slot).supervisor.ready(now, generation) {
-            if let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) {
+        let owner = self.slots.get_mut(&slot);
+        if owner.is_some_and(|owner| owner.supervisor.ready(now, generation)) {
+            if let Some(worker) = self.worker_mut(generation) {
                 worker.phase = Phase::Serving;
             }
             self.watch(now, generation);
@@ -75,13 +76,14 @@ impl Kernel {
     /// Moves a call's deadline, because there is progress. A call whose time is up is not given
     /// more, even if its timer has not fired yet.
     fn extend(&mut self, now: Time, id: CallId) -> bool {
-        let asking = self.is_asking();
+        let slot = self.calls.get(&id).and_then(Call::slot);
+        let paused = self.paused(slot);
         let call = self.calls.get_mut(&id);
-        let Some(call) = call.filter(|call| asking || !call.is_late(now)) else {
+        let Some(call) = call.filter(|call| !call.is_late(paused.unwrap_or(now))) else {
             return false;
         };
-        if let (Some(old), Some(last), Some(task), false) =
-            (call.deadline, call.last_deadline, call.task(), asking)
+        if let (Some(old), Some(last), Some(task), None) =
+            (call.deadline, call.last_deadline, call.task(), paused)
         {
             let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
             call.deadline = Some(moved);
@@ -93,10 +95,11 @@ impl Kernel {
         true
     }
 
-    /// Lets a slot's worker go because nobody needs it now; the next call starts another. False
-    /// if it is needed.
+    /// Dismisses a slot's worker that is idle; the next call starts another. False if it is not.
     pub fn rest(&mut self, slot: SlotId) -> bool {
-        let owner = self.slot(slot);
+        let Some(owner) = self.slots.get_mut(&slot) else {
+            return false;
+        };
         let Some(generation) = owner.supervisor.ready_generation() else {
             return false;
         };
@@ -104,10 +107,10 @@ impl Kernel {
         if needed || self.mode != Mode::Serving || owner.rollout == Rollout::Pending {
             return false;
         }
+        owner.supervisor.rest();
         self.drop_spare(slot);
-        self.slot_mut(slot).supervisor.rest();
         self.rearm(slot);
-        self.dismiss(generation);
+        self.end_worker(generation, Manner::Dismiss);
         true
     }
 
@@ -132,53 +135,83 @@ impl Kernel {
 
     /// A worker answered something: its slot is not one that never worked.
     pub fn handle_proof(&mut self, from: Generation) {
-        if let Some(slot) = self.slot_of(from) {
-            let slot = self.slot_mut(slot);
+        let slot = self.slot_of(from);
+        if let Some(slot) = slot.and_then(|slot| self.slots.get_mut(&slot)) {
             slot.proven = true;
             slot.in_vain = 0;
         }
     }
 
-    /// A worker answered a call. Answers that nobody waits for, and answers of a worker that was
-    /// told to end, are dropped here.
+    /// A worker answered a call. The kernel drops an answer of a worker that is being ended, and one
+    /// to a call that has ended.
     pub fn handle_answer(&mut self, now: Time, from: Generation, id: CallId, answer: Answer) {
-        let Some(slot) = self.slot_of(from) else {
-            return;
-        };
-        let Some(worker) = self.slot_mut(slot).workers.get_mut(&from) else {
-            return;
-        };
-        if !worker.is_heard() && !is_planted(Defect::FencedAnswer) {
-            return;
-        }
-        match worker.running.remove(&id) {
-            None if is_planted(Defect::FencedAnswer) => self.conclude(now, slot, id, answer),
-            None => return,
-            Some(Run::Abandoned { until, .. }) => {
-                self.timers.remove(&(until, Timer::Grace(from, id)));
+        if let Some(run) = self.release(from, id) {
+            if run == Run::Live {
+                self.conclude(now, id, answer);
             }
-            Some(Run::Live) => self.conclude(now, slot, id, answer),
+            self.released(now, from);
         }
+    }
+
+    /// A worker answered a call, and the driver checks the answer before it reports it with
+    /// [`Kernel::handle_checked`]. Until then only a deadline, a cancel or the end of a drain ends
+    /// the call. False if the kernel drops the answer.
+    pub fn hold_answer(&mut self, now: Time, from: Generation, id: CallId) -> bool {
+        let Some(run) = self.release(from, id) else {
+            return false;
+        };
+        if let (Run::Live, Some(call)) = (run, self.calls.get_mut(&id))
+            && let Stage::Running { generation, send } = call.stage
+        {
+            call.stage = Stage::Checking { generation, send };
+        }
+        self.released(now, from);
+        run == Run::Live
+    }
+
+    /// The driver has checked the answer to a call. `answer` is what the call ends with.
+    pub fn handle_checked(&mut self, now: Time, id: CallId, answer: Answer) {
+        let call = self.calls.get(&id);
+        let Some(call) = call.filter(|call| matches!(call.stage, Stage::Checking { .. })) else {
+            return;
+        };
+        let slot = call.slot();
+        self.conclude(now, id, answer);
+        if let Some(slot) = slot {
+            self.fail_queue_if_closed(now, slot);
+            self.dispatch(now, slot);
+        }
+    }
+
+    /// Takes a call out of the hands of a worker that answered it, if its answers still count.
+    fn release(&mut self, from: Generation, id: CallId) -> Option<Run> {
+        let fenced = is_planted(Defect::FencedAnswer);
+        let worker = self.worker_mut(from).filter(|worker| worker.is_heard() || fenced)?;
+        let run = worker.running.remove(&id).or(fenced.then_some(Run::Live))?;
+        if let Run::Abandoned { until, .. } = run {
+            self.timers.remove(&(until, Timer::Grace(from, id)));
+        }
+        Some(run)
+    }
+
+    /// A worker answered a call and has room for another.
+    fn released(&mut self, now: Time, from: Generation) {
         self.handle_pong(now, from);
         self.handle_proof(from);
         self.end_if_idle(from);
-        // A probe of a retiring worker may have put its call back into the queue of a slot that
-        // is exhausted by now.
-        self.fail_queue_if_closed(now, slot);
-        self.dispatch(now, slot);
+        if let Some(slot) = self.slot_of(from) {
+            // A probe of a retiring worker may have put its call back into the queue of a slot that
+            // is exhausted by now.
+            self.fail_queue_if_closed(now, slot);
+            self.dispatch(now, slot);
+        }
     }
 
-    fn conclude(&mut self, now: Time, slot: SlotId, id: CallId, answer: Answer) {
+    fn conclude(&mut self, now: Time, id: CallId, answer: Answer) {
+        let probing = self.is_probing(id);
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
-        let probing = matches!(
-            call.stage,
-            Stage::Running {
-                send: Send::Probe,
-                ..
-            }
-        );
         let outcome = match (probing, answer) {
             (false, Answer::Tool(reply)) => Ok(Success::Tool(reply)),
             (false, Answer::Members(members)) => Ok(Success::Members(members)),
@@ -189,18 +222,20 @@ impl Kernel {
             }
             (false, Answer::Failed(mut problem)) => {
                 problem.generation = call.generation;
-                // A tool may notice first that its time is up; what the client is told is the same.
+                // A tool may notice first that its time is up; its client gets the same answer.
                 if problem.kind == ErrorKind::Timeout {
-                    problem.timeout_ms = call.task().map(|task| task.timeout_ms);
+                    problem.timeout_ms = call.timeout_ms;
                 }
                 Err(problem)
             }
             (true, Answer::Probed(Probed::NotApplied {})) => {
                 call.stage = Stage::Queued {
-                    send: Send::Call,
+                    send: Dispatch::Call,
                     held: None,
                 };
-                self.slot_mut(slot).queue.put_back(id);
+                if let Some(slot) = call.slot() {
+                    self.put_back(now, slot, id);
+                }
                 return;
             }
             (true, Answer::Probed(Probed::Applied(reply))) => Ok(Success::Tool(reply)),
@@ -219,25 +254,24 @@ impl Kernel {
     /// Sends what can be sent.
     pub(super) fn dispatch(&mut self, now: Time, slot: SlotId) {
         loop {
-            if self.slot(slot).queue.is_empty() {
-                return;
-            }
-            let Some(generation) = self.slot(slot).supervisor.ready_generation() else {
-                return self.demand(now, slot);
-            };
-            let pool = self.limits.pool;
             let Self {
                 slots,
                 calls,
                 sessions,
+                limits,
                 ..
             } = self;
-            let Some(Slotted { queue, worker }) = slotted(slots, slot, generation) else {
+            let owner = slots.get_mut(&slot);
+            let Some(owner) = owner.filter(|owner| !owner.queue.is_empty()) else {
                 return;
             };
-            if worker.running.len() >= pool {
+            let Some(generation) = owner.supervisor.ready_generation() else {
+                return self.demand(now, slot);
+            };
+            let worker = owner.workers.get_mut(&generation);
+            let Some(worker) = worker.filter(|worker| worker.running.len() < limits.pool) else {
                 return;
-            }
+            };
             let is_behind =
                 |call: &Call| sessions.get(&call.session).is_some_and(Session::is_behind);
             let free = |id: CallId| {
@@ -245,7 +279,7 @@ impl Kernel {
                     matches!(call.stage, Stage::Queued { held: None, .. }) && !is_behind(call)
                 })
             };
-            let Some(id) = queue.take_first(free) else {
+            let Some(id) = owner.queue.take_first(free) else {
                 return;
             };
             worker.running.insert(id, Run::Live);
@@ -254,6 +288,7 @@ impl Kernel {
     }
 
     fn send(&mut self, now: Time, generation: Generation, id: CallId) {
+        let clock = self.paused(self.slot_of(generation)).unwrap_or(now);
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
@@ -262,7 +297,7 @@ impl Kernel {
         };
         let op = match (send, &task.op) {
             (
-                Send::Probe,
+                Dispatch::Probe,
                 rpc::Op::Tool {
                     name, arguments, ..
                 },
@@ -271,7 +306,7 @@ impl Kernel {
                 arguments: arguments.clone(),
             },
             (
-                Send::Probe,
+                Dispatch::Probe,
                 rpc::Op::Forward(rpc::Forward {
                     probe: Some(line), ..
                 }),
@@ -282,12 +317,12 @@ impl Kernel {
             (_, op) => op.clone(),
         };
         match send {
-            Send::Call => call.attempt += 1,
-            Send::Probe => call.probes += 1,
+            Dispatch::Call => call.attempt += 1,
+            Dispatch::Probe => call.probes += 1,
         }
         call.stage = Stage::Running { generation, send };
         call.generation = Some(generation);
-        let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(now));
+        let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(clock));
         let sent = rpc::Call {
             call: id,
             attempt: call.attempt.max(1),
@@ -305,23 +340,25 @@ impl Kernel {
         if self.mode == Mode::Stopping {
             return;
         }
-        let directive = self.slot_mut(slot).supervisor.demand(now);
-        self.follow(now, slot, directive);
+        if let Some(owner) = self.slots.get_mut(&slot) {
+            let directive = owner.supervisor.demand(now);
+            self.follow(now, slot, directive);
+        }
     }
 
     pub(super) fn follow(&mut self, now: Time, slot: SlotId, directive: Directive) {
         match directive {
             Directive::Rest => {}
             Directive::Start => {
-                self.last_generation = self.last_generation.next();
-                let generation = self.last_generation;
-                let owner = self.slot_mut(slot);
-                owner.supervisor.started(now, generation);
-                owner.workers.insert(generation, Worker::new());
-                self.act(Action::Spawn { slot, generation });
+                if let Some(generation) = self.spawn(slot)
+                    && let Some(owner) = self.slots.get_mut(&slot)
+                {
+                    owner.supervisor.started(now, generation);
+                }
             }
             Directive::TooLate(generation) => {
-                let kind = match self.conduct {
+                let conduct = self.slots.get(&slot).map(|slot| slot.conduct);
+                let kind = match conduct.unwrap_or_default() {
                     Conduct::Strict => ErrorKind::WorkerUnavailable,
                     Conduct::Lenient => ErrorKind::WorkerNotReady,
                 };
@@ -337,18 +374,12 @@ impl Kernel {
         let Some(slot) = self.slot_of(generation) else {
             return;
         };
-        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
+        let Some(worker) = self.worker_mut(generation) else {
             return;
         };
         match worker.phase {
-            // It runs nothing that anybody could wait for.
             Phase::Starting | Phase::Standby => {
-                worker.phase = Phase::Ending;
-                self.unwatch(generation);
-                self.act(Action::Stop {
-                    generation,
-                    how: Manner::Terminate,
-                });
+                self.end_worker(generation, Manner::Terminate);
             }
             Phase::Serving => worker.phase = Phase::Retiring,
             // It was to be let go after a rollout; now it must go.
@@ -375,30 +406,12 @@ impl Kernel {
         self.retire(now, generation, fault);
     }
 
-    /// Ends a retiring worker that nobody waits for.
+    /// Ends a retiring worker that runs no live call.
     pub(super) fn end_if_idle(&mut self, generation: Generation) {
-        let Some(slot) = self.slot_of(generation) else {
-            return;
-        };
-        let Some(worker) = self.slot_mut(slot).workers.get_mut(&generation) else {
-            return;
-        };
-        if worker.phase == Phase::Retiring && !worker.has_live_calls() {
-            worker.phase = Phase::Ending;
-            let abandoned = std::mem::take(&mut worker.running);
-            // One that would not let go of a call is not asked politely.
-            let how = if abandoned.is_empty() {
-                worker.leave
-            } else {
-                Manner::Terminate
-            };
-            for (call, run) in abandoned {
-                if let Run::Abandoned { until, .. } = run {
-                    self.timers.remove(&(until, Timer::Grace(generation, call)));
-                }
-            }
-            self.unwatch(generation);
-            self.act(Action::Stop { generation, how });
+        let worker = self.worker(generation);
+        let retiring = worker.filter(|worker| worker.phase == Phase::Retiring);
+        if let Some(worker) = retiring.filter(|worker| !worker.has_live_calls()) {
+            self.end_worker(generation, worker.leave);
         }
     }
 
@@ -408,49 +421,10 @@ impl Kernel {
             return;
         }
         self.mode = Mode::Stopping;
-        self.timers.clear();
-        for index in (0..self.slots.len()).rev() {
-            let slot = SlotId(index);
-            self.slot_mut(slot).supervisor.stop();
-            self.slot_mut(slot).timer = None;
-            self.slot_mut(slot).spare = Spare::None;
+        for slot in self.slot_ids().collect::<Vec<_>>().into_iter().rev() {
             let fault = Fault::new(ErrorKind::ShuttingDown, "the host is stopping");
-            self.rollout_over(slot, Err(fault));
-            let mut ending = Vec::new();
-            for (generation, worker) in &mut self.slot_mut(slot).workers {
-                if !matches!(worker.phase, Phase::Ending | Phase::Lost) {
-                    // A worker that still runs something abandoned is not asked politely.
-                    let how = if worker.running.is_empty() {
-                        Manner::Dismiss
-                    } else {
-                        Manner::Terminate
-                    };
-                    worker.phase = Phase::Ending;
-                    worker.running.clear();
-                    ending.push((*generation, how));
-                }
-            }
-            for (generation, how) in ending {
-                self.act(Action::Stop { generation, how });
-            }
+            self.shut(slot, fault);
         }
+        self.timers.clear();
     }
-}
-
-struct Slotted<'a> {
-    queue: &'a mut crate::queue::Queue,
-    worker: &'a mut Worker,
-}
-
-fn slotted(
-    slots: &mut [crate::slot::Slot],
-    slot: SlotId,
-    generation: Generation,
-) -> Option<Slotted<'_>> {
-    let slot = slots.get_mut(slot.0)?;
-    let worker = slot.workers.get_mut(&generation)?;
-    Some(Slotted {
-        queue: &mut slot.queue,
-        worker,
-    })
 }

@@ -1,6 +1,6 @@
-//! A kernel with one slot, for stories: short calls in, short words out.
+//! A kernel with one slot (more can be added), for stories: short calls in, short words out.
 
-use mainstay_contract::dialect::{Cancel, CancelKind, Dialect, EchoId, Form, Op, Shape};
+use mainstay_contract::dialect::{Cancel, CancelKind, Dialect, EchoId, Form, Shape};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
@@ -10,10 +10,10 @@ use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Progress};
-use mainstay_kernel::Kernel;
 use mainstay_kernel::action::{Action, Delivery, End};
 use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 use mainstay_kernel::time::Time;
+use mainstay_kernel::{Conduct, Kernel};
 
 /// Timeout of every call.
 pub const TIMEOUT_MS: u64 = 1000;
@@ -35,8 +35,10 @@ impl Desk {
     }
 
     pub fn with_pings(limits: Limits) -> Self {
+        let mut kernel = Kernel::new(limits);
+        kernel.add_slot("a", Conduct::Strict, None);
         Self {
-            kernel: Kernel::new(limits, &["a"]),
+            kernel,
             now: Time::from_ms(1),
             bytes: 0,
         }
@@ -61,7 +63,7 @@ impl Desk {
 
     pub fn ask_resource(&mut self, from: SessionId, id: &str, replay: Replay) {
         let op = rpc::Op::ListResources {};
-        self.request(from, Dialect::Legacy, id, task(op, replay));
+        self.request(from, Dialect::Legacy, id, task(SlotId(0), op, replay));
     }
 
     pub fn ask_in_vain(&mut self, from: SessionId, dialect: Dialect, id: &str) {
@@ -71,11 +73,7 @@ impl Desk {
 
     /// Asks for something before it is known who answers it.
     pub fn ask_unrouted(&mut self, from: SessionId, dialect: Dialect, id: &str) {
-        let op = Op::CallTool {
-            name: "t".to_owned(),
-            arguments: Json::empty_object(),
-        };
-        self.request(from, dialect, id, Work::Unrouted(op));
+        self.request(from, dialect, id, Work::Unrouted);
     }
 
     /// It turns out that a worker answers a request.
@@ -85,7 +83,7 @@ impl Desk {
 
     /// It turns out that the host itself answers a request.
     pub fn route_to_host(&mut self, call: u64) {
-        self.routed(call, Work::Host(Op::Ping {}));
+        self.routed(call, Work::Host);
     }
 
     /// It turns out that nobody answers a request.
@@ -145,6 +143,18 @@ impl Desk {
             .handle_answer(self.now, generation, call, answer);
     }
 
+    /// A worker answers a call, and the answer is to be checked.
+    pub fn hold(&mut self, generation: u64, call: u64) -> bool {
+        let (generation, call) = (Generation::new(generation), CallId::new(call));
+        self.kernel.hold_answer(self.now, generation, call)
+    }
+
+    /// The answer to a call was checked.
+    pub fn checked(&mut self, call: u64, answer: Answer) {
+        self.kernel
+            .handle_checked(self.now, CallId::new(call), answer);
+    }
+
     pub fn progress(&mut self, generation: u64, call: u64) {
         let (generation, call) = (Generation::new(generation), CallId::new(call));
         self.kernel
@@ -199,17 +209,22 @@ pub fn tool_answer() -> Answer {
 }
 
 pub fn tool(replay: Replay) -> Work {
+    tool_of(SlotId(0), replay)
+}
+
+/// A tool of a certain slot.
+pub fn tool_of(slot: SlotId, replay: Replay) -> Work {
     let op = rpc::Op::Tool {
         name: "t".to_owned(),
         arguments: Json::empty_object(),
         render: RenderMode::Json,
     };
-    task(op, replay)
+    task(slot, op, replay)
 }
 
-fn task(op: rpc::Op, replay: Replay) -> Work {
+fn task(slot: SlotId, op: rpc::Op, replay: Replay) -> Work {
     Work::Worker(Task {
-        slot: SlotId(0),
+        slot,
         op,
         replay,
         timeout_ms: TIMEOUT_MS,
@@ -219,8 +234,8 @@ fn task(op: rpc::Op, replay: Replay) -> Work {
 
 fn words(action: &Action) -> Option<String> {
     Some(match action {
-        Action::Route { call, .. } => format!("route {call}"),
-        Action::Serve { call, .. } => format!("serve {call}"),
+        Action::Route { call } => format!("route {call}"),
+        Action::Serve { call } => format!("serve {call}"),
         Action::End(end) => end_words(end),
         Action::Progress(_) => return None,
         Action::Spawn { generation, .. } => format!("spawn {generation}"),
@@ -232,6 +247,7 @@ fn words(action: &Action) -> Option<String> {
         Action::Cancel { generation, call } => format!("cancel {call} at {generation}"),
         Action::Stop { generation, how } => format!("stop {generation} {how:?}"),
         Action::SessionOver { session } => format!("session {session} over"),
+        Action::SlotOver { slot } => format!("slot {} over", slot.0),
         Action::Ping { generation } => format!("ping {generation}"),
         Action::Look { generation } => format!("look {generation}"),
         Action::RolloutOver { result, .. } => match result {

@@ -3,12 +3,14 @@
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::rpc;
 use mainstay_kernel::action::Action;
+use mainstay_kernel::call::SlotId;
 
-use super::world::{Client, World};
+use super::world::{Client, SlotState, World};
 
 /// A simulated worker.
 #[derive(Debug)]
 pub struct Worker {
+    pub slot: SlotId,
     pub state: State,
     pub told_to_end: bool,
     pub sent: Vec<Sent>,
@@ -44,10 +46,16 @@ impl World {
     /// Does what the kernel wants, and checks that it may be wanted.
     pub(super) fn obey(&mut self, action: &Action) {
         match action {
-            Action::Route { call, dialect, op } => self.note_route(*call, *dialect, op),
-            Action::Serve { call, .. } => self.serving.push(*call),
-            Action::Spawn { generation, .. } => {
+            Action::Route { call } => self.note_route(*call),
+            Action::Serve { call } => self.serving.push(*call),
+            Action::Spawn { slot, generation } => {
+                assert_eq!(
+                    self.slots[slot.0],
+                    SlotState::Open,
+                    "a closed slot is left alone"
+                );
                 let worker = Worker {
+                    slot: *slot,
                     state: State::Spawned,
                     told_to_end: false,
                     sent: Vec::new(),
@@ -78,10 +86,42 @@ impl World {
             }
             Action::Look { generation } => self.to_look_at.push_back(*generation),
             Action::End(end) => self.forget_route(end.call),
+            Action::SlotOver { slot } => {
+                assert_eq!(
+                    self.slots[slot.0],
+                    SlotState::Closing,
+                    "a slot is over once"
+                );
+                self.slots[slot.0] = SlotState::Over;
+            }
             Action::Progress(_)
             | Action::Cancel { .. }
             | Action::Ping { .. }
             | Action::RolloutOver { .. } => {}
+        }
+    }
+
+    /// A slot that is closed is there for exactly as long as a worker of it is not reaped.
+    pub(super) fn check_slots(&self) {
+        for (index, state) in self.slots.iter().enumerate() {
+            let slot = SlotId(index);
+            let of_slot = |worker: &&Worker| worker.slot == slot && worker.state != State::Reaped;
+            let workers = self.workers.values().filter(of_slot).count();
+            assert_eq!(self.kernel.workers_of(slot).count(), workers);
+            match state {
+                SlotState::Open => assert!(self.kernel.slot_name(slot).is_some()),
+                SlotState::Closing => assert!(workers > 0, "it should be over"),
+                SlotState::Over => assert_eq!((workers, self.kernel.slot_name(slot)), (0, None)),
+            }
+        }
+    }
+
+    /// Of what the workers of a closed slot were sent, only answers that are checked are open.
+    pub(super) fn check_closed(&self, slot: SlotId) {
+        let workers = self.workers.values().filter(|worker| worker.slot == slot);
+        for sent in workers.flat_map(|worker| &worker.sent) {
+            let checked = self.checking.iter().any(|(call, _)| *call == sent.call);
+            assert!(checked || self.kernel.request_of(sent.call).is_none());
         }
     }
 

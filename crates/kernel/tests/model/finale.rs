@@ -47,6 +47,9 @@ impl World {
         while !self.serving.is_empty() {
             self.serve(0);
         }
+        while finale != Finale::Stop && !self.checking.is_empty() {
+            self.check(0);
+        }
         while let Some(generation) = self.pick_worker(0, |worker| {
             worker.state == State::Dead || (worker.told_to_end && worker.state != State::Reaped)
         }) {
@@ -57,7 +60,7 @@ impl World {
             self.ready(generation);
         }
         while answering && let Some((generation, at)) = self.pick_sent(0, false) {
-            self.answer(generation, at, Reply::Fitting(0));
+            self.answer(generation, at, Reply::Fitting(0), false);
         }
     }
 }

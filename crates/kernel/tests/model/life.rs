@@ -37,7 +37,9 @@ pub struct Sending {
     pub given_up: bool,
     /// The worker was reaped in this step.
     pub reaped: Option<usize>,
-    /// The first answer that was not fenced off.
+    /// The worker answered in this step, and the answer was to be checked.
+    pub held: Option<usize>,
+    /// The first answer that was not fenced off; a held one counts when it was checked.
     pub answer: Option<(usize, Answer)>,
 }
 
@@ -97,7 +99,8 @@ impl Life {
                     unsent,
                     unready,
                 } if *generation == sending.generation => {
-                    let awaited = sending.answer.is_none() && self.ends.is_empty();
+                    let answered = sending.answer.is_some() || sending.held.is_some();
+                    let awaited = !answered && self.ends.is_empty();
                     sending.unsent |= awaited && unsent.contains(&call);
                     sending.given_up |= awaited && *unready;
                 }
@@ -111,6 +114,18 @@ impl Life {
                     fenced: false,
                 } if (*generation, *of) == (sending.generation, call)
                     && sending.answer.is_none() =>
+                {
+                    sending.answer = Some((at, answer.clone()));
+                }
+                Input::Held {
+                    generation,
+                    call: of,
+                    fenced: false,
+                } if (*generation, *of) == (sending.generation, call) => {
+                    sending.held = sending.held.or(Some(at));
+                }
+                Input::Checked { call: of, answer }
+                    if *of == call && sending.held.is_some() && sending.answer.is_none() =>
                 {
                     sending.answer = Some((at, answer.clone()));
                 }
@@ -140,14 +155,15 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
                 unsent: false,
                 given_up: false,
                 reaped: None,
+                held: None,
                 answer: None,
             });
         }
-        Action::Route { call, .. } => {
+        Action::Route { call } => {
             let life = lives.get_mut(call).expect("only requests are routed");
             life.routes.push(at);
         }
-        Action::Serve { call, .. } => {
+        Action::Serve { call } => {
             let life = lives.get_mut(call).expect("only requests are served");
             life.serves.push(at);
         }
@@ -157,6 +173,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         | Action::SessionOver { .. }
         | Action::Ping { .. }
         | Action::Look { .. }
+        | Action::SlotOver { .. }
         | Action::RolloutOver { .. } => {}
     }
 }

@@ -31,6 +31,8 @@ pub struct Live {
     /// Its time begins with its turn, or when a worker turns out to answer it; with progress, the
     /// deadline moves.
     pub deadline: Option<Time>,
+    /// The timeout behind the deadline.
+    pub timeout_ms: u64,
     last_deadline: Time,
 }
 
@@ -113,7 +115,8 @@ impl Mirror {
                     admitted: self.refusal(asked).is_none(),
                     began: None,
                     deadline: None,
-                    last_deadline: step.at,
+                    timeout_ms: 0,
+                    last_deadline: Time::from_micros(u64::MAX),
                 };
                 self.live.insert(asked.call, live);
                 if asked.order == Order::Free {
@@ -137,6 +140,7 @@ impl Mirror {
                 }
             }
             Input::Routed { call, stale: false } => self.start_clock(step.at, *call),
+            Input::Clocked { call, timeout_ms } => self.set_deadline(step.at, *call, *timeout_ms),
             Input::DoneAsking(session) | Input::Gone(session) => {
                 self.done_asking.insert(*session);
             }
@@ -167,12 +171,21 @@ impl Mirror {
     }
 
     fn start_clock(&mut self, now: Time, call: CallId) {
-        let longest = self.limits.progress_timeout_ms;
-        let live = self.live.get_mut(&call).unwrap();
-        if let Wanted::Worker { timeout_ms, .. } = live.asked.work {
-            live.deadline = Some(now.plus_ms(timeout_ms));
-            live.last_deadline = now.plus_ms(timeout_ms.max(longest));
+        if let Wanted::Worker { timeout_ms, .. } = self.live[&call].asked.work {
+            self.set_deadline(now, call, timeout_ms);
         }
+    }
+
+    /// The earliest deadline counts.
+    fn set_deadline(&mut self, now: Time, call: CallId, timeout_ms: u64) {
+        let longest = now.plus_ms(timeout_ms.max(self.limits.progress_timeout_ms));
+        let live = self.live.get_mut(&call).unwrap();
+        let deadline = now.plus_ms(timeout_ms);
+        if live.deadline.is_none_or(|old| deadline <= old) {
+            live.deadline = Some(deadline);
+            live.timeout_ms = timeout_ms;
+        }
+        live.last_deadline = live.last_deadline.min(longest);
     }
 }
 

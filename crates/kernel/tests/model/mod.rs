@@ -30,7 +30,7 @@ use mainstay_kernel::time::Time;
 pub use self::script::{Finale, Script};
 pub use self::world::World;
 
-/// Slots of every simulated kernel.
+/// Slots with which every simulated kernel begins.
 pub const SLOTS: [&str; 2] = ["a", "b"];
 
 /// Everything that happened in one run.
@@ -82,6 +82,21 @@ pub enum Input {
         answer: Answer,
         fenced: bool,
     },
+    /// A worker answered, and the driver checks the answer.
+    Held {
+        generation: Generation,
+        call: CallId,
+        fenced: bool,
+    },
+    Checked {
+        call: CallId,
+        answer: Answer,
+    },
+    /// A request that is being routed got a deadline.
+    Clocked {
+        call: CallId,
+        timeout_ms: u64,
+    },
     Progressed {
         generation: Generation,
         call: CallId,
@@ -92,6 +107,8 @@ pub enum Input {
     Ticked,
     Warmed(usize),
     Reopened(usize),
+    Added(usize),
+    Closed(usize),
     Stopped,
 }
 
@@ -127,7 +144,8 @@ pub struct Gauges {
     pub sessions: usize,
     /// The sessions that are read from.
     pub reading: Vec<SessionId>,
-    /// Per slot: calls in its queue, and whether its restart budget is spent.
+    /// Per slot that was ever added: calls in its queue, and whether it is closed or its restart
+    /// budget is spent.
     pub slots: Vec<(usize, bool)>,
 }
 

@@ -1,18 +1,16 @@
 //! Who answers what was handed in unrouted, and when the driver says so.
 
-use mainstay_contract::dialect::{Dialect, Op};
 use mainstay_contract::id::CallId;
 use mainstay_kernel::call::Work;
 
+use super::Input;
 use super::crew::choose;
 use super::script::Routing;
 use super::world::World;
-use super::{Input, wire};
 
 /// A request that was handed in unrouted.
 #[derive(Debug)]
 pub struct Errand {
-    pub dialect: Dialect,
     /// Who answers it, as will turn out.
     pub work: Work,
     pub routing: Routing,
@@ -32,10 +30,9 @@ pub enum State {
 
 impl World {
     /// The kernel asks who answers a request.
-    pub(super) fn note_route(&mut self, call: CallId, dialect: Dialect, op: &Op) {
+    pub(super) fn note_route(&mut self, call: CallId) {
         let errand = self.errands.get_mut(&call).expect("it was unrouted");
         assert_eq!(errand.state, State::Unasked, "a request is routed once");
-        assert_eq!((errand.dialect, &wire::unrouted()), (dialect, op));
         errand.state = State::Awaited;
         if errand.routing == Routing::AtOnce {
             self.at_once.push_back(call);

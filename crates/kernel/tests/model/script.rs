@@ -51,6 +51,11 @@ pub enum Event {
         pick: u16,
         stale: bool,
     },
+    /// A request that is being routed gets a deadline.
+    Clock {
+        pick: u16,
+        timeout_ms: u64,
+    },
     Serve(u8),
     Ready(u8),
     Answer {
@@ -58,7 +63,11 @@ pub enum Event {
         reply: Reply,
         /// Not only what is awaited, but anything that any worker was ever sent.
         anything: bool,
+        /// The driver checks the answer before it reports it.
+        held: bool,
     },
+    /// The driver has checked an answer.
+    Check(u8),
     Progress {
         pick: u16,
         done: Option<u64>,
@@ -87,6 +96,8 @@ pub enum Event {
     WaitForTimer,
     Warm(u8),
     Reopen(u8),
+    AddSlot,
+    CloseSlot(u8),
     Stop,
 }
 
@@ -218,7 +229,7 @@ pub fn lenient_scripts() -> impl Strategy<Value = Script> {
 }
 
 /// Scripts in which nobody but the workers is to blame: convergent calls only, no cancel, nobody
-/// leaves or stops, and attempts, time and the restart budget never run out.
+/// leaves or stops, no slot is closed, and attempts, time and the restart budget never run out.
 pub fn patient_scripts() -> impl Strategy<Value = Script> {
     let patient = Limits {
         queue: 4096,
@@ -263,7 +274,11 @@ fn be_patient(event: &mut Event) -> bool {
             *event = Event::Wait(50);
             true
         }
-        Event::Cancel { .. } | Event::Leave(_) | Event::Stop => false,
+        Event::Clock { timeout_ms, .. } => {
+            *timeout_ms = 100_000_000;
+            true
+        }
+        Event::Cancel { .. } | Event::Leave(_) | Event::CloseSlot(_) | Event::Stop => false,
         _ => true,
     }
 }
@@ -274,13 +289,17 @@ fn event() -> impl Strategy<Value = Event> {
         4 => 30..400_u64,
         1 => 400..4000_u64,
     ];
-    let answer =
-        (any::<u16>(), reply(), prop::bool::weighted(0.15)).prop_map(|(pick, reply, anything)| {
-            Event::Answer {
-                pick,
-                reply,
-                anything,
-            }
+    let answer = (
+        any::<u16>(),
+        reply(),
+        prop::bool::weighted(0.15),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(|(pick, reply, anything, held)| Event::Answer {
+            pick,
+            reply,
+            anything,
+            held,
         });
     let done = prop_oneof![
         3 => Just(None),
@@ -307,6 +326,9 @@ fn event() -> impl Strategy<Value = Event> {
         6 => any::<u8>().prop_map(Event::Serve),
         14 => any::<u8>().prop_map(Event::Ready),
         24 => answer,
+        6 => any::<u8>().prop_map(Event::Check),
+        4 => (any::<u16>(), 1..2000_u64)
+            .prop_map(|(pick, timeout_ms)| Event::Clock { pick, timeout_ms }),
         8 => progress,
         6 => (any::<u8>(), 0..3_u8, prop::bool::weighted(0.2))
             .prop_map(|(pick, unsent, unready)| Event::Die { pick, unsent, unready }),
@@ -320,6 +342,8 @@ fn event() -> impl Strategy<Value = Event> {
         10 => Just(Event::WaitForTimer),
         1 => any::<u8>().prop_map(Event::Warm),
         1 => any::<u8>().prop_map(Event::Reopen),
+        2 => Just(Event::AddSlot),
+        1 => any::<u8>().prop_map(Event::CloseSlot),
     ]
 }
 

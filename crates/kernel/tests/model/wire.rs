@@ -1,6 +1,6 @@
 //! What clients and workers say, in the contract's types.
 
-use mainstay_contract::dialect::{Dialect, EchoId, Form, Op, Shape};
+use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
@@ -9,8 +9,8 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{self, Answer, Probed};
 use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 
+use super::Wanted;
 use super::script::{Ask, Reply};
-use super::{SLOTS, Wanted};
 
 /// Ids as clients write them: three pairs of one string form, and two more.
 const IDS: [&str; 8] = [
@@ -30,7 +30,7 @@ pub fn request_id(pick: u8) -> RequestId {
 
 /// A request; its size comes back in its end. The tool of an unrouted one is not known.
 pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> NewRequest {
-    let known = !matches!(work, Work::Unrouted(_));
+    let known = !matches!(work, Work::Unrouted);
     NewRequest {
         id: EchoId::Known(id),
         form: Form {
@@ -46,28 +46,20 @@ pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> New
     }
 }
 
-/// What every unrouted request asks for.
-pub fn unrouted() -> Op {
-    Op::CallTool {
-        name: "t".to_owned(),
-        arguments: Json::empty_object(),
-    }
-}
-
 /// Who answers what is asked for, for the kernel and for the trace.
-pub fn work(ask: Ask) -> (Work, Wanted) {
+pub fn work(ask: Ask, pick_slot: impl Fn(u8) -> usize) -> (Work, Wanted) {
     match ask {
         Ask::Refused => (
             Work::Refused(Problem::of(ErrorKind::InvalidParams)),
             Wanted::Refusal,
         ),
-        Ask::Host => (Work::Host(Op::Ping {}), Wanted::Host),
+        Ask::Host => (Work::Host, Wanted::Host),
         Ask::Tool {
             slot,
             replay,
             timeout_ms,
         } => {
-            let slot = usize::from(slot) % SLOTS.len();
+            let slot = pick_slot(slot);
             let task = Task {
                 slot: SlotId(slot),
                 op: rpc::Op::Tool {

@@ -10,19 +10,21 @@ use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Success;
-use mainstay_contract::rpc::Progress;
+use mainstay_contract::rpc::{Answer, Progress};
 use mainstay_kernel::action::Sight;
 use mainstay_kernel::call::{SlotId, Work};
 use mainstay_kernel::time::Time;
 use mainstay_kernel::{Conduct, Kernel};
 
-use super::crew::{State, Worker};
+use super::crew::{State, Worker, choose};
 use super::router::{self, Errand};
 use super::script::{Ask, Event, Reply, Routing, Speaks};
 use super::{Asked, Gauges, Input, SLOTS, Script, Step, Trace, wire};
 
 /// More sessions are not opened at once.
 const SESSIONS: usize = 5;
+/// More slots are not open at once.
+const OPEN_SLOTS: usize = 3;
 /// The simulated driver.
 #[derive(Debug)]
 pub struct World {
@@ -37,9 +39,22 @@ pub struct World {
     pub(super) to_look_at: VecDeque<Generation>,
     pub(super) serving: Vec<CallId>,
     pub(super) workers: BTreeMap<Generation, Worker>,
+    /// Answers that the driver checks.
+    pub(super) checking: Vec<(CallId, Answer)>,
+    pub(super) slots: Vec<SlotState>,
+    conduct: Conduct,
+    restarts: u64,
     asked: u64,
     /// What workers look like.
     sight: Sight,
+}
+
+/// How far a slot got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    Open,
+    Closing,
+    Over,
 }
 
 /// A simulated client.
@@ -57,8 +72,8 @@ impl World {
         let mut world = Self::new(script.limits.clone(), script.conduct);
         for (index, event) in script.events.iter().enumerate() {
             if takeover == Some(index) {
-                let state = world.kernel.save().unwrap();
-                let restored = Kernel::restore(&state).unwrap();
+                let state = serde_json::to_string(&world.kernel).unwrap();
+                let restored = serde_json::from_str(&state).unwrap();
                 assert_eq!(restored, world.kernel, "nothing is lost in the state");
                 world.kernel = restored;
             }
@@ -70,8 +85,12 @@ impl World {
 
     /// A kernel with one MCP and one direct client.
     pub fn new(limits: Limits, conduct: Conduct) -> Self {
+        let mut kernel = Kernel::new(limits.clone());
+        for name in SLOTS {
+            kernel.add_slot(name, conduct, None);
+        }
         let mut world = Self {
-            kernel: Kernel::new(limits.clone(), &SLOTS).with_conduct(conduct),
+            kernel,
             now: Time::from_ms(1000),
             trace: Trace {
                 limits,
@@ -83,6 +102,10 @@ impl World {
             to_look_at: VecDeque::new(),
             serving: Vec::new(),
             workers: BTreeMap::new(),
+            checking: Vec::new(),
+            slots: vec![SlotState::Open; SLOTS.len()],
+            conduct,
+            restarts: 0,
             asked: 0,
             sight: Sight::Runs,
         };
@@ -134,6 +157,12 @@ impl World {
                     self.route(call);
                 }
             }
+            Event::Clock { pick, timeout_ms } => {
+                if let Some(call) = self.pick_errand(pick, false) {
+                    self.kernel.start_clock(self.now, call, timeout_ms);
+                    self.step(Input::Clocked { call, timeout_ms });
+                }
+            }
             Event::Serve(pick) => self.serve(pick),
             Event::Ready(pick) => {
                 if let Some(generation) = self.pick_worker(pick, |w| w.state == State::Spawned) {
@@ -144,11 +173,13 @@ impl World {
                 pick,
                 reply,
                 anything,
+                held,
             } => {
                 if let Some((generation, at)) = self.pick_sent(pick, anything) {
-                    self.answer(generation, at, reply);
+                    self.answer(generation, at, reply, held);
                 }
             }
+            Event::Check(pick) => self.check(pick),
             Event::Progress {
                 pick,
                 done,
@@ -190,22 +221,49 @@ impl World {
             Event::Wait(ms) => self.tick(self.now.plus_ms(ms)),
             Event::WaitForTimer => self.tick(self.kernel.poll_timeout().unwrap_or(self.now)),
             Event::Warm(pick) => {
-                let slot = usize::from(pick) % SLOTS.len();
+                let slot = self.pick_slot(pick);
                 self.kernel.warm(self.now, SlotId(slot));
                 self.step(Input::Warmed(slot));
             }
             Event::Reopen(pick) => {
-                let slot = usize::from(pick) % SLOTS.len();
+                let slot = self.pick_slot(pick);
                 self.kernel.handle_rollout(self.now, SlotId(slot));
                 self.step(Input::Reopened(slot));
+            }
+            Event::AddSlot => {
+                let open = self.slots.iter().filter(|slot| **slot == SlotState::Open);
+                if open.count() < OPEN_SLOTS {
+                    let client = self.sessions.last().map(|client| client.id);
+                    let slot = self.kernel.add_slot("more", self.conduct, client);
+                    assert_eq!(slot, SlotId(self.slots.len()), "numbers count up");
+                    self.slots.push(SlotState::Open);
+                    self.step(Input::Added(slot.0));
+                }
+            }
+            Event::CloseSlot(pick) => {
+                let slot = self.pick_slot(pick);
+                if self.slots[slot] == SlotState::Open {
+                    self.slots[slot] = SlotState::Closing;
+                }
+                self.kernel.close_slot(self.now, SlotId(slot));
+                self.step(Input::Closed(slot));
+                self.check_closed(SlotId(slot));
             }
             Event::Stop => self.stop(),
         }
     }
 
+    /// Mostly an open slot, sometimes any that ever was.
+    fn pick_slot(&self, pick: u8) -> usize {
+        let all = 0..self.slots.len();
+        let open = |slot: &usize| pick >= 224 || self.slots[*slot] == SlotState::Open;
+        let picked = choose(all.filter(open).collect(), pick.into());
+        picked.unwrap_or(usize::from(pick) % self.slots.len())
+    }
+
     /// The kernel's serialised state, to look inside.
     pub fn state(&self) -> serde_json::Value {
-        let state: serde_json::Value = serde_json::from_str(&self.kernel.save().unwrap()).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&serde_json::to_string(&self.kernel).unwrap()).unwrap();
         state["kernel"].clone()
     }
 
@@ -236,7 +294,7 @@ impl World {
         }
         self.asked += 1;
         let id = wire::request_id(id);
-        let (mut work, wanted) = wire::work(ask);
+        let (mut work, wanted) = wire::work(ask, |pick| self.pick_slot(pick));
         let asked = Asked {
             call: CallId::new(self.asked),
             session,
@@ -249,8 +307,7 @@ impl World {
         };
         if asked.unrouted {
             let errand = Errand {
-                dialect,
-                work: std::mem::replace(&mut work, Work::Unrouted(wire::unrouted())),
+                work: std::mem::replace(&mut work, Work::Unrouted),
                 routing,
                 state: router::State::Unasked,
             };
@@ -282,7 +339,7 @@ impl World {
         self.step(Input::Ready(generation));
     }
 
-    pub(super) fn answer(&mut self, generation: Generation, at: usize, reply: Reply) {
+    pub(super) fn answer(&mut self, generation: Generation, at: usize, reply: Reply, held: bool) {
         let fenced = self.is_fenced(generation, at);
         let sent = &mut self.worker(generation).sent[at];
         sent.heard = true;
@@ -290,17 +347,42 @@ impl World {
         let (call, is_probe) = (sent.call, sent.is_probe);
         let answer = wire::answer(is_probe, reply);
         let before = fenced.then(|| self.kernel.clone());
-        self.kernel
-            .handle_answer(self.now, generation, call, answer.clone());
+        if held {
+            let counts = self.kernel.hold_answer(self.now, generation, call);
+            assert!(!(counts && fenced), "a fenced answer does not count");
+            if counts {
+                self.checking.push((call, answer.clone()));
+            }
+        } else {
+            self.kernel
+                .handle_answer(self.now, generation, call, answer.clone());
+        }
         if let Some(before) = before {
             assert_eq!(self.kernel, before, "a fenced answer changes nothing");
         }
-        self.step(Input::Answered {
-            generation,
-            call,
-            answer,
-            fenced,
+        self.step(if held {
+            Input::Held {
+                generation,
+                call,
+                fenced,
+            }
+        } else {
+            Input::Answered {
+                generation,
+                call,
+                answer,
+                fenced,
+            }
         });
+    }
+
+    pub(super) fn check(&mut self, pick: u8) {
+        if !self.checking.is_empty() {
+            let at = usize::from(pick) % self.checking.len();
+            let (call, answer) = self.checking.remove(at);
+            self.kernel.handle_checked(self.now, call, answer.clone());
+            self.step(Input::Checked { call, answer });
+        }
     }
 
     fn progress(&mut self, generation: Generation, at: usize, done: Option<u64>) {
@@ -376,16 +458,27 @@ impl World {
             self.obey(&action);
             actions.push(action);
         }
+        self.check_slots();
         let health = self.kernel.health(self.now);
-        let slots = health.workers.iter();
+        assert!(
+            health.restart_count >= self.restarts,
+            "counts never decrease"
+        );
+        self.restarts = health.restart_count;
+        assert_eq!(self.kernel.metrics(self.now).restart_count, self.restarts);
+        let mut slots: Vec<_> = (0..self.slots.len())
+            .map(|slot| (0, self.kernel.is_closed(self.now, SlotId(slot))))
+            .collect();
+        for (slot, worker) in self.kernel.slot_ids().zip(&health.workers) {
+            slots[slot.0].0 = worker.queue_depth;
+            slots[slot.0].1 |= worker.state == Lifecycle::Failed;
+        }
         let reading = self.sessions.iter().map(|client| client.id);
         let gauges = Gauges {
             calls: health.in_flight,
             sessions: health.sessions,
             reading: reading.filter(|id| self.kernel.wants_input(*id)).collect(),
-            slots: slots
-                .map(|worker| (worker.queue_depth, worker.state == Lifecycle::Failed))
-                .collect(),
+            slots,
         };
         self.trace.steps.push(Step {
             at: self.now,

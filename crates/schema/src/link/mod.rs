@@ -17,11 +17,12 @@ use std::{
 };
 
 use jsonschema::{ReferencingError, Registry, ValidationError, ValidationOptions};
+use mainstay_contract::uri::encode_pointer;
 use serde_json::{Value, json};
 
 use crate::{
     Limits,
-    document::{Document, encoded},
+    document::Document,
     keywords::references,
     library::normal,
     ways,
@@ -99,7 +100,7 @@ impl Linked {
     /// The URI of the schema at `at`.
     pub(crate) fn address(&self, at: &At) -> String {
         match &self.form {
-            Form::Document { home, .. } => format!("{home}#{}", encoded(&at.pointer)),
+            Form::Document { home, .. } => format!("{home}#{}", encode_pointer(&at.pointer)),
             Form::Units { units, .. } => units.address(at),
         }
     }

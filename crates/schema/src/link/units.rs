@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use mainstay_contract::uri::encode_pointer;
 use serde_json::{Map, Value, json};
 
 use super::{LOST, is_bundled, uri};
 use crate::{
     dialect::Dialect,
-    document::{Start, encoded},
+    document::Start,
     keywords::references,
     world::{At, Lost, Reached, World},
 };
@@ -70,7 +71,7 @@ impl Units {
             return LOST.to_owned();
         };
         let rest = at.pointer.strip_prefix(unit).unwrap_or_default();
-        let pointer = encoded(&format!("{}{rest}", place.pointer));
+        let pointer = encode_pointer(&format!("{}{rest}", place.pointer));
         format!("{}#{pointer}", uri(place.resource))
     }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstay_contract::tool::{CONTRACT_META, ToolSpec};
+use mainstay_contract::meta;
+use mainstay_contract::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -119,10 +120,10 @@ impl Contract {
         };
         let meta = definition
             .get("_meta")
-            .and_then(|meta| meta.get(CONTRACT_META))
+            .and_then(|meta| meta.get(meta::CONTRACT))
             .ok_or_else(|| ContractError::Missing {
                 tool: tool(),
-                member: CONTRACT_META,
+                member: meta::CONTRACT,
             })?;
         let meta = Meta::deserialize(meta).map_err(malformed)?;
         let listed = Listed::deserialize(definition).map_err(malformed)?;

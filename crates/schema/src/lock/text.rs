@@ -1,6 +1,6 @@
 //! JSON as it stands in files that people compare: members sorted, one per line.
 
-use mainstay_contract::tool::CONTRACT_META;
+use mainstay_contract::meta;
 use serde_json::{Map, Value};
 
 /// `value` with the members of every object sorted, indented by two spaces, with a line break at
@@ -12,7 +12,7 @@ pub fn pretty_json(value: &Value) -> String {
 /// A definition of `tools/list` without what changes with every build of the same tool.
 pub fn published(definition: &Value) -> Value {
     let mut definition = sorted(definition);
-    let contract = format!("/_meta/{}", CONTRACT_META.replace('/', "~1"));
+    let contract = format!("/_meta/{}", meta::CONTRACT.replace('/', "~1"));
     for place in ["", &contract] {
         if let Some(Value::Object(members)) = definition.pointer_mut(place) {
             members.shift_remove("toolingVersion");
@@ -57,11 +57,11 @@ mod tests {
     fn the_version_of_the_build_is_not_published() {
         let definition = json!({"name": "a", "toolingVersion": "1+x", "inputSchema": {
             "properties": {"toolingVersion": {}}},
-            "_meta": {CONTRACT_META: {"toolingVersion": "1+x", "replay": "convergent"}}});
+            "_meta": {meta::CONTRACT: {"toolingVersion": "1+x", "replay": "convergent"}}});
         assert_eq!(
             published(&definition),
             json!({"name": "a", "inputSchema": {"properties": {"toolingVersion": {}}},
-                "_meta": {CONTRACT_META: {"replay": "convergent"}}})
+                "_meta": {meta::CONTRACT: {"replay": "convergent"}}})
         );
     }
 }

@@ -176,6 +176,7 @@ impl Judge<'_> {
             ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady => {
                 !applied && (limits.restarts < 100 || self.bad_start())
             }
+            ErrorKind::Internal => scenario.check_noise.gives_up_one_in > 0,
             // A pack that is not known cannot be told from one that is not there.
             ErrorKind::UnknownTool => !scenario.built_in && !scenario.incarnations.is_empty(),
             _ => false,

@@ -523,6 +523,14 @@ fn modern_meta() -> Value {
 /// The answer of a ping.
 const EXTRA: Outcome = Outcome::Done(None);
 
+/// Reads the line of an answer.
+pub(super) fn read(line: &str) -> Outcome {
+    match serde_json::from_str(line) {
+        Ok(message) => outcome(&message),
+        Err(error) => Outcome::Odd(error.to_string()),
+    }
+}
+
 /// Reads an answer in any dialect.
 fn outcome(message: &Value) -> Outcome {
     if let Some(error) = message.get("error") {

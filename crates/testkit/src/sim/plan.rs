@@ -8,7 +8,7 @@ use std::fmt;
 
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay;
-use mainstay_host::sim::Noise;
+use mainstay_host::sim::{CheckNoise, Noise};
 
 use crate::hostile::Rng;
 
@@ -19,6 +19,7 @@ pub struct Scenario {
     pub limits: Limits,
     pub client_noise: Noise,
     pub worker_noise: Noise,
+    pub check_noise: CheckNoise,
     pub backend: Backend,
     /// The pack's catalog is known before its first worker is ready.
     pub built_in: bool,
@@ -228,7 +229,7 @@ impl Scenario {
         let clients = (0..rng.between(1, 3))
             .map(|_| client(rng, slow, &limits, backend))
             .collect();
-        let singles = if backend == Backend::Pack && one_in(rng, 4) {
+        let singles = if one_in(rng, 4) {
             (0..rng.between(1, 2)).map(|_| single(rng, slow)).collect()
         } else {
             Vec::new()
@@ -242,6 +243,7 @@ impl Scenario {
             seed,
             client_noise: noise(rng, stalls),
             worker_noise: noise(rng, stalls),
+            check_noise: check_noise(rng, slow),
             limits,
             backend,
             built_in: one_in(rng, 2),
@@ -260,6 +262,7 @@ impl Scenario {
             start || plan.ignores_term || plan.deeds.iter().any(|(_, deed)| deed.is_slow())
         });
         deeds
+            || self.check_noise != CheckNoise::default()
             || self.client_noise.stall_one_in > 0
             || self.worker_noise.stall_one_in > 0
             || self.clients.iter().any(|client| !client.pauses.is_empty())
@@ -279,7 +282,7 @@ impl Scenario {
             .map(|plan| plan.steps.len() + plan.pauses.len())
             .sum();
         let lists = self.clients.len() + self.singles.len() + self.operator.len();
-        lists + 2 * self.incarnations.len() + deeds + steps + 3
+        lists + 2 * self.incarnations.len() + deeds + steps + 4
     }
 
     /// The same scenario without one of its parts, whole clients first.
@@ -318,6 +321,7 @@ impl Scenario {
         match part {
             0 => less.client_noise = calm,
             1 => less.swap_one_in = 0,
+            2 => less.check_noise = CheckNoise::default(),
             _ => less.worker_noise = calm,
         }
         less
@@ -374,6 +378,16 @@ fn limits(rng: &mut Rng) -> Limits {
         ping_timeout_ms: 1500,
         standby: u32::from(one_in(rng, 6)),
         ..Limits::default()
+    }
+}
+
+fn check_noise(rng: &mut Rng, slow: bool) -> CheckNoise {
+    let often = |rng: &mut Rng| {
+        if slow && one_in(rng, 3) { 4 } else { 0 }
+    };
+    CheckNoise {
+        late_one_in: often(rng),
+        gives_up_one_in: often(rng),
     }
 }
 
@@ -541,6 +555,7 @@ impl fmt::Display for Scenario {
         )?;
         writeln!(f, "  client pipes {:?}", self.client_noise)?;
         writeln!(f, "  worker pipes {:?}", self.worker_noise)?;
+        writeln!(f, "  {:?}", self.check_noise)?;
         let (backend, swap) = (self.backend, self.swap_one_in);
         writeln!(
             f,

@@ -15,12 +15,13 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_host::config::{Command, Expected, Pack};
-use mainstay_host::sim::{self, Host, Trace, Weather, pipe};
+use mainstay_host::sim::{self, CheckNoise, Host, Trace, Weather, pipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::book::{Answered, Asked, Book, ClientPage, Outcome, Violation};
+use super::client;
 use super::check;
 use super::client::Client;
 use super::machine::Machine;
@@ -87,6 +88,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     };
     let world = sim::enter(Arc::new(machine), scenario.seed);
     sim::swap_one_in(scenario.swap_one_in);
+    sim::disturb_checks(scenario.check_noise);
     let limits = scenario.limits.clone();
     let host = match scenario.backend {
         Backend::Pack => Host::serve(vec![pack(scenario)], limits),
@@ -176,6 +178,7 @@ impl Around<'_> {
         }
         let _ = tokio::time::timeout_at(until, operator).await;
         self.weather.calm_down();
+        sim::disturb_checks(CheckNoise::default());
         self.trace.note("calm");
         self.settle("a request is never answered", SETTLE).await;
         for single in singles {
@@ -446,18 +449,20 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         }
     };
     note(&mut |page| page.requests.push(asked.clone()));
-    let (end, want) = host.single(request, 100).await;
+    let (end, want) = host.single(request, 100, &format!("caller {number}")).await;
     drop(host);
     let leaves = plan.leaves_ms.map(Duration::from_millis);
     let what = tokio::select! {
         biased;
         end = end => match end {
-            Ok(end) => match &end.outcome {
+            Ok(Err(problem)) => Outcome::Failed(problem.kind),
+            Ok(Ok(end)) => match &end.outcome {
                 Ok(Success::Tool(reply)) => {
                     let reply = reply.json.to_value().unwrap_or_default();
                     Outcome::Done(reply["key"].as_str().map(str::to_owned))
                 }
-                Ok(_) => Outcome::Odd("a result of another form".to_owned()),
+                Ok(Success::Forwarded(response)) => client::read(response.line.as_str()),
+                Ok(Success::Members(_)) => Outcome::Odd("members of a tool".to_owned()),
                 Err(problem) if problem.kind == ErrorKind::NotFound => Outcome::Refused,
                 Err(problem) => Outcome::Failed(problem.kind),
             },

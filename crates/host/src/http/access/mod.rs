@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
+use mainstay_contract::trace::Hex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -37,6 +38,17 @@ pub(crate) enum Credential {
     Token([u8; 32]),
     /// The hash of whom an issuer vouches for.
     Subject([u8; 32]),
+}
+
+impl Credential {
+    /// A name for the one who asks that does not give away the token.
+    pub(crate) fn caller(&self) -> String {
+        match self {
+            Self::Anonymous => "anonymous".to_owned(),
+            Self::Token(hash) => format!("token:{}", Hex(hash)),
+            Self::Subject(hash) => format!("subject:{}", Hex(hash)),
+        }
+    }
 }
 
 impl fmt::Debug for Credential {

@@ -1,4 +1,4 @@
-//! How packs are asked: with a request that stands alone.
+//! One typed request, and its typed end.
 
 use std::time::Instant;
 
@@ -11,6 +11,8 @@ use mainstay_contract::trace::TraceContext;
 use tokio::sync::oneshot;
 
 use super::super::Front;
+use super::super::access::Credential;
+use super::forwarded;
 use crate::engine::Single;
 
 /// How a request ended.
@@ -42,18 +44,6 @@ impl Ended {
     }
 }
 
-/// Asks the packs. Whoever stops waiting cancels what was asked. The request is known under `id` in
-/// telemetry.
-pub(super) async fn packs(front: &Front, op: Op, bytes: usize, id: &str) -> Ended {
-    let order = Order {
-        bytes,
-        id,
-        reader: Reader::Program,
-        trace: None,
-    };
-    packs_for(front, op, order).await
-}
-
 /// What is known about a request beside what it asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order<'a> {
@@ -65,6 +55,18 @@ pub(super) struct Order<'a> {
     pub(super) trace: Option<TraceContext>,
 }
 
+impl Order<'static> {
+    /// A request of the front itself.
+    pub(super) const fn own(id: &'static str) -> Self {
+        Self {
+            bytes: 0,
+            id,
+            reader: Reader::Program,
+            trace: None,
+        }
+    }
+}
+
 /// Who reads an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
@@ -74,8 +76,8 @@ pub(super) enum Reader {
     Person,
 }
 
-/// The same for a reader.
-pub(super) async fn packs_for(front: &Front, op: Op, order: Order<'_>) -> Ended {
+/// Runs a request of a caller. A caller that stops waiting cancels its request.
+pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_>) -> Ended {
     let started = Instant::now();
     let (reply, answer) = oneshot::channel();
     let (_wanting, wanted) = oneshot::channel();
@@ -92,17 +94,19 @@ pub(super) async fn packs_for(front: &Front, op: Op, order: Order<'_>) -> Ended 
     let single = Single {
         request,
         bytes: order.bytes,
+        caller: who.caller(),
         reply,
         wanted,
     };
     front.back.single(Box::new(single)).await;
     match answer.await {
-        Ok(end) => Ended {
-            outcome: end.outcome,
+        Ok(Ok(end)) => Ended {
+            outcome: forwarded::outcome_of(end.outcome, order.reader),
             tool: end.tool,
             repeated: u64::from(end.attempt.saturating_sub(1)),
             duration_ms: millis(end.latency_us),
         },
+        Ok(Err(problem)) => Ended::after(started, Err(problem)),
         Err(_) => Ended::after(started, Err(Problem::of(ErrorKind::ShuttingDown))),
     }
 }

@@ -7,8 +7,8 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::{Front, Serves};
-use super::{ask, wrapped};
+use super::super::Front;
+use super::ask::{self, Order};
 
 pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {
     match fetch(front, who).await {
@@ -20,12 +20,6 @@ pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {
 
 /// The catalog.
 async fn fetch(front: &Front, who: &Credential) -> Outcome {
-    match front.serves {
-        Serves::Packs => {
-            ask::packs(front, Op::Catalog {}, 0, "catalog")
-                .await
-                .outcome
-        }
-        Serves::Wrapped => wrapped::catalog(front, who).await,
-    }
+    let order = Order::own("catalog");
+    ask::run(front, who, Op::Catalog {}, order).await.outcome
 }

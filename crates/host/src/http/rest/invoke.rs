@@ -14,8 +14,7 @@ use mainstay_contract::trace::TraceContext;
 use super::super::Front;
 use super::super::access::{Access, Credential, presented};
 use super::super::respond::{self, Answer};
-use super::ask::{Order, Reader};
-use super::tool;
+use super::ask::{self, Order, Reader};
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
 
@@ -77,7 +76,7 @@ pub(super) async fn answer(
                 reader: Reader::Program,
                 trace: invocation.trace_id.as_deref().map(TraceContext::named),
             };
-            tool::call(front, &who, op, order).await.outcome
+            ask::run(front, &who, op, order).await.outcome
         }
         Err(problem) => Err(problem),
     };

@@ -1,7 +1,7 @@
 //! Everything that is one request and one answer: the catalog, tools by name, invocation envelopes,
 //! diagnostics, schemas, the description of all of this, and metrics.
 //!
-//! * [`ask`]: how packs are asked; [`wrapped`] and [`caller`]: how a wrapped server is;
+//! * [`ask`]: one typed request and its end; [`forwarded`]: a wrapped server's own answer;
 //! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
 //! * [`openapi`]: what a program must know to use them.
@@ -10,15 +10,14 @@
 //! from the same error row.
 
 mod ask;
-mod caller;
 mod catalog;
 mod diagnostics;
+mod forwarded;
 mod invoke;
 mod metrics;
 mod openapi;
 mod schemas;
 mod tool;
-mod wrapped;
 
 use std::time::Duration;
 
@@ -30,7 +29,6 @@ use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 
-pub(super) use self::caller::Callers;
 use super::access::Credential;
 use super::respond::{self, Answer, Tongue, with_allowed};
 use super::{Front, body, headers};

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::{Front, Serves};
+use super::super::Front;
 use super::tool::decoded;
-use super::{ask, wrapped};
+use super::ask::{self, Order};
 
 const SCHEMA: &str = "application/schema+json";
 
@@ -54,12 +54,6 @@ async fn definition(
 }
 
 async fn listing(front: &Front, who: &Credential) -> Outcome {
-    match front.serves {
-        Serves::Packs => {
-            ask::packs(front, Op::ListTools {}, 0, "schemas")
-                .await
-                .outcome
-        }
-        Serves::Wrapped => wrapped::listing(front, who).await,
-    }
+    let order = Order::own("schemas");
+    ask::run(front, who, Op::ListTools {}, order).await.outcome
 }

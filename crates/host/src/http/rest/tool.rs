@@ -1,7 +1,5 @@
 //! `/v1/tool/{tool}`: one run of a tool, answered with a result envelope.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderMap, HeaderName};
@@ -16,9 +14,8 @@ use mainstay_contract::trace::TraceContext;
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
-use super::super::{Front, Serves, headers};
+use super::super::{Front, headers};
 use super::ask::{self, Ended, Order, Reader};
-use super::wrapped;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -54,7 +51,7 @@ pub(super) async fn answer(
                 reader,
                 trace,
             };
-            let ended = call(front, who, op, order).await;
+            let ended = ask::run(front, who, op, order).await;
             match &ended.outcome {
                 Ok(Success::Tool(reply)) if reader == Reader::Person => {
                     let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
@@ -82,7 +79,6 @@ fn reader(headers: &HeaderMap) -> Reader {
 pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
     let asked = Asked {
         route: Route::Tool,
-        method: Asked::INVOKE,
         payload: Json::null(),
     };
     let mut meta = front.envelopes.meta(&asked, Transport::Http);
@@ -91,18 +87,6 @@ pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
         meta.input_bytes = front.limits.request_frame_bytes as u64;
     }
     envelope(front, meta, &Ended::refused(problem.clone()))
-}
-
-/// Runs a tool, whoever serves it.
-pub(super) async fn call(front: &Front, who: &Credential, op: Op, order: Order<'_>) -> Ended {
-    match front.serves {
-        Serves::Packs => ask::packs_for(front, op, order).await,
-        Serves::Wrapped => {
-            let started = Instant::now();
-            let outcome = wrapped::call(front, who, &op, order).await;
-            Ended::after(started, outcome)
-        }
-    }
 }
 
 fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {

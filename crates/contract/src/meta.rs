@@ -1,0 +1,33 @@
+//! Every `_meta` key that the host reads or writes.
+
+/// Protocol version of a modern request.
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Capabilities of the client of a modern request.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Name and version of the client of a modern request.
+pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// Name and version of the server, in a modern result.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// Lowest severity of log messages that a modern request asks for.
+pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Subscription to which a modern notification belongs.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// Token under which a client asks for progress; in a progress notification it is a parameter.
+pub const PROGRESS_TOKEN: &str = "progressToken";
+
+/// Span of the caller (W3C Trace Context).
+pub const TRACEPARENT: &str = "traceparent";
+/// Vendor state of the caller's trace (W3C Trace Context).
+pub const TRACESTATE: &str = "tracestate";
+/// Properties of the caller's trace (W3C Baggage).
+pub const BAGGAGE: &str = "baggage";
+
+/// The contract inside a tool definition.
+pub const CONTRACT: &str = "io.mainstay/contract";
+/// Fields of a progress notification beyond those of MCP.
+pub const PROGRESS: &str = "io.mainstay/progress";
+/// Replay class that a wrapped server's tool definition declares.
+pub const REPLAY: &str = "io.mainstay/replay";
+/// Restarts during a call, in the result of a wrapped server.
+pub const RESTART: &str = "io.mainstay/restart";

@@ -1,0 +1,171 @@
+//! The announcement of a worker, and the decision whether it may serve.
+
+use mainstay_contract::json::Json;
+use mainstay_contract::rpc::{PROTOCOL, Ready};
+use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_schema::check::Definition;
+use mainstay_schema::lock::{Contract, Entry};
+
+use super::{CatalogError, FAILED_STARTS, Owner, PackCatalog, Tool};
+use crate::call::SlotId;
+use crate::locked::Withdrawn;
+
+/// The member of a worker's facts with digests of the files that it read at its start.
+const ROOTS: &str = "roots";
+
+/// The files that a worker read at its start, compared with those of its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    AsBefore,
+    /// Its files have changed since.
+    Otherwise,
+}
+
+impl PackCatalog {
+    /// Accepts a worker that is ready, or rejects one of another protocol, build or catalog with a
+    /// sentence for the operator.
+    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
+        self.accept(slot, ready)?;
+        let facts = ready.facts.to_value().unwrap_or_default();
+        let roots = facts.get(ROOTS).cloned().unwrap_or_default();
+        let Some(entry) = self.packs.get_mut(&slot) else {
+            return Ok(Read::AsBefore);
+        };
+        entry.served = true;
+        let before = entry.roots.replace(roots);
+        Ok(match before {
+            Some(before) if Some(&before) != entry.roots.as_ref() => Read::Otherwise,
+            _ => Read::AsBefore,
+        })
+    }
+
+    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
+        if ready.protocol != PROTOCOL {
+            let theirs = ready.protocol;
+            return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}"));
+        }
+        let Some(entry) = self.packs.get(&slot) else {
+            return Err("belongs to no slot".to_owned());
+        };
+        if let Some(expected) = entry.expected_build.as_ref().filter(|b| **b != ready.build) {
+            return Err(format!("is of build {}, not {expected}", ready.build));
+        }
+        if let Some(catalog) = &entry.catalog {
+            return match catalog.difference(&ready.catalog) {
+                None => Ok(()),
+                Some(difference) => Err(format!("announced another catalog: {difference}")),
+            };
+        }
+        self.add_catalog(slot, ready.catalog.clone())
+            .map_err(|error| error.to_string())
+    }
+
+    /// Counts a lost worker: a pack that never announced anything is not waited for for ever.
+    pub(crate) fn count_loss(&mut self, slot: SlotId) {
+        if let Some(entry) = self.packs.get_mut(&slot) {
+            entry.failed_starts = entry.failed_starts.saturating_add(1);
+        }
+    }
+
+    /// Stops waiting for a pack that never announced anything.
+    pub(crate) fn give_up(&mut self, slot: SlotId) {
+        if let Some(entry) = self.packs.get_mut(&slot) {
+            entry.failed_starts = FAILED_STARTS;
+        }
+    }
+
+    /// Adds everything a pack offers, or nothing.
+    pub(super) fn add_catalog(
+        &mut self,
+        slot: SlotId,
+        catalog: Catalog,
+    ) -> Result<(), CatalogError> {
+        let pack = self.pack_name(slot).to_owned();
+        let taken = |what, name: &str, owner: String| CatalogError::Taken {
+            pack: pack.clone(),
+            what,
+            name: name.to_owned(),
+            owner,
+        };
+        for prompt in &catalog.prompts {
+            if let Some(owner) = self.prompts.get(&prompt.name) {
+                let owner = format!("pack {}", self.pack_name(*owner));
+                return Err(taken("prompt", &prompt.name, owner));
+            }
+        }
+        for scheme in &catalog.resource_schemes {
+            let owner = self
+                .catalogs()
+                .find(|(_, other)| other.resource_schemes.contains(scheme));
+            if let Some((owner, _)) = owner {
+                let owner = format!("pack {}", self.pack_name(owner));
+                return Err(taken("resources of the scheme", scheme, owner));
+            }
+        }
+        let added: Vec<String> = catalog.tools.iter().map(|tool| tool.name.clone()).collect();
+        for (index, spec) in catalog.tools.iter().enumerate() {
+            if let Err(error) = self.add_tool(&pack, Owner::Slot(slot), spec.clone()) {
+                for name in added.iter().take(index) {
+                    self.remove_tool(name);
+                }
+                return Err(error);
+            }
+        }
+        for prompt in &catalog.prompts {
+            self.prompts.insert(prompt.name.clone(), slot);
+        }
+        if let Some(entry) = self.packs.get_mut(&slot) {
+            entry.catalog = Some(catalog);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_tool(
+        &mut self,
+        pack: &str,
+        owner: Owner,
+        spec: ToolSpec,
+    ) -> Result<(), CatalogError> {
+        for name in std::iter::once(&spec.name).chain(&spec.aliases) {
+            if let Some(other) = self.tools.get(name) {
+                let owner = match other.owner {
+                    Owner::Host => "the host".to_owned(),
+                    Owner::Slot(slot) => format!("pack {}", self.pack_name(slot)),
+                };
+                return Err(CatalogError::Taken {
+                    pack: pack.to_owned(),
+                    what: "the tool",
+                    name: name.clone(),
+                    owner,
+                });
+            }
+        }
+        let definition: Json = spec.definition(self.call_timeout_ms).into();
+        for alias in &spec.aliases {
+            self.aliases.insert(alias.clone(), spec.name.clone());
+        }
+        let withdrawn = match (&self.locked, owner) {
+            (Some(locked), Owner::Slot(_)) => {
+                let contract = Contract::of(&spec, self.call_timeout_ms);
+                Withdrawn::of(locked, &spec.name, &Entry::from(contract).fingerprint())
+            }
+            // The host's own tools cannot change behind its back.
+            (None, _) | (_, Owner::Host) => None,
+        };
+        let tool = Tool {
+            withdrawn,
+            owner,
+            check: Definition::of_pack(&spec),
+            definition,
+            spec,
+        };
+        self.tools.insert(tool.spec.name.clone(), tool);
+        Ok(())
+    }
+
+    fn remove_tool(&mut self, name: &str) {
+        self.tools.remove(name);
+        self.aliases.retain(|_, canonical| canonical != name);
+    }
+}
+

@@ -1,0 +1,239 @@
+//! The catalog of packs: which tools, resources and prompts exist, and which backend serves each name.
+//!
+//! Built-in packs are known from the start; another pack is known once its worker announced its catalog.
+//! A later generation must announce the same. [`PackCatalog::route`] turns a client's request into work;
+//! `verdict` turns the verdict about arguments or a reply into what follows from it.
+//!
+//! The catalog holds schema texts. It never compiles or checks one: the core asks the shell for that.
+
+mod announce;
+mod route;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_schema::check::Definition;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub(crate) use self::announce::Read;
+pub(crate) use self::route::Route;
+pub(crate) use self::verdict::Prepared;
+use crate::call::SlotId;
+use crate::locked::{Locked, Withdrawn};
+
+/// A pack that never announced anything is not waited for after so many failed starts.
+const FAILED_STARTS: u32 = 3;
+
+/// Everything that packs and the host itself offer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PackCatalog {
+    packs: BTreeMap<SlotId, Entry>,
+    tools: BTreeMap<String, Tool>,
+    /// Deprecated names and the tools they mean.
+    aliases: BTreeMap<String, String>,
+    prompts: BTreeMap<String, SlotId>,
+    /// The text form of answers when a client does not choose.
+    render: RenderMode,
+    call_timeout_ms: u64,
+    porcelain_lines: usize,
+    porcelain_bytes: usize,
+    /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
+    locked: Option<Arc<Locked>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    expected_build: Option<String>,
+    catalog: Option<Catalog>,
+    /// Workers that were lost before one announced anything.
+    failed_starts: u32,
+    /// Digests of the files that the last accepted worker read at its start.
+    roots: Option<Value>,
+    /// A worker of this pack was accepted once.
+    served: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Tool {
+    owner: Owner,
+    spec: ToolSpec,
+    check: Definition,
+    definition: Json,
+    withdrawn: Option<Withdrawn>,
+}
+
+/// The backend that answers a tool's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Owner {
+    Host,
+    Slot(SlotId),
+}
+
+/// Packs that cannot be served together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogError {
+    DuplicatePack(String),
+    Taken {
+        pack: String,
+        what: &'static str,
+        name: String,
+        owner: String,
+    },
+}
+
+impl std::fmt::Display for CatalogError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DuplicatePack(name) => write!(f, "two packs are called {name}"),
+            Self::Taken {
+                pack,
+                what,
+                name,
+                owner,
+            } => write!(
+                f,
+                "pack {pack} offers {what} {name}, which {owner} has already"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CatalogError {}
+
+/// Everything that a host served when it ended.
+#[derive(Clone, Debug, Default)]
+pub struct Offered {
+    /// The host's own tools.
+    pub own: Vec<ToolSpec>,
+    pub tools: Vec<ToolSpec>,
+    /// Packs that never announced anything.
+    pub unknown: Vec<String>,
+}
+
+impl PackCatalog {
+    /// A catalog of the host's own tools.
+    pub(crate) fn new(
+        own: Vec<ToolSpec>,
+        render: RenderMode,
+        limits: &Limits,
+        locked: Option<Arc<Locked>>,
+    ) -> Result<Self, CatalogError> {
+        let mut catalog = Self {
+            packs: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            aliases: BTreeMap::new(),
+            prompts: BTreeMap::new(),
+            render,
+            call_timeout_ms: limits.call_timeout_ms,
+            porcelain_lines: limits.porcelain_lines,
+            porcelain_bytes: limits.porcelain_bytes,
+            locked,
+        };
+        for spec in own {
+            catalog.add_tool("the host", Owner::Host, spec)?;
+        }
+        Ok(catalog)
+    }
+
+    /// Adds a pack; `expected` is known of built-in packs before their worker runs.
+    pub(crate) fn add_pack(
+        &mut self,
+        slot: SlotId,
+        name: &str,
+        expected: Option<(Catalog, String)>,
+    ) -> Result<(), CatalogError> {
+        if self.packs.values().any(|known| known.name == name) {
+            return Err(CatalogError::DuplicatePack(name.to_owned()));
+        }
+        let (catalog, build) = expected.unzip();
+        self.packs.insert(
+            slot,
+            Entry {
+                name: name.to_owned(),
+                expected_build: build,
+                catalog: None,
+                failed_starts: 0,
+                roots: None,
+                served: false,
+            },
+        );
+        catalog.map_or(Ok(()), |catalog| self.add_catalog(slot, catalog))
+    }
+
+    /// True if every pack is known, or has shown that it cannot start.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.packs
+            .values()
+            .all(|pack| pack.catalog.is_some() || pack.failed_starts >= FAILED_STARTS)
+    }
+
+    /// True if a pack has announced its catalog.
+    pub(crate) fn is_known(&self, slot: SlotId) -> bool {
+        self.packs
+            .get(&slot)
+            .is_some_and(|pack| pack.catalog.is_some())
+    }
+
+    /// The name of a slot's pack.
+    pub(crate) fn pack_name(&self, slot: SlotId) -> &str {
+        self.packs.get(&slot).map_or("", |pack| &pack.name)
+    }
+
+    /// True if a worker of the pack was ever accepted.
+    pub(crate) fn has_served(&self, slot: SlotId) -> bool {
+        self.packs.get(&slot).is_some_and(|pack| pack.served)
+    }
+
+    /// The tools of a pack that are withdrawn.
+    pub(crate) fn withdrawn(&self, slot: SlotId) -> impl Iterator<Item = (&str, Withdrawn)> {
+        let tools = self.tools.values();
+        tools
+            .filter(move |tool| tool.owner == Owner::Slot(slot))
+            .filter_map(|tool| Some((tool.spec.name.as_str(), tool.withdrawn?)))
+    }
+
+    /// The tools on offer.
+    fn offered(&self) -> impl Iterator<Item = &Tool> {
+        let tools = self.tools.values();
+        tools.filter(|tool| tool.withdrawn.is_none())
+    }
+
+    /// True if a tool has this name.
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
+    }
+
+    /// Everything on offer, and the packs of which nothing is known.
+    pub(crate) fn summary(&self) -> Offered {
+        let of = |host: bool| -> Vec<ToolSpec> {
+            let tools = self.tools.values();
+            let owned = tools.filter(|tool| (tool.owner == Owner::Host) == host);
+            owned.map(|tool| tool.spec.clone()).collect()
+        };
+        let unknown = self.packs.values().filter(|pack| pack.catalog.is_none());
+        Offered {
+            own: of(true),
+            tools: of(false),
+            unknown: unknown.map(|pack| pack.name.clone()).collect(),
+        }
+    }
+
+    /// The schemas of all tools, to compile them before the first call.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = &Definition> {
+        self.tools.values().map(|tool| &tool.check)
+    }
+
+    fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {
+        self.packs
+            .iter()
+            .filter_map(|(slot, pack)| Some((*slot, pack.catalog.as_ref()?)))
+    }
+}

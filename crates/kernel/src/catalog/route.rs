@@ -1,0 +1,348 @@
+//! From a decoded request to work, and the listings that the host answers itself.
+
+use mainstay_contract::dialect::{Op, ServerFacts};
+use mainstay_contract::envelope::ENVELOPE_VERSION;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc::{self, Completion, CompletionTarget};
+use mainstay_schema::check::Definition;
+use serde_json::json;
+
+use super::{PackCatalog, Tool};
+use crate::call::{Late, SlotId, Task, Work};
+
+/// Longest cursor that is worth reading: ours are short numbers.
+const CURSOR_MAX: usize = 8;
+
+/// A request on its way to the kernel.
+#[derive(Debug)]
+pub(crate) struct Routed {
+    /// The tool's canonical name.
+    pub(crate) tool: Option<String>,
+    pub(crate) route: Route,
+    /// The deprecated name that was used.
+    pub(crate) deprecated: Option<String>,
+}
+
+/// The next step of a request.
+#[derive(Debug)]
+pub(crate) enum Route {
+    Work(Work),
+    /// The arguments are checked first; [`PackCatalog::prepared`] continues.
+    Check {
+        definition: Definition,
+        timeout_ms: u64,
+        slot: Option<SlotId>,
+    },
+}
+
+impl Routed {
+    fn to(work: Work) -> Self {
+        Self {
+            tool: None,
+            route: Route::Work(work),
+            deprecated: None,
+        }
+    }
+
+    fn refused(problem: Problem) -> Self {
+        Self::to(Work::Refused(problem))
+    }
+}
+
+impl PackCatalog {
+    /// True if a request can be routed now: every pack is known, or at least the one that it names.
+    pub(crate) fn can_route(&self, op: &Op) -> bool {
+        self.is_complete()
+            || match op {
+                Op::Ping {} | Op::Listen {} => true,
+                Op::CallTool { name, .. } => {
+                    self.tools.contains_key(name) || self.aliases.contains_key(name)
+                }
+                Op::ReadResource { uri } => self.resource_owner(uri).is_some(),
+                Op::GetPrompt { name, .. } => self.prompts.contains_key(name),
+                Op::Complete(completion) => self.completion_owner(completion).is_ok(),
+                Op::Initialize { .. }
+                | Op::Discover {}
+                | Op::Catalog {}
+                | Op::ListTools {}
+                | Op::ListResources { .. }
+                | Op::ListResourceTemplates {}
+                | Op::ListPrompts {} => false,
+            }
+    }
+
+    /// Decides who answers a request.
+    pub(crate) fn route(&self, op: &Op) -> Routed {
+        match op {
+            Op::CallTool { name, .. } => self.route_tool(name),
+            Op::ListResources { cursor } => match self.resource_page(cursor.as_deref()) {
+                Ok(Some(slot)) => self.read(slot, rpc::Op::ListResources {}),
+                Ok(None) => Routed::to(Work::Host),
+                Err(problem) => Routed::refused(problem),
+            },
+            Op::ReadResource { uri } => match self.resource_owner(uri) {
+                Some(slot) => self.read(slot, rpc::Op::ReadResource { uri: uri.clone() }),
+                None => {
+                    let shown = mainstay_contract::render::shorten(uri, 120);
+                    let message = format!("nothing serves the resource {shown}");
+                    Routed::refused(Problem::new(ErrorKind::ResourceNotFound, message))
+                }
+            },
+            Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
+                Ok(slot) => {
+                    let op = rpc::Op::Prompt {
+                        name: name.clone(),
+                        arguments: arguments.clone(),
+                    };
+                    self.read(slot, op)
+                }
+                Err(problem) => Routed::refused(problem),
+            },
+            Op::Complete(completion) => match self.completion_owner(completion) {
+                Ok(slot) => self.read(slot, rpc::Op::Complete(completion.clone())),
+                Err(problem) => Routed::refused(problem),
+            },
+            Op::Initialize { .. }
+            | Op::Discover {}
+            | Op::Catalog {}
+            | Op::Ping {}
+            | Op::Listen {}
+            | Op::ListTools {}
+            | Op::ListResourceTemplates {}
+            | Op::ListPrompts {} => Routed::to(Work::Host),
+        }
+    }
+
+    fn route_tool(&self, name: &str) -> Routed {
+        let (tool, deprecated) = match self.resolve(name) {
+            Ok(found) => found,
+            Err(problem) => return Routed::refused(problem),
+        };
+        let canonical = tool.spec.name.clone();
+        let route = match tool.withdrawn {
+            Some(withdrawn) => Route::Work(Work::Refused(withdrawn.problem(&canonical))),
+            None => Route::Check {
+                definition: tool.check.clone(),
+                timeout_ms: self.timeout_of(tool),
+                slot: tool.slot(),
+            },
+        };
+        Routed {
+            tool: Some(canonical),
+            route,
+            deprecated,
+        }
+    }
+
+    pub(super) fn timeout_of(&self, tool: &Tool) -> u64 {
+        tool.spec.timeout_ms.unwrap_or(self.call_timeout_ms)
+    }
+
+    /// Everything that is read from a worker may be read again.
+    fn read(&self, slot: SlotId, op: rpc::Op) -> Routed {
+        let timeout_ms = self.call_timeout_ms;
+        let task = Task {
+            slot,
+            op,
+            replay: Replay::Convergent,
+            timeout_ms,
+            late: Late::Ask,
+        };
+        Routed::to(Work::Worker(task))
+    }
+
+    /// The tool that a name means, and the name if it is a deprecated one.
+    fn resolve(&self, name: &str) -> Result<(&Tool, Option<String>), Problem> {
+        if let Some(tool) = self.tools.get(name) {
+            return Ok((tool, None));
+        }
+        let names: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+        let aliases: Vec<_> = self
+            .aliases
+            .iter()
+            .map(|(name, canonical)| MethodAlias {
+                name,
+                canonical,
+                deprecated: true,
+            })
+            .collect();
+        let resolution = resolve_method(name, &names, &aliases);
+        let deprecated = matches!(
+            resolution,
+            Resolution::Alias {
+                deprecated: true,
+                ..
+            }
+        )
+        .then(|| name.to_owned());
+        let tool = resolution.canonical().and_then(|name| self.tools.get(name));
+        match (tool, resolution) {
+            (Some(tool), _) => Ok((tool, deprecated)),
+            (
+                None,
+                Resolution::Unknown {
+                    nearest: Some(nearest),
+                },
+            ) => Err(unknown_tool(name).with_hint(format!("did you mean {nearest}?"))),
+            (None, _) => Err(unknown_tool(name)),
+        }
+    }
+
+    /// Listings of several packs are one page each; a cursor is the number of the pack.
+    fn resource_page(&self, cursor: Option<&str>) -> Result<Option<SlotId>, Problem> {
+        let first = match cursor {
+            None => 0,
+            Some(cursor) => cursor
+                .parse::<usize>()
+                .ok()
+                .filter(|_| cursor.len() <= CURSOR_MAX)
+                .filter(|index| self.serves_resources(SlotId(*index)))
+                .ok_or_else(|| {
+                    Problem::new(
+                        ErrorKind::InvalidParams,
+                        "cursor is not one that was given out",
+                    )
+                })?,
+        };
+        Ok(self.next_resources(first))
+    }
+
+    fn serves_resources(&self, slot: SlotId) -> bool {
+        self.catalogs()
+            .any(|(at, catalog)| at == slot && !catalog.resource_schemes.is_empty())
+    }
+
+    fn next_resources(&self, from: usize) -> Option<SlotId> {
+        self.catalogs()
+            .find(|(slot, catalog)| slot.0 >= from && !catalog.resource_schemes.is_empty())
+            .map(|(slot, _)| slot)
+    }
+
+    /// The result of `resources/list`: one pack's resources, and where the next pack's are.
+    pub(crate) fn resource_listing(&self, slot: SlotId, resources: &Json) -> Json {
+        let page =
+            ObjectWriter::with_capacity(resources.len() + 64).raw("resources", resources.as_str());
+        let page = match self.next_resources(slot.0 + 1) {
+            Some(next) => page.string("nextCursor", &next.0.to_string()),
+            None => page,
+        };
+        Json::from_scanned(&page.finish())
+    }
+
+    fn resource_owner(&self, uri: &str) -> Option<SlotId> {
+        let (scheme, _) = uri.split_once(':')?;
+        self.catalogs()
+            .find(|(_, catalog)| catalog.resource_schemes.iter().any(|own| own == scheme))
+            .map(|(slot, _)| slot)
+    }
+
+    fn check_prompt(&self, name: &str, arguments: &Json) -> Result<SlotId, Problem> {
+        let bad = |message: String| Problem::new(ErrorKind::InvalidParams, message);
+        let slot = self
+            .prompts
+            .get(name)
+            .ok_or_else(|| bad(format!("there is no prompt {name:.64}")))?;
+        let spec = self
+            .catalogs()
+            .find(|(at, _)| at == slot)
+            .and_then(|(_, catalog)| catalog.prompts.iter().find(|prompt| prompt.name == name));
+        let given = arguments.to_value().unwrap_or_default();
+        let Some((spec, given)) = spec.zip(given.as_object()) else {
+            return Err(bad("the prompt's arguments cannot be read".to_owned()));
+        };
+        for (key, value) in given {
+            if !spec.arguments.iter().any(|argument| argument.name == *key) {
+                return Err(bad(format!("the prompt has no argument {key:.64}")));
+            }
+            if !value.is_string() {
+                return Err(bad(format!(
+                    "the prompt's argument {key:.64} must be a string"
+                )));
+            }
+        }
+        let missing = spec
+            .arguments
+            .iter()
+            .find(|argument| argument.required && !given.contains_key(&argument.name));
+        match missing {
+            Some(argument) => Err(bad(format!(
+                "the prompt needs the argument {}",
+                argument.name
+            ))),
+            None => Ok(*slot),
+        }
+    }
+
+    fn completion_owner(&self, completion: &Completion) -> Result<SlotId, Problem> {
+        let owner = match &completion.of {
+            CompletionTarget::Prompt(name) => self.prompts.get(name).copied(),
+            CompletionTarget::Resource(uri) => self.resource_owner(uri),
+        };
+        owner.ok_or_else(|| {
+            Problem::new(
+                ErrorKind::InvalidParams,
+                "ref names nothing that can be completed",
+            )
+        })
+    }
+
+    /// The facts for both handshakes.
+    pub(crate) fn facts(&self, name: &str, version: &str, about: Option<&str>) -> ServerFacts {
+        ServerFacts {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            instructions: about.map(str::to_owned),
+            resources: self
+                .catalogs()
+                .any(|(_, catalog)| !catalog.resource_schemes.is_empty()),
+            prompts: !self.prompts.is_empty(),
+            completions: self.catalogs().any(|(_, catalog)| catalog.completions),
+        }
+    }
+
+    /// Everything on offer, as envelopes describe it.
+    pub(crate) fn catalog(&self, name: &str, version: &str) -> Json {
+        let timeout_ms = self.call_timeout_ms;
+        let tools = self.offered();
+        let tools: Vec<_> = tools
+            .map(|tool| tool.spec.catalog_entry(timeout_ms))
+            .collect();
+        let server = json!({ "name": name, "version": version });
+        json!({ "server": server, "version": ENVELOPE_VERSION, "tools": tools }).into()
+    }
+
+    /// Members of a listing that the host answers itself.
+    pub(crate) fn listing(&self, op: &Op) -> Option<Json> {
+        match op {
+            Op::ListTools {} => {
+                let tools: Vec<_> = self.offered().map(|tool| &tool.definition).collect();
+                Some(Json::from_serialize(&json!({ "tools": tools })))
+            }
+            Op::ListResources { .. } => Some(json!({ "resources": [] }).into()),
+            Op::ListResourceTemplates {} => {
+                let templates: Vec<_> = self
+                    .catalogs()
+                    .flat_map(|(_, catalog)| &catalog.resource_templates)
+                    .collect();
+                Some(json!({ "resourceTemplates": templates }).into())
+            }
+            Op::ListPrompts {} => {
+                let prompts: Vec<_> = self
+                    .catalogs()
+                    .flat_map(|(_, catalog)| &catalog.prompts)
+                    .collect();
+                Some(json!({ "prompts": prompts }).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn unknown_tool(name: &str) -> Problem {
+    let shown = mainstay_contract::render::shorten(name, 64);
+    Problem::new(ErrorKind::UnknownTool, format!("there is no tool {shown}"))
+}

@@ -1,0 +1,213 @@
+//! Events that the shell reports to the core, and actions that it carries out for it.
+
+use mainstay_contract::control::RolledOut;
+use mainstay_contract::dialect::Request;
+use mainstay_contract::envelope::Asked;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::Outcome;
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::rpc;
+use mainstay_schema::check::{Definition, Subject, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::action::{End, Manner, Notice};
+use crate::call::SlotId;
+use crate::server::{Activity, Discovered, Rules};
+use crate::time::Time;
+
+/// Something that happened outside the core.
+#[derive(Clone, Debug)]
+pub enum CoreEvent {
+    /// A client sent a line.
+    Line { session: SessionId, line: Vec<u8> },
+    /// A client sent a line over the limit; only its beginning was kept.
+    Oversize { session: SessionId, head: Vec<u8> },
+    /// A client will send nothing more.
+    InputEnded { session: SessionId },
+    /// A client reads its answers as they come, or lets them pile up.
+    Pace { session: SessionId, behind: bool },
+    /// A client is gone.
+    Gone { session: SessionId },
+    /// The only request of a session that takes its typed end.
+    Ask {
+        session: SessionId,
+        request: Box<Request>,
+        bytes: usize,
+    },
+    Worker {
+        generation: Generation,
+        news: WorkerNews,
+    },
+    /// A check that the core asked for has a verdict.
+    Checked { ticket: u64, verdict: Verdict },
+    /// One of the host's own tools was carried out.
+    Served { call: CallId, outcome: Outcome },
+    /// The directories of a client's roots were looked at.
+    RootsFound {
+        question: u64,
+        found: Result<RootsFound, String>,
+    },
+    /// An operator wants fresh workers.
+    Rollout { waiter: u64, pack: Option<String> },
+    /// An operator changed the rules of the wrapped server.
+    Rules(std::sync::Arc<Rules>),
+    /// The time of [`Core::next_timeout`](crate::Core::next_timeout) has come.
+    Timeout,
+    /// The host must stop.
+    Stop,
+}
+
+/// Something that happened to a worker.
+#[derive(Clone, Debug)]
+pub enum WorkerNews {
+    /// Its process runs; `tree_kill` names the way in which its tree is killed.
+    Up { pid: u32, tree_kill: String },
+    /// A pack's worker announced itself; `vetted` is an error if its schemas cannot be compiled.
+    Ready {
+        ready: Box<rpc::Ready>,
+        vetted: Result<(), String>,
+    },
+    Progress {
+        call: CallId,
+        progress: rpc::Progress,
+    },
+    Answer {
+        call: CallId,
+        answer: Box<rpc::Answer>,
+    },
+    Pong,
+    /// A wrapped server sent a line.
+    Line(Vec<u8>),
+    /// A wrapped server sent a line over the limit; only its beginning was kept.
+    Oversize(Vec<u8>),
+    /// It ended, closed its pipe or broke the protocol. Not one byte of `unsent` was handed over.
+    Lost { fault: Fault, unsent: Vec<CallId> },
+    /// It and its whole tree are gone.
+    Reaped,
+    /// It was killed and is still there.
+    Stuck(Fault),
+    /// It cannot be killed; a host that stops does not wait for it.
+    Unkillable,
+    /// The last lines of its standard error, for a loss that was reported without them.
+    Words(String),
+    /// Its processor use.
+    Looked {
+        at_ping: bool,
+        seen: Option<Activity>,
+    },
+    /// The memory of its whole tree.
+    Weighed { bytes: u64 },
+}
+
+/// The directories of a client's roots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootsFound {
+    pub paths: Vec<std::path::PathBuf>,
+    pub ignored: usize,
+    /// The first root that was ignored, and the reason.
+    pub first_ignored: Option<String>,
+}
+
+/// One thing for the shell to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreAction {
+    /// Send a line to a client.
+    Tell { session: SessionId, line: String },
+    /// The one end of a request: encode it and send it.
+    End {
+        end: Box<End>,
+        asked: Option<Box<Asked>>,
+    },
+    /// Report progress of a pack's call to its client.
+    Progress(Box<Notice>),
+    /// Everything is answered: close the client's connection once its output is written.
+    Close { session: SessionId },
+    /// Carry out one of the host's own tools, then report [`CoreEvent::Served`].
+    OwnTool {
+        call: CallId,
+        tool: String,
+        render: RenderMode,
+    },
+    /// Start a worker: of a pack with these settings, or of the wrapped server.
+    Spawn {
+        slot: SlotId,
+        generation: Generation,
+        settings: Option<Json>,
+    },
+    /// Hand a call to a pack's worker.
+    Call {
+        generation: Generation,
+        call: Box<rpc::Call>,
+    },
+    /// Hand the line of a call to a wrapped server.
+    Forward {
+        generation: Generation,
+        call: CallId,
+        line: Json,
+    },
+    /// Send another line to a wrapped server; `if_room` drops it if the server does not read.
+    Say {
+        generation: Generation,
+        line: Json,
+        if_room: bool,
+    },
+    /// Ask a pack's worker to stop a call.
+    Cancel {
+        generation: Generation,
+        call: CallId,
+    },
+    /// Ask a pack's worker for a sign of life.
+    Ping { generation: Generation },
+    /// End a worker.
+    Stop { generation: Generation, how: Manner },
+    /// A worker is of no use: send it nothing more, end it, and report it as lost with this fault.
+    Abandon { generation: Generation, fault: Fault },
+    /// Read the processor use of a worker's tree.
+    Look {
+        generation: Generation,
+        at_ping: bool,
+    },
+    /// Measure the memory of a worker's tree.
+    Weigh { generation: Generation },
+    /// Check a value, then report [`CoreEvent::Checked`].
+    Check {
+        ticket: u64,
+        fair: u64,
+        definition: Definition,
+        subject: Subject,
+        until: Time,
+    },
+    /// A verdict is no longer wanted.
+    ForgetCheck { ticket: u64 },
+    /// Look at the directories of a client's roots, then report [`CoreEvent::RootsFound`].
+    FindRoots { question: u64, answer: Json },
+    /// Store how the server answered `server/discover`, for later runs.
+    Remember(Option<Discovered>),
+    Log { level: LogLevel, line: String },
+    /// A worker is ready to serve, for telemetry.
+    WorkerReady { generation: Generation },
+    /// A worker was lost after a fault or must be replaced: log and record it, and report its last words.
+    WorkerLost {
+        slot: SlotId,
+        generation: Generation,
+        fault: Fault,
+    },
+    /// All rollouts that an operator waits for are over.
+    RolledOut { waiter: u64, done: Vec<RolledOut> },
+    /// An operator's rollout was rejected.
+    RolloutRefused { waiter: u64, reason: String },
+}
+
+/// The level of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    /// Logged whatever the level is.
+    Always,
+}

@@ -1,0 +1,420 @@
+//! The core: everything that a host remembers and decides, as one value without I/O.
+//!
+//! Theory of operation. The shell calls [`Core::handle`] with an event and the time, then carries out what
+//! [`Core::poll`] returns until it returns nothing, and calls again at [`Core::next_timeout`]. Clients are
+//! sessions (`sessions`); packs are served by the catalog ([`crate::catalog`], `packs`), a wrapped server by
+//! one [`Link`] per session ([`crate::server`], `links`). Both use one [`Kernel`], which decides about
+//! admission, order, deadlines, replay and restarts. A request ends with one [`CoreAction::End`], whichever
+//! front asked.
+//!
+//! The core never computes without a bound. Compiling a schema and checking a value are actions
+//! ([`CoreAction::Check`]); the verdict comes back as an event, and other sessions are served meanwhile.
+//!
+//! The caller promises that time never goes back. The core promises that the same events at the same
+//! times give the same actions, and that [`Core::save`] and [`Core::restore`] change nothing.
+
+pub mod action;
+pub(crate) mod checks;
+mod links;
+mod listeners;
+mod operators;
+mod packs;
+mod roots;
+mod sessions;
+pub(crate) mod spans;
+mod state;
+pub(crate) mod wall;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mainstay_contract::dialect::{Dialect, Op};
+use mainstay_contract::envelope::Asked;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::health::Health;
+use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::tool::Catalog;
+use mainstay_schema::check::Definition;
+use serde::{Deserialize, Serialize};
+
+use self::action::{CoreAction, CoreEvent, LogLevel};
+use self::checks::Checks;
+use self::links::Links;
+use self::operators::Rollouts;
+use self::packs::Workers;
+pub use self::packs::SetupError;
+use self::roots::ClientRoots;
+use self::sessions::Front;
+use self::spans::Spans;
+pub use self::state::{STATE_VERSION, StateError};
+use crate::action::Action as Decision;
+use crate::call::SlotId;
+use crate::catalog::{CatalogError, Offered, PackCatalog};
+use crate::defect::{Defect, is_planted};
+use crate::locked::Locked;
+use crate::server::ServerConfig;
+use crate::time::Time;
+use crate::{Conduct, Kernel, system_tools};
+
+/// The configuration of a core.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    pub limits: Limits,
+    /// Jitter of restarts: hosts that lose their workers together then do not start them together.
+    pub seed: u64,
+    /// The first span id, if the host records spans of its own.
+    pub span_seed: Option<u64>,
+    /// Milliseconds of wall-clock time at which the core's time was zero.
+    pub epoch_ms: u64,
+    /// Name and version in handshakes.
+    pub name: String,
+    pub version: String,
+    pub instructions: Option<String>,
+    /// Version in the definitions of the host's own tools.
+    pub tooling_version: String,
+    /// Text form of answers when a client does not choose.
+    pub render: RenderMode,
+    /// The tools of packs that an operator has reviewed.
+    pub locked: Option<Arc<Locked>>,
+    pub packs: Vec<PackConfig>,
+    /// The server that is wrapped; a host serves packs or one server.
+    pub server: Option<ServerConfig>,
+    pub lifetime: Lifetime,
+}
+
+/// A pack, as the core knows it.
+#[derive(Clone, Debug)]
+pub struct PackConfig {
+    pub name: String,
+    /// Handed to the worker as it starts.
+    pub settings: Json,
+    /// For built-in packs: the catalog that the worker must announce, and its build.
+    pub expected: Option<(Catalog, String)>,
+    /// The setting that the roots of the host's only client replace.
+    pub follows_roots: Option<String>,
+}
+
+/// When the host ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lifetime {
+    /// With its only client.
+    Client,
+    /// On request.
+    Service,
+}
+
+/// The state of a whole host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Core {
+    kernel: Kernel,
+    identity: Identity,
+    clock: Clock,
+    catalog: PackCatalog,
+    roots: ClientRoots,
+    sessions: BTreeMap<SessionId, Front>,
+    requests: BTreeMap<CallId, Pending>,
+    links: Links,
+    checks: Checks,
+    workers: Workers,
+    rollouts: Rollouts,
+    out: VecDeque<CoreAction>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Identity {
+    name: String,
+    version: String,
+    instructions: Option<String>,
+    lifetime: Lifetime,
+}
+
+/// The time of the event that is handled, and the numbers that depend on when the host started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Clock {
+    now: Time,
+    epoch_ms: u64,
+    spans: Spans,
+}
+
+/// A request whose operation the host still needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    dialect: Dialect,
+    op: Op,
+    /// The request envelope that the answer refers to.
+    asked: Option<Box<Asked>>,
+    stage: PendingStage,
+    /// The link of the house that serves it.
+    house: Option<SlotId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PendingStage {
+    /// The kernel has not asked for its route, or its route is known.
+    Open,
+    /// Its route cannot be known before a pack announces itself or a client's roots are known.
+    Unrouted,
+    /// It calls one of the host's own tools.
+    Own(RenderMode),
+    /// It is a subscription, which ends when its client wants no more.
+    Listening,
+}
+
+impl Core {
+    /// A core without sessions. Workers of packs are started by the first [`Core::start`].
+    pub fn new(config: CoreConfig) -> Result<Self, CatalogError> {
+        let own = system_tools::specs(&config.tooling_version);
+        let mut catalog = PackCatalog::new(own, config.render, &config.limits, config.locked)?;
+        let mut kernel = Kernel::seeded(config.limits, config.seed);
+        let mut roots = ClientRoots::default();
+        for pack in config.packs {
+            let slot = kernel.add_slot(&pack.name, Conduct::Strict, None);
+            catalog.add_pack(slot, &pack.name, pack.expected)?;
+            let follows = pack
+                .follows_roots
+                .filter(|_| config.lifetime == Lifetime::Client);
+            roots.add_pack(slot, pack.settings, follows);
+        }
+        Ok(Self {
+            kernel,
+            identity: Identity {
+                name: config.name,
+                version: config.version,
+                instructions: config.instructions,
+                lifetime: config.lifetime,
+            },
+            clock: Clock {
+                now: Time::default(),
+                epoch_ms: config.epoch_ms,
+                spans: Spans::seeded(config.span_seed),
+            },
+            catalog,
+            roots,
+            sessions: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            links: Links::new(config.server),
+            checks: Checks::default(),
+            workers: Workers::default(),
+            rollouts: Rollouts::default(),
+            out: VecDeque::new(),
+        })
+    }
+
+    /// Starts the workers of packs.
+    pub fn start(&mut self, now: Time) {
+        self.clock.now = now;
+        let slots: Vec<SlotId> = self.roots.slots().collect();
+        for slot in slots {
+            // The handshake needs the pack's catalog, and only a worker can announce it.
+            if !self.roots.follows(slot) || !self.catalog.is_known(slot) {
+                self.kernel.warm(now, slot);
+            }
+        }
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, now: Time, event: CoreEvent) {
+        self.clock.now = now;
+        match event {
+            CoreEvent::Line { session, line } => self.client_line(session, &line),
+            CoreEvent::Oversize { session, head } => self.client_oversize(session, &head),
+            CoreEvent::InputEnded { session } => self.input_ended(session),
+            CoreEvent::Pace { session, behind } => self.pace(session, behind),
+            CoreEvent::Gone { session } => self.gone(session),
+            CoreEvent::Ask {
+                session,
+                request,
+                bytes,
+            } => self.ask(session, *request, bytes),
+            CoreEvent::Worker { generation, news } => self.worker_news(generation, news),
+            CoreEvent::Checked { .. } if is_planted(Defect::VerdictLost) => {}
+            CoreEvent::Checked { ticket, verdict } => self.checked(ticket, verdict),
+            CoreEvent::Served { call, outcome } => self.kernel.handle_served(now, call, outcome),
+            CoreEvent::RootsFound { question, found } => self.roots_found(question, found),
+            CoreEvent::Rollout { waiter, pack } => self.rollout(waiter, pack.as_deref()),
+            CoreEvent::Rules(rules) => self.apply_rules(&rules),
+            CoreEvent::Timeout => self.handle_timeout(),
+            CoreEvent::Stop => self.stop(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<CoreAction> {
+        loop {
+            if let Some(action) = self.out.pop_front() {
+                return Some(action);
+            }
+            if let Some(decision) = self.kernel.poll_action() {
+                self.carry_out(decision);
+            } else if let Some(loss) = self.kernel.poll_loss() {
+                self.out.push_back(CoreAction::WorkerLost {
+                    slot: loss.slot,
+                    generation: loss.generation,
+                    fault: loss.fault,
+                });
+            } else if !self.settle_link() {
+                return None;
+            }
+        }
+    }
+
+    /// When to call [`Core::handle`] with [`CoreEvent::Timeout`].
+    pub fn next_timeout(&mut self) -> Option<Time> {
+        let kernel = self.kernel.poll_timeout();
+        let links = self.links_timeout();
+        [kernel, links, self.roots.timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = self.clock.now;
+        if self.kernel.poll_timeout().is_some_and(|at| at <= now) {
+            self.kernel.handle_timeout(now);
+            // A standby may have taken over.
+            self.links.touch_all();
+        }
+        self.links_due();
+        if self.roots.timeout().is_some_and(|at| at <= now) {
+            self.roots_overdue();
+        }
+    }
+
+    /// Carries out a decision of the kernel.
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Route { call } => self.route(call),
+            Decision::Serve { call } => self.serve(call),
+            Decision::End(end) => self.ended(end),
+            Decision::Progress(notice) => self.out.push_back(CoreAction::Progress(notice)),
+            Decision::Spawn { slot, generation } => self.spawn(slot, generation),
+            Decision::Send { generation, call } => self.send(generation, call),
+            Decision::Cancel { generation, call } => self.cancel(generation, call),
+            Decision::Ping { generation } => self.ping(generation),
+            Decision::Look { generation } => self.out.push_back(CoreAction::Look {
+                generation,
+                at_ping: false,
+            }),
+            Decision::RolloutOver { slot, result } => self.rollout_over(slot, result),
+            Decision::Stop { generation, how } => {
+                self.out.push_back(CoreAction::Stop { generation, how });
+            }
+            Decision::SessionOver { session } => self.session_over(session),
+            Decision::SlotOver { slot } => self.links.remove(slot),
+        }
+    }
+
+    /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.
+    pub fn is_stopping(&self) -> bool {
+        self.kernel.is_stopping()
+    }
+
+    /// True once everything has ended after [`CoreEvent::Stop`].
+    pub fn is_stopped(&self) -> bool {
+        self.kernel.is_stopped()
+    }
+
+    /// True if the shell should read on from this client.
+    pub fn wants_input(&self, session: SessionId) -> bool {
+        self.kernel.wants_input(session)
+    }
+
+    /// The wrapped session that a worker serves.
+    pub fn client_of(&self, generation: Generation) -> Option<SessionId> {
+        let slot = self.workers.slot_of(generation)?;
+        self.links.get(slot)?.session()
+    }
+
+    /// The workers of a wrapped session.
+    pub fn workers_of(&self, session: SessionId) -> impl Iterator<Item = Generation> {
+        let slot = match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => Some(*slot),
+            _ => None,
+        };
+        slot.into_iter()
+            .flat_map(|slot| self.kernel.workers_of(slot))
+    }
+
+    /// The name of a worker's pack or server, in logs and health.
+    pub fn name_of(&self, slot: SlotId) -> &str {
+        self.kernel.slot_name(slot).unwrap_or_default()
+    }
+
+    /// The slot of a worker that is not reaped yet.
+    pub fn slot_of(&self, generation: Generation) -> Option<SlotId> {
+        self.workers.slot_of(generation)
+    }
+
+    /// True if a worker belongs to a wrapped server.
+    pub fn is_server(&self, slot: SlotId) -> bool {
+        self.links.get(slot).is_some()
+    }
+
+    /// The limits in force.
+    pub const fn limits(&self) -> &Limits {
+        self.kernel.limits()
+    }
+
+    /// Counts of everything that ended.
+    pub fn telemetry(&self) -> mainstay_contract::telemetry::Telemetry {
+        self.kernel.telemetry()
+    }
+
+    /// The numbers behind `/metrics`.
+    pub fn metrics(&self, now: Time) -> mainstay_contract::metrics::HostMetrics {
+        self.kernel.metrics(now)
+    }
+
+    /// Health of the host and of each worker.
+    pub fn health(&self, now: Time) -> Health {
+        let mut health = self.kernel.health(now);
+        self.workers.fill(&mut health);
+        health
+    }
+
+    /// True if a tool of a pack, or of the host itself, has this name.
+    pub fn has_tool(&self, name: &str) -> bool {
+        self.catalog.has_tool(name)
+    }
+
+    /// Everything that packs offer.
+    pub fn offered(&self) -> Offered {
+        self.catalog.summary()
+    }
+
+    /// The reason why a pack that never announced anything does not start.
+    pub fn fault_of(&self, pack: &str) -> Option<Fault> {
+        let workers = self.kernel.health(self.clock.now).workers;
+        let worker = workers.into_iter().find(|worker| worker.name == pack);
+        worker.and_then(|worker| worker.last_fault)
+    }
+
+    /// The schemas of the tools that are known, to compile them before the first call.
+    pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
+        self.catalog.definitions()
+    }
+
+    /// The reason why the host cannot start, if a pack gave one before it was ever ready.
+    pub fn setup_error(&self) -> Option<&SetupError> {
+        self.workers.setup_error()
+    }
+
+    /// True if no request is in flight and no verdict is awaited.
+    pub fn is_idle(&self) -> bool {
+        self.kernel.in_flight() == 0 && self.checks.is_empty()
+    }
+
+    fn log(&mut self, line: String) {
+        self.log_at(LogLevel::Always, line);
+    }
+
+    fn log_at(&mut self, level: LogLevel, line: String) {
+        self.out.push_back(CoreAction::Log { level, line });
+    }
+}

@@ -1,0 +1,96 @@
+//! Rollouts that operators ask for.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::control::RolledOut;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::Generation;
+use serde::{Deserialize, Serialize};
+
+use super::Core;
+use super::action::CoreAction;
+use crate::call::SlotId;
+
+/// Operators that wait for rollouts, by a number of the shell's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rollouts {
+    waiters: BTreeMap<u64, Waiter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Waiter {
+    waiting: Vec<SlotId>,
+    done: Vec<RolledOut>,
+}
+
+impl Core {
+    pub(super) fn rollout(&mut self, waiter: u64, pack: Option<&str>) {
+        let server = self.links.server_name().map(str::to_owned);
+        let slots: Vec<SlotId> = self
+            .kernel
+            .slot_ids()
+            .filter(|slot| {
+                let name = server.as_deref().unwrap_or(self.name_of(*slot));
+                pack.is_none_or(|pack| pack == name || pack == self.name_of(*slot))
+            })
+            .collect();
+        let knows = |pack: &str| server.as_deref() == Some(pack);
+        if slots.is_empty() && !pack.map_or(server.is_some(), knows) {
+            let known: Vec<&str> = match &server {
+                Some(server) => vec![server],
+                None => self.kernel.slot_ids().map(|slot| self.name_of(slot)).collect(),
+            };
+            let reason = match pack {
+                Some(pack) => format!("there is no pack {pack:.64}; served: {}", known.join(", ")),
+                None => "no pack is served".to_owned(),
+            };
+            return self
+                .out
+                .push_back(CoreAction::RolloutRefused { waiter, reason });
+        }
+        let (waiting, done) = (slots.clone(), Vec::new());
+        self.rollouts.waiters.insert(waiter, Waiter { waiting, done });
+        let now = self.clock.now;
+        for slot in slots {
+            self.kernel.handle_rollout(now, slot);
+        }
+        self.finish_rollouts();
+    }
+
+    pub(super) fn rollout_over(&mut self, slot: SlotId, result: Result<Generation, Fault>) {
+        let now = self.clock.now;
+        let pack = self.name_of(slot).to_owned();
+        if !self.is_server(slot) {
+            self.log(match &result {
+                Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
+                Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
+            });
+        }
+        if result.is_err() {
+            self.release(slot);
+        }
+        self.with_link(slot, |link, _| link.rollout_over(now, &result));
+        for waiter in self.rollouts.waiters.values_mut() {
+            if let Some(at) = waiter.waiting.iter().position(|waiting| *waiting == slot) {
+                waiter.waiting.swap_remove(at);
+                waiter.done.push(RolledOut {
+                    pack: pack.clone(),
+                    result: result.clone(),
+                });
+            }
+        }
+        self.finish_rollouts();
+    }
+
+    /// Answers operators for whom nothing is left to wait for.
+    fn finish_rollouts(&mut self) {
+        let (over, open) = std::mem::take(&mut self.rollouts.waiters)
+            .into_iter()
+            .partition(|(_, waiter)| waiter.waiting.is_empty());
+        self.rollouts.waiters = open;
+        let over: BTreeMap<u64, Waiter> = over;
+        for (waiter, Waiter { done, .. }) in over {
+            self.out.push_back(CoreAction::RolledOut { waiter, done });
+        }
+    }
+}

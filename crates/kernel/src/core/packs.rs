@@ -1,0 +1,371 @@
+//! Workers: of packs, and, as far as every worker is alike, of wrapped servers.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::health::Health;
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::json::Json;
+use mainstay_contract::rpc::{self, Answer, Ready};
+use mainstay_schema::check::{Subject, Verdict};
+use serde::{Deserialize, Serialize};
+
+use super::Core;
+use super::action::{CoreAction, LogLevel, WorkerNews};
+use super::checks::Purpose;
+use crate::call::SlotId;
+use crate::catalog::Read;
+
+/// Facts about workers that are not reaped yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Workers {
+    by_generation: BTreeMap<Generation, WorkerFacts>,
+    setup: Option<SetupError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct WorkerFacts {
+    slot: SlotId,
+    /// Process id, and the way in which its tree is killed.
+    process: Option<(u32, String)>,
+    build: Option<String>,
+    facts: Option<Json>,
+    /// The settings that it was started with.
+    settings: Option<Json>,
+}
+
+/// A pack cannot start as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetupError {
+    pub pack: String,
+    /// In the pack's own words.
+    pub said: String,
+}
+
+impl std::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the pack {} cannot start: {}", self.pack, self.said)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl Workers {
+    pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
+        self.by_generation.get(&generation).map(|facts| facts.slot)
+    }
+
+    pub(super) const fn setup_error(&self) -> Option<&SetupError> {
+        self.setup.as_ref()
+    }
+
+    /// Adds what is known of each worker's process to the health payload.
+    pub(super) fn fill(&self, health: &mut Health) {
+        for worker in &mut health.workers {
+            if let Some(known) = self.by_generation.get(&worker.generation) {
+                worker.pid = known.process.as_ref().map(|(pid, _)| *pid);
+                worker.tree_kill = known.process.as_ref().map(|(_, rung)| rung.clone());
+                worker.build.clone_from(&known.build);
+                worker.facts.clone_from(&known.facts);
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn spawn(&mut self, slot: SlotId, generation: Generation) {
+        let settings = self.roots.settings(slot).cloned();
+        self.with_link(slot, |link, cx| link.spawned(cx, generation));
+        let facts = WorkerFacts {
+            slot,
+            process: None,
+            build: None,
+            facts: None,
+            settings: settings.clone(),
+        };
+        self.workers.by_generation.insert(generation, facts);
+        self.out.push_back(CoreAction::Spawn {
+            slot,
+            generation,
+            settings,
+        });
+    }
+
+    pub(super) fn send(&mut self, generation: Generation, call: rpc::Call) {
+        let Some(slot) = self.workers.slot_of(generation) else {
+            return;
+        };
+        if self.is_server(slot) {
+            self.with_link(slot, |link, cx| link.send(cx, generation, &call));
+        } else {
+            let call = Box::new(call);
+            self.out.push_back(CoreAction::Call { generation, call });
+        }
+    }
+
+    pub(super) fn cancel(&mut self, generation: Generation, call: CallId) {
+        let Some(slot) = self.workers.slot_of(generation) else {
+            return;
+        };
+        if self.is_server(slot) {
+            self.with_link(slot, |link, cx| link.cancel(cx, generation, call));
+        } else {
+            self.out.push_back(CoreAction::Cancel { generation, call });
+        }
+    }
+
+    pub(super) fn ping(&mut self, generation: Generation) {
+        let Some(slot) = self.workers.slot_of(generation) else {
+            return;
+        };
+        if self.is_server(slot) {
+            self.with_link(slot, |link, cx| link.ping(cx, generation));
+        } else {
+            self.out.push_back(CoreAction::Ping { generation });
+        }
+    }
+
+    /// Something happened to a worker.
+    pub(super) fn worker_news(&mut self, generation: Generation, news: WorkerNews) {
+        let now = self.clock.now;
+        let Some(slot) = self.workers.slot_of(generation) else {
+            return;
+        };
+        match news {
+            WorkerNews::Up { pid, tree_kill } => {
+                if let Some(worker) = self.workers.by_generation.get_mut(&generation) {
+                    worker.process = Some((pid, tree_kill));
+                }
+                self.with_link(slot, |link, cx| link.up(cx, generation));
+            }
+            WorkerNews::Ready { ready, vetted } => self.ready(slot, generation, *ready, vetted),
+            WorkerNews::Progress { call, progress } => {
+                self.kernel.handle_progress(now, generation, call, progress);
+            }
+            WorkerNews::Answer { call, answer } => {
+                self.worker_answer(slot, generation, call, *answer);
+            }
+            WorkerNews::Pong => self.kernel.handle_pong(now, generation),
+            WorkerNews::Line(line) => {
+                self.with_link(slot, |link, cx| link.server_line(cx, generation, &line));
+            }
+            WorkerNews::Oversize(head) => {
+                self.with_link(slot, |link, cx| link.server_oversize(cx, generation, &head));
+            }
+            WorkerNews::Lost { fault, unsent } => {
+                let lost = self.with_link(slot, |link, cx| {
+                    link.lost(cx, generation, &fault, &unsent);
+                });
+                if lost.is_none() {
+                    self.lose(slot, generation, &fault, &unsent);
+                }
+            }
+            WorkerNews::Reaped => self.reaped(slot, generation),
+            WorkerNews::Stuck(fault) => {
+                self.log(format!("mcp:warning reason=kill_failed {fault}"));
+                self.kernel.handle_kill_failed(generation, fault);
+            }
+            WorkerNews::Unkillable if self.kernel.is_stopping() => self.reaped(slot, generation),
+            WorkerNews::Unkillable => {}
+            WorkerNews::Words(words) => self.kernel.handle_words(generation, &words),
+            WorkerNews::Looked { at_ping, seen } => {
+                self.with_link(slot, |link, cx| link.looked(cx, generation, at_ping, seen));
+            }
+            WorkerNews::Weighed { bytes } => {
+                self.with_link(slot, |link, cx| link.weighed(cx, generation, bytes));
+            }
+        }
+    }
+
+    fn reaped(&mut self, slot: SlotId, generation: Generation) {
+        self.with_link(slot, |link, _| link.reaped(generation));
+        self.workers.by_generation.remove(&generation);
+        self.kernel.handle_reaped(self.clock.now, generation);
+    }
+
+    fn ready(
+        &mut self,
+        slot: SlotId,
+        generation: Generation,
+        ready: Ready,
+        vetted: Result<(), String>,
+    ) {
+        let was_complete = self.catalog.is_complete();
+        let is_first = !self.catalog.has_served(slot);
+        let name = self.catalog.pack_name(slot).to_owned();
+        let accepted = vetted.and_then(|()| self.catalog.announce(slot, &ready));
+        match accepted {
+            Ok(read) => {
+                if read == Read::Otherwise && !self.roots.follows(slot) {
+                    self.log(format!(
+                        "mcp:warning reason=roots_changed pack={name} generation={generation}"
+                    ));
+                }
+                if is_first {
+                    self.report_withdrawn(slot, &name);
+                }
+                self.accept(generation, &name, ready);
+                self.out.push_back(CoreAction::WorkerReady { generation });
+                self.kernel.handle_ready(self.clock.now, generation);
+                self.renew(slot);
+            }
+            Err(reason) => {
+                let detail = format!("the worker {reason}");
+                let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
+                self.log(format!("mcp:warning reason=worker_refused {fault}"));
+                self.catalog.give_up(slot);
+                self.kernel
+                    .handle_unfit(self.clock.now, generation, &fault);
+            }
+        }
+        if !was_complete && self.catalog.is_complete() {
+            self.route_waiting();
+        }
+    }
+
+    fn accept(&mut self, generation: Generation, name: &str, ready: Ready) {
+        let Some(worker) = self.workers.by_generation.get_mut(&generation) else {
+            return;
+        };
+        let pid = worker.process.as_ref().map_or(0, |(pid, _)| *pid);
+        let build = ready.build.clone();
+        worker.build = Some(ready.build);
+        worker.facts = Some(ready.facts);
+        let said =
+            format!("worker ready pack={name} generation={generation} pid={pid} build={build}");
+        self.log_at(LogLevel::Info, said);
+    }
+
+    fn report_withdrawn(&mut self, slot: SlotId, pack: &str) {
+        let withdrawn: Vec<String> = self
+            .catalog
+            .withdrawn(slot)
+            .map(|(tool, withdrawn)| {
+                let reason = withdrawn.reason();
+                format!("mcp:warning reason={reason} pack={pack} tool={tool} withdrawn")
+            })
+            .collect();
+        for line in withdrawn {
+            self.log(line);
+        }
+    }
+
+    /// A pack's worker answered a call. A tool's reply is checked before it counts.
+    fn worker_answer(
+        &mut self,
+        slot: SlotId,
+        generation: Generation,
+        call: CallId,
+        answer: Answer,
+    ) {
+        let now = self.clock.now;
+        let answer = match (self.kernel.sent(generation, call), answer) {
+            (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
+                let resources = Json::from_serialize(&resources);
+                Answer::Members(self.catalog.resource_listing(slot, &resources))
+            }
+            (Some(op), answer) => match self.catalog.reply_check(op, &answer) {
+                Some((definition, reply)) => {
+                    let subject = Subject::Reply(reply.json.clone());
+                    return self.hold(generation, call, answer, definition, subject);
+                }
+                None => answer,
+            },
+            // The call has ended; the kernel frees its place.
+            (None, answer) => answer,
+        };
+        self.kernel.handle_answer(now, generation, call, answer);
+    }
+
+    fn hold(
+        &mut self,
+        generation: Generation,
+        call: CallId,
+        answer: Answer,
+        definition: mainstay_schema::check::Definition,
+        subject: Subject,
+    ) {
+        let now = self.clock.now;
+        if !self.kernel.hold_answer(now, generation, call) {
+            return;
+        }
+        let tool = definition.name.clone();
+        let is_object = matches!(&subject, Subject::Reply(json) if json.as_str().starts_with('{'));
+        if definition.output.is_none() && is_object {
+            let (answer, _) = self.catalog.checked_answer(&tool, answer, &Verdict::Passed);
+            return self.kernel.handle_checked(now, call, answer);
+        }
+        let session = self.kernel.request_of(call);
+        let fair = session.map_or(0, |(session, _)| session.get());
+        let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
+        let answer = Box::new(answer);
+        let purpose = Purpose::PackReply { call, tool, answer };
+        let check = self
+            .checks
+            .begin(purpose, fair, definition, subject, until);
+        self.out.push_back(check);
+    }
+
+    fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
+        let expected = self.kernel.is_ending(generation);
+        // The host then ends, and this reason is its last line.
+        let unable = fault.kind == ErrorKind::WorkerSetup;
+        let with_roots = unable && self.roots.refuse(slot);
+        let refused = unable && !with_roots && !self.catalog.has_served(slot);
+        if !expected && !refused {
+            let name = self.catalog.pack_name(slot);
+            self.log(format!(
+                "mcp:warning reason=worker_lost pack={name} {fault}"
+            ));
+        }
+        let was_complete = self.catalog.is_complete();
+        self.catalog.count_loss(slot);
+        let now = self.clock.now;
+        self.kernel.handle_lost(now, generation, fault, unsent);
+        if refused {
+            self.refuse_setup(slot, fault);
+        }
+        // A worker that was ended because it was never ready will not do better next time.
+        if expected || self.kernel.is_closed(now, slot) {
+            self.catalog.give_up(slot);
+        }
+        if !was_complete && self.catalog.is_complete() {
+            self.route_waiting();
+        }
+        if self.kernel.serving(slot).is_none() {
+            // A pack that cannot start as it is configured is not started again by itself.
+            if with_roots {
+                self.kernel.handle_rollout(now, slot);
+            }
+            // The next worker is started with the present settings.
+            self.release(slot);
+        }
+    }
+
+    /// A host that is configured wrongly ends, with the pack's own words about it.
+    fn refuse_setup(&mut self, slot: SlotId, fault: &Fault) {
+        let said = fault.said.as_deref().unwrap_or(&fault.detail).to_owned();
+        let pack = self.catalog.pack_name(slot).to_owned();
+        let error = SetupError { pack, said };
+        self.workers.setup.get_or_insert(error);
+        self.kernel.handle_stop(self.clock.now);
+    }
+
+    /// True if a worker was started with other settings than its pack has now.
+    pub(super) fn is_outdated(&self, generation: Generation) -> bool {
+        let worker = self.workers.by_generation.get(&generation);
+        worker.is_some_and(|worker| self.roots.settings(worker.slot) != worker.settings.as_ref())
+    }
+
+    /// True if a worker of the slot is starting with other settings.
+    pub(super) fn starts_outdated(&self, slot: SlotId) -> bool {
+        self.workers
+            .by_generation
+            .iter()
+            .filter(|(generation, worker)| {
+                worker.slot == slot && !self.kernel.is_fenced(**generation)
+            })
+            .any(|(generation, _)| self.is_outdated(*generation))
+    }
+}

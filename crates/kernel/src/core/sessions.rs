@@ -1,0 +1,446 @@
+//! Sessions of clients: from a line or a typed request to work, and from its end to an action.
+
+use mainstay_contract::dialect::{
+    self, Dialect, EchoId, Form, Inbound, Op, Request, Shape, decode_oversize,
+};
+use mainstay_contract::envelope::{Asked, Route as AskedRoute, TOOL_ID_PREFIX};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::telemetry::{SchemaMismatch, Side};
+use mainstay_schema::check::{Subject, Verdict};
+use serde::{Deserialize, Serialize};
+
+use super::action::CoreAction;
+use super::checks::Purpose;
+use super::{Core, Lifetime, Pending, PendingStage};
+use crate::action::End;
+use crate::call::{NewRequest, SlotId, Work};
+use crate::catalog::{Prepared, Route};
+use crate::session::Pace;
+
+/// The way in which a session is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Front {
+    /// Lines, for packs; the dialect of the last request decides how a line over the limit is rejected.
+    Packs { last: Option<Dialect> },
+    /// Lines, for the wrapped server of this slot.
+    Link(SlotId),
+    /// One typed request, for packs.
+    Single,
+    /// One typed request, for the wrapped server of this slot.
+    House(SlotId),
+}
+
+impl Core {
+    /// Opens the session of a client that sends lines. `None` if there is no room for another one.
+    /// `nonce` is random: no peer may guess the ids of the host's own requests.
+    pub fn open(&mut self, now: crate::time::Time, nonce: u64) -> Option<SessionId> {
+        self.clock.now = now;
+        let limits = self.kernel.limits();
+        // Sessions over HTTP have a limit of their own.
+        let most = limits.connections.max(2 * limits.http_sessions);
+        if self.sessions.len() >= most || !self.has_room_for_server() {
+            self.log("mcp:warning reason=too_many_connections".to_owned());
+            return None;
+        }
+        let session = self.kernel.open_session();
+        let front = match self.open_link(session, nonce) {
+            Some(slot) => Front::Link(slot),
+            None => Front::Packs { last: None },
+        };
+        self.sessions.insert(session, front);
+        Some(session)
+    }
+
+    /// Opens the session of a single typed request. `caller` names who asks: callers do not share a
+    /// server's session.
+    pub fn open_single(
+        &mut self,
+        now: crate::time::Time,
+        caller: &str,
+        nonce: u64,
+    ) -> Option<SessionId> {
+        self.clock.now = now;
+        let front = match self.house_of(caller, nonce) {
+            Ok(Some(slot)) => Front::House(slot),
+            Ok(None) => Front::Single,
+            Err(()) => return None,
+        };
+        let session = self.kernel.open_session();
+        self.sessions.insert(session, front);
+        Some(session)
+    }
+
+    pub(super) fn client_line(&mut self, session: SessionId, line: &[u8]) {
+        match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => self.link_line(*slot, line),
+            Some(Front::Packs { last }) => {
+                let last = *last;
+                let inbound = dialect::decode(line, self.kernel.limits().json_depth);
+                if let Inbound::Request(request) = &inbound
+                    && last != Some(request.dialect)
+                {
+                    let last = Some(request.dialect);
+                    self.sessions.insert(session, Front::Packs { last });
+                }
+                self.inbound(session, inbound, line.len());
+            }
+            Some(Front::Single | Front::House(_)) | None => {}
+        }
+    }
+
+    pub(super) fn client_oversize(&mut self, session: SessionId, head: &[u8]) {
+        match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => self.link_oversize(*slot, head),
+            Some(Front::Packs { last }) => {
+                let limit = self.kernel.limits().request_frame_bytes;
+                let inbound = decode_oversize(head, *last, limit);
+                self.inbound(session, inbound, limit);
+            }
+            Some(Front::Single | Front::House(_)) | None => {}
+        }
+    }
+
+    /// A session that takes a typed end asks its only request.
+    pub(super) fn ask(&mut self, session: SessionId, request: Request, bytes: usize) {
+        match self.sessions.get(&session) {
+            Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
+            Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
+            Some(Front::Packs { .. } | Front::Link(_)) | None => return,
+        }
+        self.kernel.handle_input_end(session);
+    }
+
+    fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+        let now = self.clock.now;
+        let asked = asked_of(&inbound).map(Box::new);
+        match inbound {
+            Inbound::Ignored => {}
+            Inbound::Notice(notice) => self.roots_notice(session, notice),
+            Inbound::Answer(answer) => self.roots_answer(session, answer),
+            Inbound::Cancel(cancel) => self.kernel.handle_cancel(now, session, &cancel),
+            Inbound::Refused(refused) => {
+                let request = NewRequest {
+                    id: refused.id,
+                    form: refused.form,
+                    method: "invalid".to_owned(),
+                    tool: None,
+                    progress_token: None,
+                    input_bytes: bytes,
+                    trace: None,
+                    work: Work::Refused(refused.problem),
+                };
+                let pending = asked.map(|asked| Pending {
+                    dialect: refused.form.dialect,
+                    op: Op::Ping {},
+                    asked: Some(asked),
+                    stage: PendingStage::Open,
+                    house: None,
+                });
+                let call = self.kernel.handle_request(now, session, request);
+                self.requests.extend(call.zip(pending));
+            }
+            Inbound::Request(request) => {
+                self.roots_request(session, &request.op);
+                let new = self.new_request(&request, bytes);
+                let pending = Pending {
+                    dialect: request.dialect,
+                    op: request.op,
+                    asked,
+                    stage: PendingStage::Open,
+                    house: None,
+                };
+                let call = self.kernel.handle_request(now, session, new);
+                self.requests.extend(call.map(|call| (call, pending)));
+            }
+        }
+    }
+
+    /// A typed request, as the kernel admits it.
+    pub(super) fn new_request(&mut self, request: &Request, bytes: usize) -> NewRequest {
+        NewRequest {
+            id: EchoId::Known(request.id.clone()),
+            form: Form {
+                dialect: request.dialect,
+                shape: request.op.shape(),
+            },
+            method: request.op.method().to_owned(),
+            tool: None,
+            progress_token: request.progress_token.clone(),
+            input_bytes: bytes,
+            trace: self.clock.spans.of(request.trace),
+            work: Work::Unrouted,
+        }
+    }
+
+    /// Routes a request once that is possible.
+    pub(super) fn route(&mut self, call: CallId) {
+        if let Some(slot) = self.link_of(call) {
+            return self.route_link(slot, call);
+        }
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
+        };
+        if !self.catalog.can_route(&pending.op) {
+            pending.stage = PendingStage::Unrouted;
+            return;
+        }
+        let routed = self.catalog.route(&pending.op);
+        let slot = match &routed.route {
+            Route::Work(Work::Worker(task)) => Some(task.slot),
+            Route::Check { slot, .. } => *slot,
+            Route::Work(_) => None,
+        };
+        if slot.is_some_and(|slot| self.roots.holds(slot)) {
+            pending.stage = PendingStage::Unrouted;
+            return;
+        }
+        pending.stage = PendingStage::Open;
+        if let Some(alias) = &routed.deprecated {
+            self.log(format!(
+                "mcp:warning reason=deprecated_alias method={alias}"
+            ));
+        }
+        self.follow_route(call, routed.tool, routed.route);
+    }
+
+    pub(super) fn follow_route(&mut self, call: CallId, tool: Option<String>, route: Route) {
+        let now = self.clock.now;
+        let (definition, timeout_ms) = match route {
+            Route::Work(work) => return self.kernel.handle_routed(now, call, tool, work),
+            Route::Check {
+                definition,
+                timeout_ms,
+                ..
+            } => (definition, timeout_ms),
+        };
+        let pending = self.requests.get(&call);
+        let Some(Op::CallTool { arguments, .. }) = pending.map(|pending| &pending.op) else {
+            return;
+        };
+        let subject = Subject::Arguments(arguments.clone());
+        self.kernel.start_clock(now, call, timeout_ms);
+        let session = self.kernel.request_of(call);
+        let fair = session.map_or(0, |(session, _)| session.get());
+        let tool = tool.unwrap_or_default();
+        let purpose = Purpose::PackArguments { call, tool };
+        let until = now.plus_ms(timeout_ms);
+        let check = self
+            .checks
+            .begin(purpose, fair, definition, subject, until);
+        self.out.push_back(check);
+    }
+
+    /// Routes requests that waited for the last pack or for the client's roots.
+    pub(super) fn route_waiting(&mut self) {
+        let waiting = |pending: &Pending| pending.stage == PendingStage::Unrouted;
+        let requests = self.requests.iter();
+        let calls: Vec<CallId> = requests
+            .filter(|(_, pending)| waiting(pending))
+            .map(|(call, _)| *call)
+            .collect();
+        for call in calls {
+            self.route(call);
+        }
+    }
+
+    /// A check has its verdict.
+    pub(super) fn checked(&mut self, ticket: u64, verdict: Verdict) {
+        let now = self.clock.now;
+        let Some(purpose) = self.checks.end(ticket) else {
+            return;
+        };
+        match purpose {
+            Purpose::PackArguments { call, tool } => self.arguments_checked(call, tool, verdict),
+            Purpose::PackReply { call, tool, answer } => {
+                let (answer, mismatch) = self.catalog.checked_answer(&tool, *answer, &verdict);
+                if let Some(mismatch) = mismatch {
+                    self.kernel.note_mismatch(mismatch);
+                }
+                self.kernel.handle_checked(now, call, answer);
+            }
+            Purpose::ServerArguments { slot, call } => {
+                self.with_link(slot, |link, cx| link.arguments_checked(cx, call, &verdict));
+            }
+            Purpose::ServerRecheck {
+                slot,
+                generation,
+                call,
+            } => {
+                self.with_link(slot, |link, cx| {
+                    link.rechecked(cx, generation, call, &verdict);
+                });
+            }
+            Purpose::ServerReply { slot, tool } => match verdict {
+                Verdict::Rejected { mut violations } if !violations.is_empty() => {
+                    let first = violations.swap_remove(0);
+                    self.kernel.note_mismatch(SchemaMismatch {
+                        tool,
+                        side: Side::Output,
+                        path: first.path,
+                        message: first.message,
+                    });
+                }
+                Verdict::Unchecked { reason } => {
+                    self.with_link(slot, |link, cx| link.report_unchecked(cx, &tool, &reason));
+                }
+                _ => {}
+            },
+        }
+    }
+
+    fn arguments_checked(&mut self, call: CallId, tool: String, verdict: Verdict) {
+        let now = self.clock.now;
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
+        };
+        let work = match self.catalog.prepared(&tool, pending.dialect, verdict) {
+            Prepared::Own(render) => {
+                pending.stage = PendingStage::Own(render);
+                Work::Host
+            }
+            Prepared::Work(work) => work,
+            Prepared::Rejected(problem, mismatch) => {
+                if let Some(mismatch) = mismatch {
+                    self.kernel.note_mismatch(mismatch);
+                }
+                Work::Refused(problem)
+            }
+        };
+        self.kernel.handle_routed(now, call, Some(tool), work);
+    }
+
+    /// Answers a request from the host's own knowledge.
+    pub(super) fn serve(&mut self, call: CallId) {
+        let Some(pending) = self.requests.get(&call) else {
+            if let Some(slot) = self.link_of(call) {
+                self.with_link(slot, |link, cx| link.serve_own(cx, call));
+            }
+            return;
+        };
+        match (&pending.stage, &pending.op) {
+            (PendingStage::Own(render), Op::CallTool { name, .. }) => {
+                let (tool, render) = (name.clone(), *render);
+                self.out.push_back(CoreAction::OwnTool { call, tool, render });
+            }
+            (_, Op::Listen {}) => self.listen(call),
+            _ if pending.house.is_some() => {
+                if let Some(slot) = pending.house {
+                    self.with_link(slot, |link, cx| link.serve_own(cx, call));
+                }
+            }
+            (_, op) => {
+                let outcome = self.own_answer(op);
+                self.kernel.handle_served(self.clock.now, call, outcome);
+            }
+        }
+    }
+
+    fn own_answer(&self, op: &Op) -> Outcome {
+        let identity = &self.identity;
+        let facts = || {
+            let about = identity.instructions.as_deref();
+            self.catalog.facts(&identity.name, &identity.version, about)
+        };
+        let members = match op {
+            Op::Initialize { version, .. } => facts().initialized(version),
+            Op::Discover {} => facts().discovered(),
+            Op::Catalog {} => self.catalog.catalog(&identity.name, &identity.version),
+            Op::Ping {} => Json::empty_object(),
+            listing => self
+                .catalog
+                .listing(listing)
+                .ok_or_else(|| Problem::of(ErrorKind::UnknownMethod))?,
+        };
+        Ok(Success::Members(members))
+    }
+
+    /// The one end of a request.
+    pub(super) fn ended(&mut self, mut end: Box<End>) {
+        self.out.extend(self.checks.forget(end.call));
+        let pending = self.requests.remove(&end.call);
+        let house = pending.as_ref().and_then(|pending| pending.house);
+        let link = match self.sessions.get(&end.session) {
+            Some(Front::Link(slot)) => Some(*slot),
+            _ => house,
+        };
+        if let Some(slot) = link {
+            self.with_link(slot, |link, _| link.ended(&mut end));
+        }
+        let asked = pending.and_then(|pending| pending.asked);
+        self.out.push_back(CoreAction::End { end, asked });
+    }
+
+    pub(super) fn pace(&mut self, session: SessionId, behind: bool) {
+        let pace = if behind { Pace::Behind } else { Pace::Even };
+        self.kernel.handle_pace(self.clock.now, session, pace);
+        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
+            self.links.touch(*slot);
+        }
+    }
+
+    pub(super) fn input_ended(&mut self, session: SessionId) {
+        self.end_listeners(Some(session));
+        self.roots_end(session);
+        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
+            self.with_link(*slot, |link, cx| link.input_ended(cx));
+        }
+        self.kernel.handle_input_end(session);
+    }
+
+    /// A client is gone: its calls are given up, and its server ends.
+    pub(super) fn gone(&mut self, session: SessionId) {
+        let now = self.clock.now;
+        let Some(front) = self.sessions.remove(&session) else {
+            return;
+        };
+        self.kernel.handle_gone(now, session);
+        match front {
+            Front::Single | Front::House(_) => return,
+            Front::Link(slot) => self.kernel.close_slot(now, slot),
+            Front::Packs { .. } => {}
+        }
+        if self.identity.lifetime == Lifetime::Client {
+            self.kernel.handle_stop(now);
+        }
+    }
+
+    /// Everything that a client asked is answered, and it will ask no more.
+    pub(super) fn session_over(&mut self, session: SessionId) {
+        match self.sessions.get(&session) {
+            Some(Front::Single | Front::House(_)) => {
+                self.sessions.remove(&session);
+            }
+            Some(Front::Packs { .. } | Front::Link(_)) => {
+                self.out.push_back(CoreAction::Close { session });
+            }
+            None => {}
+        }
+    }
+}
+
+/// The request envelope that an answer refers to, if the answer is an envelope.
+fn asked_of(inbound: &Inbound) -> Option<Asked> {
+    match inbound {
+        Inbound::Request(request) if request.dialect == Dialect::Envelope => match &request.op {
+            Op::CallTool { name, arguments } => {
+                Some(Asked::tool(&format!("{TOOL_ID_PREFIX}{name}"), arguments))
+            }
+            _ => Some(Asked::catalog()),
+        },
+        Inbound::Refused(refused) if refused.form.dialect == Dialect::Envelope => {
+            let route = match refused.form.shape {
+                Shape::Tool => AskedRoute::Tool,
+                Shape::Cacheable | Shape::Plain => AskedRoute::Discover,
+            };
+            Some(Asked {
+                route,
+                payload: refused.payload.clone().unwrap_or_else(Json::null),
+            })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! The core as bytes, so that a new binary can take over a running host.
+
+use serde::{Deserialize, Serialize};
+
+use super::Core;
+
+/// Version of the serialised state. From the first release on, a change of any type inside [`Core`] raises it.
+pub const STATE_VERSION: u32 = 2;
+
+/// A state that cannot be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// A host of another version wrote it.
+    Version { found: u32 },
+    /// It is not a state, or it is damaged.
+    Unreadable(String),
+}
+
+impl std::fmt::Display for StateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Version { found } => {
+                write!(f, "state version {found} is not {STATE_VERSION}")
+            }
+            Self::Unreadable(reason) => write!(f, "the state cannot be read: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u32,
+    core: &'a Core,
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    core: Core,
+}
+
+impl Core {
+    /// The whole state, actions that were not polled yet included.
+    pub fn save(&self) -> Result<String, StateError> {
+        let version = STATE_VERSION;
+        serde_json::to_string(&Written {
+            version,
+            core: self,
+        })
+        .map_err(|error| StateError::Unreadable(error.to_string()))
+    }
+
+    /// The core that [`Core::save`] wrote.
+    pub fn restore(state: &str) -> Result<Self, StateError> {
+        let unreadable = |error: serde_json::Error| StateError::Unreadable(error.to_string());
+        let VersionOnly { version } = serde_json::from_str(state).map_err(unreadable)?;
+        if version != STATE_VERSION {
+            return Err(StateError::Version { found: version });
+        }
+        serde_json::from_str::<Read>(state)
+            .map(|read| read.core)
+            .map_err(unreadable)
+    }
+
+    /// Asks again for every check under way: a new shell does not know of them.
+    pub fn resume_checks(&mut self) {
+        self.out.extend(self.checks.again());
+    }
+}

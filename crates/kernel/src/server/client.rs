@@ -1,0 +1,497 @@
+//! Lines of the client: requests, notifications, and answers to the server's questions.
+
+use mainstay_contract::dialect::{
+    Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Relayed, RelayedRequest, decode_oversize,
+    relay,
+};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta;
+use mainstay_contract::method::{self, Method};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc;
+use mainstay_contract::scan;
+use mainstay_contract::trace::TraceContext;
+use mainstay_schema::check::{Subject, Verdict};
+use serde_json::json;
+
+use super::requests::ClientRequest;
+use super::{Cx, Discovered, Link, edit, outputs, probe};
+use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
+use crate::core::action::LogLevel;
+use crate::core::checks::Purpose;
+use crate::system_tools;
+
+/// Most notifications that are deferred to the next server, and the longest of them.
+const DEFERRED: usize = 64;
+const DEFERRED_BYTES: usize = 64 * 1024;
+/// Members of a modern client's `_meta` that requests of the host repeat.
+const OWN_META: [&str; 3] = [
+    meta::PROTOCOL_VERSION,
+    meta::CLIENT_CAPABILITIES,
+    meta::CLIENT_INFO,
+];
+/// How long a call waits for the list of tools, in milliseconds.
+const HELD_MS: u64 = 10_000;
+/// A server that has not answered `server/discover` after so many milliseconds does not know it.
+pub(super) const DISCOVER_MS: u64 = 8000;
+
+impl Link {
+    /// The client sent a line.
+    pub(crate) fn client_line(&mut self, cx: &mut Cx<'_>, line: &[u8]) {
+        self.touch(cx.now);
+        let relayed = relay(line, cx.kernel.limits().json_depth);
+        // A scanned line is UTF-8.
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        match relayed {
+            Ok(Relayed::Request(request)) => self.request(cx, text, &request),
+            Ok(Relayed::Notice { method, params }) => self.notification(cx, text, &method, params),
+            Ok(Relayed::Answer { id, .. }) => self.client_answer(cx, text, &id),
+            Err(refused) => self.reject(cx, refused.id, refused.form, refused.problem, line.len()),
+        }
+    }
+
+    /// The client sent a line over the limit; only its beginning was kept.
+    pub(crate) fn client_oversize(&mut self, cx: &mut Cx<'_>, head: &[u8]) {
+        let limit = cx.kernel.limits().request_frame_bytes;
+        if let Inbound::Refused(refused) = decode_oversize(head, Some(Dialect::Legacy), limit) {
+            self.reject(cx, refused.id, refused.form, refused.problem, limit);
+        }
+    }
+
+    fn reject(&self, cx: &mut Cx<'_>, id: EchoId, form: Form, problem: Problem, bytes: usize) {
+        let Some(session) = self.session() else {
+            return;
+        };
+        let request = NewRequest {
+            id,
+            form,
+            method: "invalid".to_owned(),
+            tool: None,
+            progress_token: None,
+            input_bytes: bytes,
+            trace: None,
+            work: Work::Refused(problem),
+        };
+        cx.kernel.handle_request(cx.now, session, request);
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
+        let Some(session) = self.session() else {
+            return;
+        };
+        if let Some(problem) = objection(text, request) {
+            let id = EchoId::Known(request.id.clone());
+            return self.reject(cx, id, request.form(), problem, text.len());
+        }
+        let asked = ClientRequest::new(text, request);
+        if request.dialect == Dialect::Modern
+            && let Some(meta) = request.param("_meta")
+        {
+            self.memory.modern_meta = Some(Json::from_scanned(&edit::only(meta, &OWN_META)));
+        }
+        // A tool call is decided about once its tool is known.
+        let work = match &asked.tool {
+            Some(_) => Work::Unrouted,
+            None => self.route(cx, &asked),
+        };
+        let new = NewRequest {
+            id: EchoId::Known(asked.id.clone()),
+            form: request.form(),
+            method: method::telemetry_name_of(&asked.method).to_owned(),
+            tool: None,
+            progress_token: None,
+            input_bytes: text.len(),
+            trace: cx.spans.of(trace_of(request)),
+            work,
+        };
+        if let Some(call) = cx.kernel.handle_request(cx.now, session, new) {
+            self.requests.insert(call, asked);
+        }
+    }
+
+    /// The name and the arguments of a call of one of the host's own tools.
+    pub(crate) fn own_tool(&self, call: CallId) -> Option<(Dialect, String, Json)> {
+        let request = self.requests.get(call)?;
+        let name = request.tool.as_deref()?;
+        let is_own = self.rules().system_tools && system_tools::is_own(name);
+        let arguments = request.param("arguments").unwrap_or("{}");
+        let arguments = Json::from_scanned(arguments);
+        is_own.then(|| (request.dialect, name.to_owned(), arguments))
+    }
+
+    /// A tool call must be routed. A call of a tool that is not known yet waits for the list.
+    pub(crate) fn decide(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
+        if self.is_listing(request) {
+            return self.decide_listing(cx, call);
+        }
+        if request.tool.as_deref().is_some_and(|tool| !self.tools.knows(tool)) {
+            self.requests.hold(call, cx.now.plus_ms(HELD_MS));
+            return self.want_tools(cx);
+        }
+        self.admit(cx, call);
+    }
+
+    /// Releases held calls: the tools are known now, or cannot be.
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>) {
+        for call in self.requests.release() {
+            self.admit(cx, call);
+        }
+    }
+
+    /// Rejects a tool call, has its arguments checked, or queues it.
+    fn admit(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let tools_of = self.handover.tools_of;
+        if self.requests.get(call).is_some_and(|request| self.is_listing(request)) {
+            return self.admit_listing(cx, call);
+        }
+        let Some(request) = self.requests.get_mut(call) else {
+            return;
+        };
+        request.admitted = tools_of;
+        let Some(name) = request.tool.clone() else {
+            return;
+        };
+        let Some(tool) = self.tools.get(&name) else {
+            let refused = self.tools.stranger(&name).problem(&name);
+            return self.finish_routing(cx, call, refused);
+        };
+        request.listed = true;
+        if let Some(problem) = tool.refusal(&name) {
+            return self.finish_routing(cx, call, Some(problem));
+        }
+        if !tool.check.input.is_some() {
+            return self.finish_routing(cx, call, None);
+        }
+        request.checked = Some(tool.check.digest());
+        let arguments = Json::from_scanned(request.param("arguments").unwrap_or("{}"));
+        let (definition, slot) = (tool.check.clone(), self.slot);
+        let (timeout_ms, _) = self.patience(cx, &name);
+        cx.kernel.start_clock(cx.now, call, timeout_ms);
+        let purpose = Purpose::ServerArguments { slot, call };
+        let until = cx.now.plus_ms(timeout_ms);
+        let subject = Subject::Arguments(arguments);
+        let check = cx.checks.begin(purpose, self.fair(), definition, subject, until);
+        cx.out.push_back(check);
+    }
+
+    /// The arguments of a call were checked.
+    pub(crate) fn arguments_checked(&mut self, cx: &mut Cx<'_>, call: CallId, verdict: &Verdict) {
+        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        let Some(name) = name else { return };
+        let problem = self.objection_of(cx, &name, verdict);
+        self.finish_routing(cx, call, problem);
+    }
+
+    /// The error that a verdict about arguments means for a call.
+    pub(super) fn objection_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        name: &str,
+        verdict: &Verdict,
+    ) -> Option<Problem> {
+        match verdict {
+            Verdict::Passed | Verdict::Prepared { .. } => None,
+            // A schema that cannot be compiled checks nothing.
+            Verdict::Unchecked { reason } => {
+                self.report_unchecked(cx, name, reason);
+                None
+            }
+            Verdict::GaveUp { reason } => Some(crate::core::checks::gave_up(*reason)),
+            Verdict::Rejected { violations } => {
+                let first = violations.first()?;
+                let place = match first.path.as_str() {
+                    "" => String::new(),
+                    path => format!("{path} "),
+                };
+                let message = format!(
+                    "the arguments do not fit the tool's schema: {place}{}",
+                    first.message
+                );
+                let details = json!({ "errors": violations });
+                let problem = Problem::new(ErrorKind::InvalidArguments, message);
+                Some(problem.with_details(Json::from(details)))
+            }
+        }
+    }
+
+    fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
+        let Some(request) = self.requests.get(call).cloned() else {
+            return;
+        };
+        let work = match refused {
+            Some(problem) => Work::Refused(problem),
+            None => self.route(cx, &request),
+        };
+        // Telemetry counts only tools that exist: clients can invent any number of names.
+        let known = |tool: &String| self.tools.get(tool).is_some();
+        let tool = request.tool.filter(known);
+        cx.kernel.handle_routed(cx.now, call, tool, work);
+    }
+
+    /// The timeout of a tool's calls, and true if a server that exceeds it must be replaced.
+    fn patience(&self, cx: &Cx<'_>, tool: &str) -> (u64, bool) {
+        let limits = cx.kernel.limits();
+        let default_ms = self.rules().timeout_ms.unwrap_or(limits.call_timeout_ms);
+        self.tools.patience(tool, default_ms)
+    }
+
+    /// Decides which server, or which part of the host, answers a request, and under which contract.
+    fn route(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Work {
+        if self.is_answered_here(cx, request) {
+            return Work::Host;
+        }
+        let limits = cx.kernel.limits();
+        let timeout_ms = self.rules().timeout_ms;
+        let mut timeout_ms = timeout_ms.unwrap_or(limits.call_timeout_ms);
+        let mut late = Late::Ask;
+        let mut replay = method::replay_of(&request.method);
+        let mut probe = None;
+        match Method::parse(&request.method) {
+            // A server that does not open a session is of no use.
+            Some(Method::Initialize) => (timeout_ms, late) = (limits.start_timeout_ms, Late::Open),
+            Some(Method::Discover) => {
+                if *cx.discovered == Some(Discovered::Legacy) {
+                    return Work::Refused(unknown_method(&request.method));
+                }
+                // A server that is still starting may not have read it.
+                (timeout_ms, late) = (timeout_ms.min(DISCOVER_MS), Late::Leave);
+            }
+            Some(Method::Listen) => timeout_ms = UNTIMED_MS,
+            _ => {}
+        }
+        if let Some(name) = &request.tool {
+            let ends;
+            (timeout_ms, ends) = self.patience(cx, name);
+            late = if ends { Late::End } else { Late::Ask };
+            replay = match self.tools.get(name) {
+                Some(tool) => tool.replay,
+                None => {
+                    let configured = self.tools.configured_replay(name);
+                    configured.unwrap_or(Replay::NeverReplay)
+                }
+            };
+            let rules = self.rules().tools.get(name);
+            if let Some(rule) = rules.and_then(|rules| rules.probe.clone()) {
+                let id = self.own_id();
+                let arguments = request.param("arguments");
+                probe = Some(probe::line(&rule, &id, arguments, request.param("_meta")));
+            }
+        }
+        Work::Worker(Task {
+            slot: self.slot,
+            op: rpc::Op::Forward(rpc::Forward {
+                line: request.line.clone(),
+                probe,
+            }),
+            replay,
+            timeout_ms,
+            late,
+        })
+    }
+
+    /// True for requests that the host answers itself: stored outputs, and a remembered discovery.
+    fn is_answered_here(&self, cx: &Cx<'_>, request: &ClientRequest) -> bool {
+        match Method::parse(&request.method) {
+            Some(Method::ReadResource) => {
+                let uri = request.param("uri").and_then(scan::unquote);
+                self.rules().max_output.is_some()
+                    && uri.is_some_and(|uri| uri.starts_with(outputs::PREFIX))
+            }
+            Some(Method::ListResources | Method::ListResourceTemplates) => self.outputs.lent,
+            Some(Method::Discover) => match &*cx.discovered {
+                Some(Discovered::Modern(result)) => names_version(result, request),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn notification(&mut self, cx: &mut Cx<'_>, text: &str, method: &str, params: Option<&str>) {
+        if self.cancel_of_client(cx, text, method, params) {
+            return;
+        }
+        if method::telemetry_name_of(method) != method::OTHER {
+            let line = format!("mcp:warning reason=request_without_id method={method}");
+            return cx.log_at(LogLevel::Warn, line);
+        }
+        let line = Json::from_scanned(text);
+        let serving = self.serving(cx);
+        if self.memory.record_notification(method, text) {
+            for (generation, server) in &mut self.incarnations {
+                if Some(*generation) != serving
+                    && !cx.kernel.is_fenced(*generation)
+                    && let Some(line) = server.after_script(line.clone())
+                {
+                    cx.say(*generation, line);
+                }
+            }
+        }
+        match serving {
+            Some(serving) => cx.say(serving, line),
+            // The script of a successor ends the handshake already.
+            None if self.memory.has_session() && method == Method::Initialized.name() => {}
+            None if text.len() <= DEFERRED_BYTES => {
+                if self.handover.deferred.len() >= DEFERRED {
+                    self.handover.deferred.pop_front();
+                }
+                self.handover.deferred.push_back((self.requests.last(), line));
+            }
+            None => {}
+        }
+    }
+
+    /// Handles a cancel. False if the notification is not one, or its request is not in flight here.
+    fn cancel_of_client(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &str,
+        method: &str,
+        params: Option<&str>,
+    ) -> bool {
+        let (key, kind) = match (Method::parse(method), method) {
+            (Some(Method::Cancelled), _) => ("requestId", CancelKind::Silent),
+            (_, method::CANCEL_REQUEST) => ("id", CancelKind::Answered),
+            _ => return false,
+        };
+        let target = params.and_then(|params| scan::member(params, key));
+        let target = target.and_then(|target| RequestId::parse(target).ok());
+        let (Some(target), Some(session)) = (target, self.session()) else {
+            return false;
+        };
+        let Some(call) = cx.kernel.find(session, &target) else {
+            return kind == CancelKind::Answered;
+        };
+        if let Some(request) = self.requests.get_mut(call)
+            && kind == CancelKind::Silent
+        {
+            request.cancel = Some(Json::from_scanned(text));
+        }
+        let cancel = Cancel { target, kind };
+        cx.kernel.handle_cancel(cx.now, session, &cancel);
+        true
+    }
+
+    /// The client answered a question of a server.
+    fn client_answer(&mut self, cx: &mut Cx<'_>, text: &str, id: &RequestId) {
+        let Some((by, asked)) = self.questions.close(id) else {
+            return;
+        };
+        if self.incarnations.contains_key(&by) {
+            let line = if asked.as_raw() == id.as_raw() {
+                Json::from_scanned(text)
+            } else {
+                Json::from_scanned(&edit::with_member(text, "id", asked.as_raw()))
+            };
+            cx.say(by, line);
+        }
+        self.pause_deadlines(cx);
+    }
+
+    /// Deadlines stand still while a person or a model is asked something.
+    pub(super) fn pause_deadlines(&self, cx: &mut Cx<'_>) {
+        let asking = self.questions.pauses();
+        cx.kernel.handle_asking(cx.now, self.slot, asking);
+    }
+
+    /// The client will send nothing more.
+    pub(crate) fn input_ended(&mut self, cx: &mut Cx<'_>) {
+        self.cancel_endless(cx);
+        // No answer can come any more.
+        self.questions = super::Questions::default();
+        self.pause_deadlines(cx);
+    }
+
+    /// Cancels requests that never end by themselves.
+    pub(crate) fn cancel_endless(&mut self, cx: &mut Cx<'_>) {
+        let Some(session) = self.session() else {
+            return;
+        };
+        let endless: Vec<RequestId> = self
+            .requests
+            .values()
+            .filter(|request| request.method == Method::Listen.name())
+            .map(|request| request.id.clone())
+            .collect();
+        for target in endless {
+            let kind = CancelKind::Silent;
+            let cancel = Cancel { target, kind };
+            cx.kernel.handle_cancel(cx.now, session, &cancel);
+        }
+    }
+
+    /// Tells the operator once that a tool's schemas cannot be used.
+    pub(crate) fn report_unchecked(&mut self, cx: &mut Cx<'_>, tool: &str, why: &str) {
+        if self.tools.mark_unchecked(tool) {
+            let (pack, tool) = (&self.name, mainstay_contract::render::visible(tool));
+            let line = format!("mcp:warning reason=schema_unchecked pack={pack} tool={tool} {why}");
+            cx.log_at(LogLevel::Warn, line);
+        }
+    }
+
+    /// The key by which checks of this link share the checkers with those of others.
+    pub(super) const fn fair(&self) -> u64 {
+        self.slot.0 as u64
+    }
+}
+
+/// The line that asks a peer to cancel a request, in the host's words.
+pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
+    let params = ObjectWriter::with_capacity(64)
+        .raw("requestId", id.as_raw())
+        .string("reason", reason)
+        .finish();
+    ObjectWriter::with_capacity(params.len() + 80)
+        .string("jsonrpc", "2.0")
+        .string("method", Method::Cancelled.name())
+        .raw("params", &params)
+        .finish()
+}
+
+/// The reason why a request is rejected before anything else is read of it.
+fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
+    // Parsers differ about two members with almost the same name; the host must decide about exactly
+    // what the server reads.
+    let params = request.params.unwrap_or("{}");
+    let is_call = request.method == Method::CallTool.name();
+    let twice = twofold(text, &["id", "method", "params"])
+        || (is_call && twofold(params, &["name", "arguments"]));
+    twice.then(|| {
+        let said = "the message has a member twice, in one spelling or another";
+        Problem::new(ErrorKind::InvalidMessage, said)
+    })
+}
+
+/// True if an object has one of these members twice, whatever the case of its letters.
+fn twofold(object: &str, keys: &[&str]) -> bool {
+    keys.iter().any(|key| {
+        let same = scan::members(object).filter(|(name, _)| name.eq_ignore_ascii_case(key));
+        same.count() > 1
+    })
+}
+
+/// True if a remembered discovery names the version of a request; only the server itself can judge another.
+fn names_version(result: &Json, request: &ClientRequest) -> bool {
+    let versions = scan::member(result.as_str(), "supportedVersions").unwrap_or("[]");
+    let version = request.meta(meta::PROTOCOL_VERSION);
+    version.is_some_and(|version| edit::items(versions).contains(&version))
+}
+
+/// The span of the client.
+fn trace_of(request: &RelayedRequest<'_>) -> Option<TraceContext> {
+    let raw = request.meta(meta::TRACEPARENT).and_then(scan::unquote)?;
+    TraceContext::parse(&raw)
+}
+
+/// The problem of a request whose method the server does not know.
+pub(super) fn unknown_method(method: &str) -> Problem {
+    Problem::new(
+        ErrorKind::UnknownMethod,
+        format!("the method {method} is not offered"),
+    )
+}

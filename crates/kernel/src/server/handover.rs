@@ -1,0 +1,378 @@
+//! Hand-over: what a successor offers, read before it gets requests, and what that means for calls that
+//! were admitted under its predecessor.
+//!
+//! A server that takes over may list other tools. The host reads its list as the last step before it is
+//! ready. A successor beside a good incumbent (a rollout, a standby) whose list cannot be read never takes
+//! over; where no server serves, one with a broken list is better than none. A call is reconsidered
+//! before it is sent to a server that it was not admitted for.
+
+use std::collections::VecDeque;
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta;
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::rpc::{self, Answer};
+use mainstay_contract::scan;
+use mainstay_schema::check::{Subject, Verdict};
+use serde::{Deserialize, Serialize};
+
+use super::incarnation::Awaited;
+use super::lists::{Seen, page_request};
+use super::{Cx, Link, edit};
+use crate::core::checks::Purpose;
+
+/// Bytes of a list that is kept until its server takes over.
+const CATALOG_BYTES: usize = 16 * 1024 * 1024;
+/// How long a server may take for a page of it, in milliseconds.
+const PAGE_MS: u64 = 5_000;
+
+/// The state of the hand-over from one server to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Handover {
+    /// The server that got requests last.
+    pub(super) serving: Option<Generation>,
+    /// The server whose tools are known.
+    pub(super) tools_of: Option<Generation>,
+    /// A restart that no result has reported yet.
+    pub(super) restarted: Option<Generation>,
+    /// Notifications of the client for the next server, each with the last request before it.
+    pub(super) deferred: VecDeque<(Option<CallId>, Json)>,
+}
+
+/// The tools of a server that does not serve yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Catalog {
+    /// The results of its pages.
+    pages: Vec<Json>,
+    seen: Seen,
+}
+
+impl Catalog {
+    /// Adds a page; the error says why the list cannot be used.
+    fn add(&mut self, cursor: Option<&str>, result: Option<&str>) -> Result<(), &'static str> {
+        let result = result.ok_or("the server refused it")?;
+        let tools = scan::member(result, ListKind::Tools.member());
+        if !tools.is_some_and(|tools| tools.starts_with('[')) {
+            return Err("it is not a list");
+        }
+        if !self.seen.page(ListKind::Tools, cursor, result) {
+            return Err("it does not end");
+        }
+        self.pages.push(Json::from_scanned(result));
+        if self.pages.iter().map(Json::len).sum::<usize>() > CATALOG_BYTES {
+            return Err("it is too large");
+        }
+        Ok(())
+    }
+}
+
+/// The decision about a call whose server changed after it was admitted.
+enum Reconsidered {
+    Send,
+    Refuse(Problem),
+    /// The tool's schema changed: its arguments are checked again.
+    Check(Subject),
+}
+
+impl Link {
+    /// A server got its whole script: it is ready, once its tools are known where they matter.
+    pub(super) fn script_over(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        let has_tools = if self.memory.has_session() {
+            self.memory.capability("tools").is_some()
+        } else {
+            self.memory.modern_meta.is_some() && self.tools.any()
+        };
+        if has_tools && self.handover.tools_of.is_some() {
+            self.read_ahead(cx, generation, Catalog::default());
+        } else {
+            self.ready(cx, generation);
+        }
+    }
+
+    fn read_ahead(&mut self, cx: &mut Cx<'_>, generation: Generation, catalog: Catalog) {
+        let id = self.own_id();
+        let cursor = catalog.seen.next().map(str::to_owned);
+        let meta = self.memory.own_meta();
+        let line = page_request(&id, ListKind::Tools, cursor.as_deref(), meta);
+        let until = cx.now.plus_ms(PAGE_MS);
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            let awaited = Awaited::Catalog {
+                cursor,
+                catalog,
+                until,
+            };
+            let _ = server.awaited.open(id, awaited);
+            cx.say(generation, line);
+        }
+    }
+
+    /// A page of a list that was read ahead.
+    pub(super) fn read_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        cursor: Option<&str>,
+        mut catalog: Catalog,
+        result: Option<&str>,
+    ) {
+        match catalog.add(cursor, result) {
+            Err(why) => self.unreadable_tools(cx, generation, why),
+            Ok(()) if catalog.seen.next().is_some() => self.read_ahead(cx, generation, catalog),
+            Ok(()) => {
+                if let Some(server) = self.incarnations.get_mut(&generation) {
+                    server.catalog = Some(catalog);
+                }
+                self.ready(cx, generation);
+            }
+        }
+    }
+
+    /// Gives up lists that were read ahead and did not come in time.
+    pub(super) fn catalogs_due(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        let is_due =
+            |awaited: &Awaited| matches!(awaited, Awaited::Catalog { until, .. } if *until <= now);
+        let mut late = Vec::new();
+        for (generation, server) in &mut self.incarnations {
+            if server.awaited.values().any(is_due) {
+                server.awaited.retain(|_, awaited| !is_due(awaited));
+                late.push(*generation);
+            }
+        }
+        for generation in late {
+            self.unreadable_tools(cx, generation, "it did not come in time");
+        }
+    }
+
+    fn unreadable_tools(&mut self, cx: &mut Cx<'_>, generation: Generation, why: &str) {
+        if cx.kernel.is_spare(self.slot, generation) {
+            let detail = format!("the successor's list of tools cannot be read: {why}");
+            return self.unfit(cx, generation, &detail);
+        }
+        let name = &self.name;
+        cx.log(format!(
+            "mcp:warning reason=tools_unreadable pack={name} {why}"
+        ));
+        self.ready(cx, generation);
+    }
+
+    /// A server gets its first call or takes over: its tools replace those of its predecessor.
+    pub(super) fn adopt_tools(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        let before = self.handover.tools_of.replace(generation);
+        if before.is_none() || before == Some(generation) {
+            return;
+        }
+        let server = self.incarnations.get_mut(&generation);
+        let Some(catalog) = server.and_then(|server| server.catalog.take()) else {
+            return self.tools.doubt();
+        };
+        self.tools.forget();
+        for page in &catalog.pages {
+            self.learn(cx, page.as_str());
+        }
+        self.tools_complete(cx, self.tools.epoch());
+        self.compared(cx, ListKind::Tools, catalog.seen);
+    }
+
+    /// Announces a list that differs from what the client saw.
+    pub(super) fn compared(&mut self, cx: &mut Cx<'_>, kind: ListKind, now: Seen) {
+        let before = self.lists.fingerprint(kind);
+        if before.is_some_and(|before| Some(before) != now.fingerprint()) {
+            self.announce(cx, kind);
+            self.lists.last_seen.insert(kind, now);
+        }
+    }
+
+    /// Tells the client that a list changed, in the way it asked for.
+    pub(super) fn announce(&self, cx: &mut Cx<'_>, kind: ListKind) {
+        let notice = || {
+            ObjectWriter::with_capacity(160)
+                .string("jsonrpc", "2.0")
+                .string("method", kind.changed().name())
+        };
+        if self.memory.announces(kind.capability()) {
+            self.tell_client(cx, notice().finish());
+        }
+        for id in self.listeners(kind) {
+            let meta = edit::with_member("{}", meta::SUBSCRIPTION_ID, id);
+            let params = edit::with_member("{}", "_meta", &meta);
+            self.tell_client(cx, notice().raw("params", &params).finish());
+        }
+    }
+
+    /// Ids of the subscriptions that ask for changes of a list.
+    fn listeners(&self, kind: ListKind) -> impl Iterator<Item = &str> {
+        self.requests.values().filter_map(move |request| {
+            let is_listening = request.method == Method::Listen.name();
+            let wanted = request.param("notifications").filter(|_| is_listening)?;
+            let wants = scan::member(wanted, kind.wanted()) == Some("true");
+            wants.then(|| request.id.as_raw())
+        })
+    }
+
+    /// True if a change of a list reaches the client.
+    pub(super) fn reports_changes(&self, kind: ListKind) -> bool {
+        self.memory.announces(kind.capability()) || self.listeners(kind).next().is_some()
+    }
+
+    /// Sends notifications that the client sent before a call, or all that are deferred.
+    pub(super) fn send_deferred(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        before: Option<CallId>,
+    ) {
+        while let Some((after, _)) = self.handover.deferred.front() {
+            if before.is_some_and(|before| after.is_some_and(|after| after >= before)) {
+                return;
+            }
+            if let Some((_, line)) = self.handover.deferred.pop_front() {
+                cx.say(generation, line);
+            }
+        }
+    }
+
+    /// True if a call must not be sent as it is, because the tools changed since it was admitted: it is
+    /// refused, or its arguments are checked again first.
+    pub(super) fn is_reconsidered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+    ) -> bool {
+        match self.reconsider(cx, call) {
+            Reconsidered::Send => false,
+            Reconsidered::Refuse(problem) => {
+                let answer = Answer::Failed(problem);
+                cx.kernel.handle_answer(cx.now, generation, call, answer);
+                true
+            }
+            Reconsidered::Check(subject) => self.recheck(cx, generation, call, subject),
+        }
+    }
+
+    fn reconsider(&mut self, cx: &Cx<'_>, call: CallId) -> Reconsidered {
+        let tools_of = self.handover.tools_of;
+        let Some(request) = self.requests.get_mut(call) else {
+            return Reconsidered::Send;
+        };
+        if std::mem::replace(&mut request.admitted, tools_of) == tools_of {
+            return Reconsidered::Send;
+        }
+        let Some(name) = request.tool.clone() else {
+            return Reconsidered::Send;
+        };
+        let refuse = |problem: Option<Problem>| match problem {
+            Some(problem) => Reconsidered::Refuse(problem),
+            None => Reconsidered::Send,
+        };
+        if cx.kernel.is_probing(call) {
+            let rules = self.rules().tools.get(&name);
+            let Some(probe) = rules.and_then(|rules| rules.probe.as_ref()) else {
+                return Reconsidered::Send;
+            };
+            let standing = self.tools.get(&probe.tool).map(|tool| tool.standing);
+            let standing = standing.unwrap_or_else(|| self.tools.stranger(&probe.tool));
+            return refuse(standing.problem(&probe.tool));
+        }
+        let Some(tool) = self.tools.get(&name) else {
+            let gone = request.listed && self.tools.is_complete();
+            return refuse(if gone {
+                let said = format!("the tool {name} is no longer offered by the server");
+                let problem = Problem::new(ErrorKind::UnknownTool, said);
+                Some(problem.with_hint("list the tools again"))
+            } else {
+                self.tools.stranger(&name).problem(&name)
+            });
+        };
+        if let Some(problem) = tool.refusal(&name) {
+            return Reconsidered::Refuse(problem);
+        }
+        let digest = tool.check.digest();
+        let is_new = tool.check.input.is_some() && request.checked != Some(digest);
+        if !is_new {
+            return Reconsidered::Send;
+        }
+        request.checked = Some(digest);
+        let arguments = request.param("arguments").unwrap_or("{}");
+        Reconsidered::Check(Subject::Arguments(Json::from_scanned(arguments)))
+    }
+
+    fn recheck(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        subject: Subject,
+    ) -> bool {
+        let request = self.requests.get(call);
+        let name = request.and_then(|request| request.tool.as_deref());
+        let (Some(tool), Some(server)) = (
+            name.and_then(|name| self.tools.get(name)),
+            self.incarnations.get_mut(&generation),
+        ) else {
+            return false;
+        };
+        server.rechecking.push(call);
+        let definition = tool.check.clone();
+        let purpose = Purpose::ServerRecheck {
+            slot: self.slot,
+            generation,
+            call,
+        };
+        let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
+        let fair = self.fair();
+        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        cx.out.push_back(check);
+        true
+    }
+
+    /// The arguments of a call were checked again: it is sent, or refused.
+    pub(crate) fn rechecked(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        verdict: &Verdict,
+    ) {
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        server.rechecking.retain(|waiting| *waiting != call);
+        let line = match cx.kernel.sent(generation, call) {
+            Some(rpc::Op::Forward(forward)) => forward.line.clone(),
+            _ => return,
+        };
+        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        match self.objection_of(cx, &name.unwrap_or_default(), verdict) {
+            None => self.forward(cx, generation, call, &line),
+            Some(problem) => {
+                let answer = Answer::Failed(problem);
+                cx.kernel.handle_answer(cx.now, generation, call, answer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_malformed_or_does_not_end_cannot_be_read() {
+        let page = r#"{"tools":[{"name":"a"}],"nextCursor":"2"}"#;
+        let mut catalog = Catalog::default();
+        assert_eq!(catalog.add(None, Some(page)), Ok(()));
+        assert_eq!(catalog.add(Some("7"), Some(page)), Err("it does not end"));
+        for (result, why) in [
+            (None, "the server refused it"),
+            (Some("{}"), "it is not a list"),
+            (Some(r#"{"tools":{}}"#), "it is not a list"),
+        ] {
+            assert_eq!(Catalog::default().add(None, result), Err(why));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The house: requests of callers that have no MCP session of their own (REST, the command line).
+//!
+//! The host opens one session per caller, speaks the modern era where the server does and the legacy one
+//! otherwise, and offers the server nothing: its questions are refused. A caller's request is an ordinary
+//! call of the link, and the caller receives its typed end.
+
+use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION, Op, Request};
+use mainstay_contract::envelope::{ENVELOPE_VERSION, TOOL_ID_PREFIX, is_tool_name};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta;
+use mainstay_contract::method::Method;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::scan;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::incarnation::Purpose;
+use super::memory::{Step, request};
+use super::requests::ClientRequest;
+use super::{Client, Cx, Discovered, Link, edit};
+use crate::call::Work;
+use crate::system_tools;
+
+/// How long a listing waits for a server that is ready, in milliseconds.
+const LISTING_MS: u64 = 10_000;
+
+/// A session that the host opened for a caller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct House {
+    /// The caller: a digest of its credential, or a name of the host's own.
+    pub(crate) caller: String,
+    /// The server's name and version, once it said so.
+    server: Option<(String, String)>,
+    /// The server speaks the modern era.
+    modern: bool,
+}
+
+impl House {
+    pub(crate) const fn of(caller: String) -> Self {
+        Self {
+            caller,
+            server: None,
+            modern: false,
+        }
+    }
+}
+
+impl Link {
+    /// A caller's request as an entry of the request table. `None` if servers have no such request.
+    pub(crate) fn house_request(
+        &mut self,
+        now: crate::time::Time,
+        request: &Request,
+    ) -> Option<ClientRequest> {
+        self.touch(now);
+        let id = self.own_id();
+        let (method, tool, params) = match &request.op {
+            Op::CallTool { name, arguments } => {
+                let mut params = ObjectWriter::with_capacity(arguments.len() + 96)
+                    .string("name", name)
+                    .raw("arguments", arguments.as_str());
+                if let Some(trace) = &request.trace {
+                    let meta = json!({ meta::TRACEPARENT: trace.to_string() });
+                    params = params.value("_meta", &meta);
+                }
+                let name = Some(name.clone());
+                (Method::CallTool.name(), name, params.finish())
+            }
+            Op::ListTools {} => (Method::ListTools.name(), None, "{}".to_owned()),
+            Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
+            _ => return None,
+        };
+        Some(ClientRequest {
+            line: self::request(&id, method, &params),
+            id,
+            dialect: request.dialect,
+            method: method.to_owned(),
+            tool,
+            token: None,
+            cancel: None,
+            admitted: None,
+            checked: None,
+            listed: false,
+        })
+    }
+
+    /// Adds a caller's request that the kernel admitted.
+    pub(crate) fn insert_house_request(&mut self, call: CallId, request: ClientRequest) {
+        self.requests.insert(call, request);
+    }
+
+    /// A caller's listing must be routed: the tools are read anew.
+    pub(super) fn decide_listing(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let patience = cx.kernel.limits().start_timeout_ms + LISTING_MS;
+        self.requests.hold(call, cx.now.plus_ms(patience));
+        self.tools.forget();
+        self.want_tools(cx);
+    }
+
+    /// True for a caller's request that is answered from the tool knowledge.
+    pub(super) fn is_listing(&self, request: &ClientRequest) -> bool {
+        matches!(self.client, Client::House(_)) && request.tool.is_none()
+    }
+
+    /// Decides about a caller's listing once the tools are known, or cannot be.
+    pub(super) fn admit_listing(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let work = match self.serving(cx) {
+            Some(_) => Work::Host,
+            None => Work::Refused(cx.kernel.unavailable(self.slot)),
+        };
+        cx.kernel.handle_routed(cx.now, call, None, work);
+    }
+
+    /// The answer to a caller's listing.
+    pub(super) fn listing(&self, cx: &Cx<'_>, request: &ClientRequest) -> Outcome {
+        let Client::House(house) = &self.client else {
+            return Err(Problem::of(ErrorKind::Internal));
+        };
+        let mut tools: Vec<String> = self.tools.visible().map(Json::to_string).collect();
+        if self.rules().system_tools {
+            let timeout_ms = cx.kernel.limits().call_timeout_ms;
+            let own = system_tools::specs(cx.version);
+            tools.extend(own.iter().map(|spec| spec.definition(timeout_ms).to_string()));
+        }
+        let listing = if request.method == Method::ListTools.name() {
+            ObjectWriter::with_capacity(1024)
+                .raw("tools", &edit::array(tools.iter().map(String::as_str)))
+                .finish()
+        } else {
+            tools.sort_by_cached_key(|tool| name_of(tool));
+            let entries: Vec<String> = tools.iter().map(|tool| entry(tool)).collect();
+            let (name, version) = house
+                .server
+                .clone()
+                .unwrap_or_else(|| (self.name.clone(), cx.version.to_owned()));
+            ObjectWriter::with_capacity(1024)
+                .value("server", &json!({ "name": name, "version": version }))
+                .string("version", ENVELOPE_VERSION)
+                .raw("tools", &edit::array(entries.iter().map(String::as_str)))
+                .finish()
+        };
+        Ok(Success::Members(Json::from_scanned(&listing)))
+    }
+
+    /// The script that opens a house's session on its first server; later ones restore it.
+    pub(super) fn house_script(&mut self, cx: &Cx<'_>) -> Vec<Step> {
+        let Client::House(house) = &self.client else {
+            return Vec::new();
+        };
+        if house.modern {
+            return Vec::new();
+        }
+        let mut script = Vec::new();
+        if *cx.discovered != Some(Discovered::Legacy) {
+            let id = self.own_id();
+            let params = json!({ "_meta": modern_meta(cx.version).to_value().unwrap_or_default() });
+            let line = request(&id, Method::Discover.name(), &params.to_string());
+            let purpose = Purpose::Discover;
+            script.push(Step::Ask { id, line, purpose });
+        }
+        let id = self.own_id();
+        let line = request(&id, Method::Initialize.name(), &legacy_params(cx.version));
+        let purpose = Purpose::Open;
+        script.push(Step::Ask { id, line, purpose });
+        script.push(Step::Say(initialized()));
+        script
+    }
+
+    /// A scripted request of a house was answered.
+    pub(super) fn house_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        purpose: Purpose,
+        result: Option<&str>,
+    ) {
+        let (Client::House(house), Some(result)) = (&mut self.client, result) else {
+            return;
+        };
+        match purpose {
+            Purpose::Discover if speaks_modern(result) => {
+                house.modern = true;
+                house.server = server_info(result);
+                self.memory.modern_meta = Some(modern_meta(cx.version));
+                if let Some(server) = self.incarnations.get_mut(&generation) {
+                    server.script.clear();
+                }
+            }
+            Purpose::Open if !self.memory.has_session() => {
+                house.server = server_info(result);
+                let params = legacy_params(cx.version);
+                let method = Method::Initialize.name();
+                self.memory.record_answer(method, Some(&params), result);
+                let line = initialized();
+                let method = Method::Initialized.name();
+                self.memory.record_notification(method, line.as_str());
+            }
+            Purpose::Open | Purpose::Discover | Purpose::Restore => {}
+        }
+    }
+
+    /// A caller's line as this server must get it: modern servers want the caller's `_meta` in each request.
+    pub(super) fn house_line(&self, line: &Json) -> Json {
+        let (Client::House(_), Some(own)) = (&self.client, self.memory.own_meta()) else {
+            return line.clone();
+        };
+        let params = scan::member(line.as_str(), "params").unwrap_or("{}");
+        let given = scan::member(params, "_meta").unwrap_or("{}");
+        let meta = ObjectWriter::with_capacity(own.len() + given.len())
+            .members_of(own.as_str())
+            .members_of(given)
+            .finish();
+        let params = edit::with_member(params, "_meta", &meta);
+        Json::from_scanned(&edit::with_member(line.as_str(), "params", &params))
+    }
+}
+
+/// The answer to a question of a server that no client can answer.
+pub(super) fn answer_question(id: &RequestId, method: &str) -> String {
+    let answer = ObjectWriter::with_capacity(128)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw());
+    if method == Method::Ping.name() {
+        answer.raw("result", "{}").finish()
+    } else {
+        let error = json!({ "code": -32601, "message": "the client offers nothing" });
+        answer.value("error", &error).finish()
+    }
+}
+
+fn about(version: &str) -> serde_json::Value {
+    json!({ "name": "mainstay", "version": version })
+}
+
+fn modern_meta(version: &str) -> Json {
+    Json::from(json!({
+        meta::PROTOCOL_VERSION: MODERN_VERSION,
+        meta::CLIENT_INFO: about(version),
+        meta::CLIENT_CAPABILITIES: {},
+    }))
+}
+
+fn legacy_params(version: &str) -> String {
+    let newest = LEGACY_VERSIONS.iter().max();
+    json!({ "protocolVersion": newest, "capabilities": {}, "clientInfo": about(version) })
+        .to_string()
+}
+
+fn initialized() -> Json {
+    let line = json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() });
+    Json::from(line)
+}
+
+/// True if a discovery names the modern version, or no version at all.
+fn speaks_modern(result: &str) -> bool {
+    let versions = scan::member(result, "supportedVersions");
+    let modern = format!("{MODERN_VERSION:?}");
+    versions.is_none_or(|versions| edit::items(versions).contains(&modern.as_str()))
+}
+
+/// The server's name and version: legacy servers write them in the result, modern ones in `_meta`.
+fn server_info(result: &str) -> Option<(String, String)> {
+    let modern = || scan::member(scan::member(result, "_meta")?, meta::SERVER_INFO);
+    let info = scan::member(result, "serverInfo").or_else(modern)?;
+    let text = |key| {
+        let raw = scan::member(info, key)?;
+        scan::unquote(raw).map(std::borrow::Cow::into_owned)
+    };
+    Some((text("name")?, text("version")?))
+}
+
+fn name_of(tool: &str) -> Option<String> {
+    let name = scan::unquote(scan::member(tool, "name")?)?;
+    Some(name.into_owned())
+}
+
+/// A definition with the identifier by which envelopes name the tool.
+fn entry(tool: &str) -> String {
+    let mut entry = ObjectWriter::with_capacity(tool.len() + 64);
+    if let Some(name) = name_of(tool).filter(|name| is_tool_name(name)) {
+        entry = entry.string("toolId", &format!("{TOOL_ID_PREFIX}{name}"));
+    }
+    entry.members_of(tool).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discovery_shows_the_era() {
+        assert!(speaks_modern(
+            r#"{"supportedVersions":["2025-06-18","2026-07-28"]}"#
+        ));
+        assert!(speaks_modern("{}"));
+        assert!(!speaks_modern(r#"{"supportedVersions":["2027-01-01"]}"#));
+    }
+
+    #[test]
+    fn a_server_says_who_it_is_in_either_place() {
+        let wanted = Some(("a".to_owned(), "1".to_owned()));
+        let legacy = r#"{"serverInfo":{"name":"a","version":"1"}}"#;
+        assert_eq!(server_info(legacy), wanted);
+        let modern =
+            r#"{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"a","version":"1"}}}"#;
+        assert_eq!(server_info(modern), wanted);
+        assert_eq!(server_info("{}"), None);
+    }
+
+    #[test]
+    fn questions_are_refused_and_pings_answered() {
+        let id = RequestId::parse("7").unwrap();
+        let pong = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        assert_eq!(answer_question(&id, "ping"), pong);
+        assert!(answer_question(&id, "roots/list").contains("-32601"));
+    }
+}

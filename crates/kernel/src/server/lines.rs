@@ -1,0 +1,385 @@
+//! Life and lines of the servers: spawn, answers, questions, notifications, loss.
+
+use std::borrow::Cow;
+
+use mainstay_contract::dialect::{EchoId, Refused, Relayed, relay};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render;
+use mainstay_contract::rpc::{self, Answer};
+use mainstay_contract::scan;
+
+use super::client::cancel_line;
+use super::edit;
+use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::{Client, Cx, Link};
+use crate::core::action::CoreAction;
+
+impl Link {
+    /// The kernel starts a server.
+    pub(crate) fn spawned(&mut self, cx: &Cx<'_>, generation: Generation) {
+        let memory = std::mem::take(&mut self.memory);
+        let mut script = memory.restore_script(|| self.own_id());
+        self.memory = memory;
+        if script.is_empty() {
+            script = self.house_script(cx);
+        }
+        let mut server = Incarnation::default();
+        server.script.extend(script);
+        self.incarnations.insert(generation, server);
+    }
+
+    /// A server's process runs: it gets its script.
+    pub(crate) fn up(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        self.run_script(cx, generation);
+    }
+
+    /// A server and its whole tree are gone.
+    pub(crate) fn reaped(&mut self, generation: Generation) {
+        self.incarnations.remove(&generation);
+    }
+
+    /// A server was lost. `unsent` are calls of which not one byte was handed over.
+    pub(crate) fn lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        fault: &Fault,
+        unsent: &[CallId],
+    ) {
+        for id in self.questions.drop_server(generation) {
+            self.tell_client(cx, cancel_line(&id, "the server that asked was lost"));
+        }
+        let mut unsent = unsent.to_vec();
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            unsent.extend(server.lose());
+        }
+        if self.handover.serving == Some(generation) {
+            self.tools.doubt();
+        }
+        self.pause_deadlines(cx);
+        cx.kernel.handle_lost(cx.now, generation, fault, &unsent);
+        if cx.kernel.is_closed(cx.now, self.slot) {
+            self.release(cx);
+        }
+    }
+
+    /// Sends a call to a server, unless its tools changed since the call was admitted.
+    pub(crate) fn send(&mut self, cx: &mut Cx<'_>, generation: Generation, call: &rpc::Call) {
+        let rpc::Op::Forward(forward) = &call.op else {
+            return;
+        };
+        if self.serving(cx) == Some(generation) {
+            self.adopt_tools(cx, generation);
+        }
+        if self.is_reconsidered(cx, generation, call.call) {
+            return;
+        }
+        self.forward(cx, generation, call.call, &forward.line);
+    }
+
+    /// Hands the line of a call over.
+    pub(super) fn forward(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        line: &Json,
+    ) {
+        self.send_deferred(cx, generation, Some(call));
+        let line = &self.house_line(line);
+        let id = scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
+        let Some(id) = id else { return };
+        let known = self.incarnations.get(&generation);
+        // The answer to an abandoned call under the same id may still come: it must not end this call.
+        let taken = known.is_some_and(|server| server.awaited.contains(&id));
+        let (id, line) = if taken {
+            let own = self.own_id();
+            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            (own, Json::from_scanned(&line))
+        } else {
+            (id, line.clone())
+        };
+        let request = self.requests.get(call);
+        let method = request.map_or("", |request| request.method.as_str());
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.start = server.start.asked(cx.now, method);
+            let _ = server.awaited.open(id, Awaited::Call(call));
+            cx.out.push_back(CoreAction::Forward {
+                generation,
+                call,
+                line,
+            });
+        }
+    }
+
+    /// Asks a server to stop a call, in the client's own words if there are any.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, generation: Generation, call: CallId) {
+        let (Some(server), Some(request)) = (
+            self.incarnations.get(&generation),
+            self.requests.get_mut(call),
+        ) else {
+            return;
+        };
+        let wire = server.wire_id(call).unwrap_or(&request.id);
+        let line = match request.cancel.take() {
+            Some(line) if wire.as_raw() == request.id.as_raw() => line,
+            // MCP forbids to cancel this one.
+            None if request.method == Method::Initialize.name() => return,
+            _ => Json::from_scanned(&cancel_line(wire, "given up by the host")),
+        };
+        cx.say(generation, line);
+    }
+
+    /// A server sent a line.
+    pub(crate) fn server_line(&mut self, cx: &mut Cx<'_>, generation: Generation, line: &[u8]) {
+        if cx.kernel.is_fenced(generation) {
+            return;
+        }
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        let relayed = relay(line, cx.kernel.limits().json_depth);
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        cx.kernel.handle_pong(cx.now, generation);
+        match &relayed {
+            Ok(Relayed::Answer { .. }) => server.start = Start::Over,
+            Ok(_) => server.start = server.start.heard(),
+            Err(_) => {}
+        }
+        match relayed {
+            Ok(Relayed::Answer { id, result, .. }) => {
+                cx.kernel.handle_proof(generation);
+                self.server_answer(cx, generation, text, &id, result);
+            }
+            Ok(Relayed::Request(request)) => {
+                self.touch(cx.now);
+                self.server_question(cx, generation, text, &request.id, &request.method);
+            }
+            // The server that serves said the same; a standby's copy is dropped.
+            Ok(Relayed::Notice { method, .. }) if cx.kernel.is_spare(self.slot, generation) => {
+                if method == ListKind::Tools.changed().name() {
+                    server.catalog = None;
+                }
+            }
+            Ok(Relayed::Notice { method, params }) => {
+                self.touch(cx.now);
+                self.server_notification(cx, generation, text, &method, params);
+            }
+            Err(refused) => self.unreadable_line(cx, generation, line, &refused),
+        }
+    }
+
+    /// A malformed line may still carry the id of a pending request, which then fails at once.
+    fn unreadable_line(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        line: &[u8],
+        refused: &Refused,
+    ) {
+        let id = match &refused.id {
+            EchoId::Known(id) => Some(id.clone()),
+            EchoId::Null | EchoId::Absent => scan::legible_id(line),
+        };
+        let server = self.incarnations.get_mut(&generation);
+        let awaited = id.zip(server).and_then(|(id, server)| server.answered(&id));
+        match awaited {
+            Some(Awaited::Call(call)) => {
+                let why = &refused.problem.message;
+                let message = format!("the server's answer cannot be used: {why}");
+                let problem = Problem::new(ErrorKind::WorkerProtocol, message);
+                let answer = Answer::Failed(problem);
+                cx.kernel.handle_answer(cx.now, generation, call, answer);
+            }
+            Some(other) => self.own_answer(cx, generation, other, None),
+            None => self.junk(cx, line),
+        }
+    }
+
+    /// Many servers print text to their output that is not a message: it is dropped and logged.
+    fn junk(&mut self, cx: &mut Cx<'_>, line: &[u8]) {
+        self.upkeep.junk += 1;
+        let count = self.upkeep.junk;
+        // The first ones, then ever fewer.
+        if count <= 3 || count.is_power_of_two() {
+            let shown = render::shorten(&String::from_utf8_lossy(line), 120);
+            let name = &self.name;
+            cx.log(format!(
+                "mcp:warning reason=junk_on_stdout pack={name} lines={count} {shown}"
+            ));
+        }
+    }
+
+    /// A server sent a line over the limit; only its beginning was kept.
+    pub(crate) fn server_oversize(&mut self, cx: &mut Cx<'_>, generation: Generation, head: &[u8]) {
+        let id = scan::head_id(head)
+            .id
+            .and_then(|id| RequestId::parse(id).ok());
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        let named = id.and_then(|id| server.answered(&id));
+        // Many servers write the id last; with one call in flight it is clear which is meant.
+        let only = server.only_call().filter(|_| named.is_none());
+        match named.or(only.map(Awaited::Call)) {
+            Some(Awaited::Call(call)) => {
+                let answer = Answer::Failed(Problem::of(ErrorKind::AnswerTooLarge));
+                cx.kernel.handle_answer(cx.now, generation, call, answer);
+            }
+            Some(other) => self.own_answer(cx, generation, other, None),
+            None => self.junk(cx, head),
+        }
+    }
+
+    fn server_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        text: &str,
+        id: &RequestId,
+        result: Option<&str>,
+    ) {
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        match server.answered(id) {
+            Some(Awaited::Call(call)) => {
+                self.touch(cx.now);
+                let asked = self.requests.get(call).map(|request| &request.id);
+                let text = match asked {
+                    Some(asked) if asked.as_raw() != id.as_raw() && !cx.kernel.is_probing(call) => {
+                        Cow::Owned(edit::with_member(text, "id", asked.as_raw()))
+                    }
+                    _ => Cow::Borrowed(text),
+                };
+                let result = scan::member(&text, "result").filter(|_| result.is_some());
+                let answer = self.answer_of(cx, call, &text, result, generation);
+                cx.kernel.handle_answer(cx.now, generation, call, answer);
+            }
+            Some(other) => self.own_answer(cx, generation, other, result),
+            // The request was given up long ago.
+            None => {}
+        }
+    }
+
+    /// A request of the host was answered; `None` is an error.
+    fn own_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        awaited: Awaited,
+        result: Option<&str>,
+    ) {
+        match awaited {
+            Awaited::Script { purpose, .. } => {
+                if purpose == Purpose::Open && result.is_none() {
+                    let detail = "the server refused to open the session again";
+                    return self.unfit(cx, generation, detail);
+                }
+                self.house_answer(cx, generation, purpose, result);
+                self.run_script(cx, generation);
+            }
+            Awaited::Catalog {
+                cursor, catalog, ..
+            } => self.read_page(cx, generation, cursor.as_deref(), catalog, result),
+            Awaited::List {
+                kind,
+                cursor,
+                seen,
+                epoch,
+                ..
+            } => {
+                let cursor = cursor.as_deref();
+                self.listed(cx, generation, kind, cursor, seen, epoch, result);
+            }
+            Awaited::Ping | Awaited::Call(_) => {}
+        }
+    }
+
+    fn server_question(
+        &mut self,
+        cx: &mut Cx<'_>,
+        by: Generation,
+        text: &str,
+        id: &RequestId,
+        method: &str,
+    ) {
+        if let Client::House(_) = self.client {
+            let answer = super::house::answer_question(id, method);
+            return cx.say(by, Json::from_scanned(&answer));
+        }
+        match self.questions.open(by, id.clone(), method) {
+            Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
+            Ok(shown) => {
+                self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
+            }
+            Err(_) => {
+                let error = ObjectWriter::with_capacity(64)
+                    .raw("code", "-32603")
+                    .string("message", "too many questions are open")
+                    .finish();
+                let refusal = ObjectWriter::with_capacity(128)
+                    .string("jsonrpc", "2.0")
+                    .raw("id", id.as_raw())
+                    .raw("error", &error)
+                    .finish();
+                // A server that does not read gets no more to read.
+                return cx.out.push_back(CoreAction::Say {
+                    generation: by,
+                    line: Json::from_scanned(&refusal),
+                    if_room: true,
+                });
+            }
+        }
+        self.pause_deadlines(cx);
+    }
+
+    fn server_notification(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        text: &str,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        let param = |key: &str| params.and_then(|params| scan::member(params, key));
+        match Method::parse(method) {
+            // Progress reaches the client only for an open call of this server.
+            Some(Method::Progress) => {
+                let token = param("progressToken").unwrap_or_default();
+                let call = self.requests.by_token(token);
+                let is_open = call.is_some_and(|call| {
+                    cx.kernel.handle_own_progress(cx.now, generation, call)
+                });
+                if !is_open {
+                    return;
+                }
+            }
+            Some(Method::Cancelled) => {
+                let id = param("requestId").and_then(|id| RequestId::parse(id).ok());
+                if let Some(id) = id
+                    && let Some(shown) = self.questions.cancel(generation, &id)
+                {
+                    self.pause_deadlines(cx);
+                    if shown.as_raw() != id.as_raw() {
+                        let changed = params
+                            .map(|params| edit::with_member(params, "requestId", shown.as_raw()));
+                        let line = edit::with_member(text, "params", &changed.unwrap_or_default());
+                        return self.tell_client(cx, line);
+                    }
+                }
+            }
+            Some(Method::ToolsChanged) => {
+                self.tools.forget();
+                self.lists.comparing.remove(&ListKind::Tools);
+            }
+            _ => {}
+        }
+        self.tell_client(cx, text.to_owned());
+    }
+}

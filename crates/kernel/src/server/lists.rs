@@ -1,0 +1,141 @@
+//! List knowledge: what the client last saw of each list, and how far a list was read.
+//!
+//! The host fetches lists itself to know the tools before it admits a call, and to notice what a
+//! successor lists differently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstay_contract::id::RequestId;
+use mainstay_contract::json::Json;
+use mainstay_contract::method::ListKind;
+use mainstay_contract::scan;
+use mainstay_schema::Fingerprint;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::edit;
+use super::memory::request;
+
+/// Pages that one list may have.
+const PAGES: usize = 1000;
+
+/// The lists of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lists {
+    /// The lists as the client last saw them.
+    pub(super) last_seen: BTreeMap<ListKind, Seen>,
+    /// Lists that are read again because a new server may list other items.
+    pub(super) comparing: BTreeSet<ListKind>,
+    /// The epoch of the tool knowledge in which the client began its list.
+    pub(super) begun: u64,
+}
+
+impl Lists {
+    /// True if the client has seen any page of a list.
+    pub(super) fn was_seen(&self, kind: ListKind) -> bool {
+        self.last_seen.contains_key(&kind)
+    }
+
+    /// The fingerprint of a list that the client has seen whole.
+    pub(super) fn fingerprint(&self, kind: ListKind) -> Option<Fingerprint> {
+        self.last_seen.get(&kind).and_then(Seen::fingerprint)
+    }
+}
+
+/// A list as far as it was seen: what the client, or we, got page by page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// Of everything so far, item by item.
+    digest: Option<Fingerprint>,
+    /// The cursor that leads to the next page; `None` when it is whole.
+    next: Option<String>,
+    pages: usize,
+}
+
+impl Seen {
+    /// Takes in a page: the cursor it was asked for with, and the result. False if it does not
+    /// follow what was seen before.
+    pub(super) fn page(&mut self, kind: ListKind, cursor: Option<&str>, result: &str) -> bool {
+        if cursor.is_none() {
+            *self = Self::default();
+        } else if cursor != self.next.as_deref() || self.pages >= PAGES {
+            return false;
+        }
+        let items = scan::member(result, kind.member()).unwrap_or("[]");
+        for item in edit::items(items) {
+            let item: Value = serde_json::from_str(item).unwrap_or_default();
+            let before = self.digest.map(|digest| digest.to_string());
+            self.digest = Some(Fingerprint::of(&json!([before, item])));
+        }
+        self.next = scan::member(result, "nextCursor")
+            .and_then(scan::unquote)
+            .map(std::borrow::Cow::into_owned);
+        self.pages += 1;
+        true
+    }
+
+    /// The cursor of the next page, if the list goes on.
+    pub(super) fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    /// The fingerprint of a list that was seen whole.
+    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
+        let whole = self.pages > 0 && self.next.is_none();
+        let empty = || Fingerprint::of(&Value::Null);
+        whole.then(|| self.digest.unwrap_or_else(empty))
+    }
+}
+
+/// The request for a page.
+pub(super) fn page_request(
+    id: &RequestId,
+    kind: ListKind,
+    cursor: Option<&str>,
+    meta: Option<&Json>,
+) -> Json {
+    let mut params = serde_json::Map::new();
+    if let Some(cursor) = cursor {
+        params.insert("cursor".to_owned(), Value::from(cursor));
+    }
+    let mut params = Value::Object(params).to_string();
+    if let Some(meta) = meta {
+        params = edit::with_member(&params, "_meta", meta.as_str());
+    }
+    request(id, kind.method().name(), &params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_known_when_its_last_page_was_seen() {
+        let mut seen = Seen::default();
+        assert!(seen.page(
+            ListKind::Tools,
+            None,
+            r#"{"tools":[{"name":"a"}],"nextCursor":"2"}"#
+        ));
+        assert_eq!(seen.fingerprint(), None);
+        assert!(
+            !seen.page(ListKind::Tools, Some("7"), "{}"),
+            "not the next page"
+        );
+        assert!(seen.page(ListKind::Tools, Some("2"), r#"{"tools":[{"name":"b"}]}"#));
+        let whole = seen.fingerprint().unwrap();
+        let mut other = Seen::default();
+        other.page(
+            ListKind::Tools,
+            None,
+            r#"{"tools":[{"name":"a"},{"name":"b"}]}"#,
+        );
+        assert_eq!(
+            other.fingerprint(),
+            Some(whole),
+            "paging makes no difference"
+        );
+        other.page(ListKind::Tools, None, r#"{"tools":[{"name":"a"}]}"#);
+        assert_ne!(other.fingerprint(), Some(whole));
+    }
+}

@@ -1,0 +1,205 @@
+//! Session memory: the state that a successor of a server must get before it serves.
+//!
+//! A legacy session begins with a handshake; later the client may set a log level and subscribe to
+//! resources. [`SessionMemory`] keeps all of it in the client's own bytes.
+//! [`SessionMemory::restore_script`] replays it to a new server, under ids of the host, before any request
+//! is sent there. A modern request carries its state in itself, so nothing is restored.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::id::RequestId;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::method::Method;
+use mainstay_contract::scan;
+use serde::{Deserialize, Serialize};
+
+use super::incarnation::Purpose;
+use crate::defect::{Defect, is_planted};
+
+/// Most subscriptions that are restored.
+const SUBSCRIPTIONS: usize = 4096;
+
+/// The state of one client's session, as a server must know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SessionMemory {
+    /// Parameters of the client's `initialize`, once the server has agreed.
+    initialize: Option<Json>,
+    /// The capabilities that the server declared in return.
+    capabilities: Option<Json>,
+    /// The client's line that ends the handshake.
+    initialized: Option<Json>,
+    /// Parameters of the last `logging/setLevel`.
+    level: Option<Json>,
+    /// Parameters of each `resources/subscribe`, by URI.
+    subscriptions: BTreeMap<String, Json>,
+    /// The `_meta` of the last modern request, for requests of the host.
+    pub(super) modern_meta: Option<Json>,
+}
+
+/// One line for a new server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Step {
+    /// Wait for the answer before the next one.
+    Ask {
+        id: RequestId,
+        line: Json,
+        purpose: Purpose,
+    },
+    Say(Json),
+}
+
+impl SessionMemory {
+    /// Records a request that a server answered with a result. True if every server must get it.
+    pub(super) fn record_answer(&mut self, method: &str, params: Option<&str>, result: &str) -> bool {
+        let kept = || Json::from_scanned(params.unwrap_or("{}"));
+        let uri = || {
+            let uri = scan::member(params?, "uri")?;
+            scan::unquote(uri).map(std::borrow::Cow::into_owned)
+        };
+        match Method::parse(method) {
+            Some(Method::Initialize) => {
+                self.initialize = Some(kept());
+                self.capabilities = scan::member(result, "capabilities").map(Json::from_scanned);
+            }
+            Some(Method::SetLogLevel) => self.level = Some(kept()),
+            Some(Method::SubscribeResource) => {
+                if let Some(uri) = uri().filter(|_| self.subscriptions.len() < SUBSCRIPTIONS) {
+                    self.subscriptions.insert(uri, kept());
+                }
+            }
+            Some(Method::UnsubscribeResource) => {
+                if let Some(uri) = uri() {
+                    self.subscriptions.remove(&uri);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Records a notification of the client. True if every server must get it.
+    pub(super) fn record_notification(&mut self, method: &str, line: &str) -> bool {
+        let ends_handshake = method == Method::Initialized.name();
+        if ends_handshake {
+            self.initialized = Some(Json::from_scanned(line));
+        }
+        ends_handshake
+    }
+
+    /// The `_meta` that requests of the host must carry: none in a legacy session.
+    pub(super) fn own_meta(&self) -> Option<&Json> {
+        self.modern_meta.as_ref().filter(|_| !self.has_session())
+    }
+
+    /// True once a server agreed to the handshake.
+    pub(super) const fn has_session(&self) -> bool {
+        self.initialize.is_some()
+    }
+
+    /// True while the client waits for updates of a resource.
+    pub(super) fn has_subscriptions(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+
+    /// A capability of the server, as JSON text.
+    pub(super) fn capability(&self, name: &str) -> Option<&str> {
+        scan::member(self.capabilities.as_ref()?.as_str(), name)
+    }
+
+    /// True if the server declared that it announces changes of a list.
+    pub(super) fn announces(&self, list: &str) -> bool {
+        let declared = self.capability(list);
+        declared.and_then(|declared| scan::member(declared, "listChanged")) == Some("true")
+    }
+
+    /// Everything that a successor must get, in order.
+    pub(super) fn restore_script(&self, mut next_id: impl FnMut() -> RequestId) -> Vec<Step> {
+        let Some(initialize) = &self.initialize else {
+            return Vec::new();
+        };
+        if is_planted(Defect::SessionNotRestored) {
+            return Vec::new();
+        }
+        let mut ask = |method: &str, params: &Json, purpose| {
+            let id = next_id();
+            let line = request(&id, method, params.as_str());
+            Step::Ask { id, line, purpose }
+        };
+        let mut steps = vec![ask("initialize", initialize, Purpose::Open)];
+        steps.extend(self.initialized.clone().map(Step::Say));
+        if let Some(level) = &self.level
+            && !is_planted(Defect::LevelNotRestored)
+        {
+            steps.push(ask("logging/setLevel", level, Purpose::Restore));
+        }
+        for params in self.subscriptions.values() {
+            steps.push(ask("resources/subscribe", params, Purpose::Restore));
+        }
+        steps
+    }
+}
+
+/// A request of the host's own.
+pub(super) fn request(id: &RequestId, method: &str, params: &str) -> Json {
+    let line = ObjectWriter::with_capacity(params.len() + 96)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw())
+        .string("method", method)
+        .raw("params", params)
+        .finish();
+    Json::from_scanned(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids() -> impl FnMut() -> RequestId {
+        let mut next = 0;
+        move || {
+            next += 1;
+            RequestId::parse(&format!("\"own-{next}\"")).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_successor_gets_everything_in_order_and_nothing_that_is_over() {
+        let mut memory = SessionMemory::default();
+        assert!(memory.restore_script(ids()).is_empty(), "nothing was said yet");
+        let result = r#"{"capabilities":{"tools":{"listChanged":true},"logging":{}}}"#;
+        memory.record_answer(
+            "initialize",
+            Some(r#"{"protocolVersion": "2025-06-18"}"#),
+            result,
+        );
+        memory.record_notification(
+            "notifications/initialized",
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
+        memory.record_answer("resources/subscribe", Some(r#"{"uri":"a"}"#), "{}");
+        memory.record_answer("resources/subscribe", Some(r#"{"uri":"b"}"#), "{}");
+        memory.record_answer("resources/unsubscribe", Some(r#"{"uri":"a"}"#), "{}");
+        memory.record_answer("logging/setLevel", Some(r#"{"level":"info"}"#), "{}");
+        memory.record_answer("logging/setLevel", Some(r#"{"level":"debug"}"#), "{}");
+        let said: Vec<String> = memory
+            .restore_script(ids())
+            .iter()
+            .map(|step| match step {
+                Step::Ask { line, purpose, .. } => format!("{purpose:?} {line}"),
+                Step::Say(line) => line.to_string(),
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                r#"Open {"jsonrpc":"2.0","id":"own-1","method":"initialize","params":{"protocolVersion": "2025-06-18"}}"#,
+                r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+                r#"Restore {"jsonrpc":"2.0","id":"own-2","method":"logging/setLevel","params":{"level":"debug"}}"#,
+                r#"Restore {"jsonrpc":"2.0","id":"own-3","method":"resources/subscribe","params":{"uri":"b"}}"#,
+            ]
+        );
+        assert!(memory.announces("tools") && !memory.announces("prompts"));
+        assert!(memory.capability("logging").is_some());
+    }
+}

@@ -1,0 +1,377 @@
+//! The backend of a wrapped MCP server: one client's session on a server that the host did not write.
+//!
+//! Theory of operation. A [`Link`] has one kernel slot and one server process at a time. Lines pass
+//! byte for byte in both directions with their own ids; of each line only the envelope is read. A
+//! client's request becomes a kernel call (`client`), a server's answer ends it (`lines`, `replies`). The
+//! link remembers what a successor needs ([`memory`]), keeps the server's own requests apart by generation
+//! ([`questions`]), learns the tools from the lists that pass by ([`tools`], [`lists`]), and hands over to a
+//! new server without the client's help ([`handover`], `own`).
+//!
+//! A link belongs to a client's session, or to the house: REST callers and the command line have no MCP
+//! session, so the host opens one for each of them ([`house`]).
+//!
+//! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
+
+mod activity;
+mod client;
+pub mod edit;
+mod handover;
+mod house;
+mod incarnation;
+mod lines;
+mod lists;
+mod memory;
+mod outputs;
+mod own;
+mod probe;
+mod questions;
+mod replies;
+mod requests;
+mod rules;
+mod tools;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{Generation, RequestId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::method::ListKind;
+use serde::{Deserialize, Serialize};
+
+pub use self::activity::Activity;
+use self::handover::Handover;
+pub(crate) use self::house::House;
+use self::incarnation::Incarnation;
+use self::lists::Lists;
+use self::memory::SessionMemory;
+use self::outputs::Outputs;
+use self::questions::Questions;
+use self::requests::Requests;
+pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
+pub use self::tools::declared_replay;
+use self::tools::Tools;
+use crate::Kernel;
+use crate::call::SlotId;
+use crate::core::action::{CoreAction, LogLevel};
+use crate::core::checks::Checks;
+use crate::core::spans::Spans;
+use crate::locked::Locked;
+use crate::time::Time;
+
+/// How often the memory and the idle time of a server are looked at, in milliseconds.
+const LOOK_MS: u64 = 500;
+/// How long a replacement for memory is not tried again after it failed, in milliseconds.
+const LOOK_AGAIN_MS: u64 = 30_000;
+
+/// The server that a host wraps, as its configuration names it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerConfig {
+    /// The name in logs and health.
+    pub name: String,
+    pub rules: Arc<Rules>,
+    /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
+    pub locked: Option<Arc<Locked>>,
+    /// The answer to `server/discover` in an earlier run.
+    pub discovered: Option<Discovered>,
+    /// Version of the host's own tools.
+    pub version: String,
+}
+
+/// How a server answered `server/discover`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Discovered {
+    /// A result, as JSON text.
+    Modern(Json),
+    /// The server does not know the method.
+    Legacy,
+}
+
+/// One session on one wrapped server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Link {
+    slot: SlotId,
+    name: String,
+    client: Client,
+    incarnations: BTreeMap<Generation, Incarnation>,
+    memory: SessionMemory,
+    questions: Questions,
+    tools: Tools,
+    lists: Lists,
+    requests: Requests,
+    handover: Handover,
+    outputs: Outputs,
+    upkeep: Upkeep,
+}
+
+/// Who is served by a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Client {
+    /// A client that speaks MCP itself.
+    Session(SessionId),
+    /// The host, for callers without a session of their own.
+    House(House),
+}
+
+/// Small facts that keep a link running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Upkeep {
+    /// Random, so that no peer chooses ids like ours.
+    nonce: u64,
+    next_id: u64,
+    /// Lines of servers that were not messages.
+    junk: u64,
+    /// When the client or the server last said something.
+    last_work: Time,
+    next_look: Time,
+}
+
+/// The parts of the core that a link works with.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Time,
+    pub(crate) kernel: &'a mut Kernel,
+    pub(crate) out: &'a mut VecDeque<CoreAction>,
+    pub(crate) checks: &'a mut Checks,
+    /// How the server answered `server/discover`, for all links.
+    pub(crate) discovered: &'a mut Option<Discovered>,
+    /// Milliseconds of wall-clock time at which the core's time was zero.
+    pub(crate) epoch_ms: u64,
+    pub(crate) version: &'a str,
+    pub(crate) spans: &'a mut Spans,
+}
+
+impl Cx<'_> {
+    /// Sends a line to a server.
+    fn say(&mut self, generation: Generation, line: Json) {
+        self.out.push_back(CoreAction::Say {
+            generation,
+            line,
+            if_room: false,
+        });
+    }
+
+    fn log(&mut self, line: String) {
+        self.log_at(LogLevel::Always, line);
+    }
+
+    fn log_at(&mut self, level: LogLevel, line: String) {
+        self.out.push_back(CoreAction::Log { level, line });
+    }
+}
+
+impl Link {
+    /// A link whose server is started on demand, or now unless the rules say `lazy`.
+    pub(crate) fn open(
+        cx: &mut Cx<'_>,
+        config: &ServerConfig,
+        slot: SlotId,
+        name: String,
+        client: Client,
+        nonce: u64,
+    ) -> Self {
+        let link = Self {
+            slot,
+            name,
+            client,
+            incarnations: BTreeMap::new(),
+            memory: SessionMemory::default(),
+            questions: Questions::default(),
+            tools: Tools::new(Arc::clone(&config.rules), config.locked.clone()),
+            lists: Lists::default(),
+            requests: Requests::default(),
+            handover: Handover::default(),
+            outputs: Outputs::default(),
+            upkeep: Upkeep {
+                nonce,
+                next_id: 0,
+                junk: 0,
+                last_work: cx.now,
+                next_look: cx.now.plus_ms(LOOK_MS),
+            },
+        };
+        if !config.rules.lazy {
+            cx.kernel.warm(cx.now, slot);
+        }
+        link
+    }
+
+    /// The client's session, unless the house is the client.
+    pub(crate) const fn session(&self) -> Option<SessionId> {
+        match &self.client {
+            Client::Session(session) => Some(*session),
+            Client::House(_) => None,
+        }
+    }
+
+    /// The session of a house, if this link has one.
+    pub(crate) const fn house(&self) -> Option<&House> {
+        match &self.client {
+            Client::House(house) => Some(house),
+            Client::Session(_) => None,
+        }
+    }
+
+    fn rules(&self) -> &Rules {
+        self.tools.rules()
+    }
+
+    /// The server that gets requests now.
+    fn serving(&self, cx: &Cx<'_>) -> Option<Generation> {
+        cx.kernel.serving(self.slot)
+    }
+
+    /// A fresh id for a request of the host.
+    fn own_id(&mut self) -> RequestId {
+        self.upkeep.next_id += 1;
+        let raw = format!(
+            "\"io.mainstay/{:x}/{}\"",
+            self.upkeep.nonce, self.upkeep.next_id
+        );
+        // Short, and a string.
+        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+    }
+
+    /// Sends a line to the client.
+    fn tell_client(&self, cx: &mut Cx<'_>, line: String) {
+        if let Client::Session(session) = self.client {
+            cx.out.push_back(CoreAction::Tell { session, line });
+        }
+    }
+
+    /// True while the client does not read what it is sent.
+    fn client_is_behind(&self, cx: &Cx<'_>) -> bool {
+        self.session()
+            .is_some_and(|session| cx.kernel.is_behind(session))
+    }
+
+    /// Records that the server is not idle.
+    fn touch(&mut self, now: Time) {
+        self.upkeep.last_work = now;
+    }
+
+    /// True if nothing needs a server.
+    pub(crate) fn is_idle(&self, kernel: &Kernel) -> bool {
+        !self.memory.has_subscriptions()
+            && !self.questions.any()
+            && kernel.slot_in_flight(self.slot) == 0
+    }
+
+    /// Since when the link has been idle; `None` while it is not, or has no server to stop.
+    pub(crate) fn idle_since(&self, kernel: &Kernel) -> Option<Time> {
+        let has_server = kernel.workers_of(self.slot).next().is_some();
+        (has_server && self.is_idle(kernel)).then_some(self.upkeep.last_work)
+    }
+
+    /// When the client or a server last said something.
+    pub(crate) const fn last_work(&self) -> Time {
+        self.upkeep.last_work
+    }
+
+    /// Stops the server until it is needed again.
+    pub(crate) fn rest(&mut self, cx: &mut Cx<'_>, why: &str) {
+        if self.is_idle(cx.kernel) && cx.kernel.rest(self.slot) {
+            let name = &self.name;
+            let said =
+                format!("mcp:idle pack={name} the server was stopped until it is needed: {why}");
+            cx.log_at(LogLevel::Info, said);
+        }
+    }
+
+    /// The next time at which [`Link::handle_timeout`] has something to do.
+    pub(crate) fn next_timeout(&self, kernel: &Kernel) -> Option<Time> {
+        let start_ms = kernel.limits().start_timeout_ms;
+        // Servers are not read, and so not late, while the client does not read.
+        let behind = self
+            .session()
+            .is_some_and(|session| kernel.is_behind(session));
+        let own = self
+            .incarnations
+            .values()
+            .filter(|_| !behind)
+            .filter_map(|server| server.own_deadline(start_ms));
+        let rules = self.rules();
+        let looks = rules.idle_stop.is_some() || rules.max_memory.is_some();
+        let look = looks.then_some(self.upkeep.next_look);
+        own.chain(self.requests.held_until()).chain(look).min()
+    }
+
+    /// Time passed.
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
+        self.own_requests_due(cx);
+        if cx.now < self.upkeep.next_look {
+            return;
+        }
+        self.upkeep.next_look = cx.now.plus_ms(LOOK_MS);
+        let (idle_stop, max_memory) = (self.rules().idle_stop, self.rules().max_memory);
+        if let Some(seconds) = idle_stop
+            && cx.now.ms_since(self.upkeep.last_work) >= seconds.saturating_mul(1000)
+        {
+            self.rest(cx, "it had nothing to do");
+        }
+        if max_memory.is_some()
+            && let Some(generation) = self.serving(cx)
+            && let Some(server) = self.incarnations.get(&generation)
+            && !server.outgrown
+        {
+            cx.out.push_back(CoreAction::Weigh { generation });
+        }
+    }
+
+    /// The memory of a server's whole tree was measured.
+    pub(crate) fn weighed(&mut self, cx: &mut Cx<'_>, generation: Generation, bytes: u64) {
+        let Some(most) = self.rules().max_memory.filter(|most| bytes > *most) else {
+            return;
+        };
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        server.outgrown = true;
+        let name = &self.name;
+        cx.log(format!(
+            "mcp:warning reason=too_much_memory pack={name} bytes={bytes} limit={most}"
+        ));
+        cx.kernel.handle_rollout(cx.now, self.slot);
+    }
+
+    /// A rollout ended. After a failure a replacement for memory is not tried again at once.
+    pub(crate) fn rollout_over(&mut self, now: Time, result: &Result<Generation, Fault>) {
+        if result.is_err() {
+            self.upkeep.next_look = now.plus_ms(LOOK_AGAIN_MS);
+            for server in self.incarnations.values_mut() {
+                server.outgrown = false;
+            }
+        }
+    }
+
+    /// Applies changed rules. Requests that were admitted before keep the old ones.
+    pub(crate) fn apply_rules(&mut self, cx: &mut Cx<'_>, rules: &Arc<Rules>) {
+        if *self.rules() == **rules {
+            return;
+        }
+        let shown = |rules: &Rules| (rules.allow.clone(), rules.deny.clone(), rules.system_tools);
+        if shown(self.rules()) != shown(rules) && self.lists.was_seen(ListKind::Tools) {
+            self.announce(cx, ListKind::Tools);
+        }
+        let knew = self.tools.any();
+        self.tools.apply_rules(Arc::clone(rules));
+        if knew && self.serving(cx).is_some() {
+            self.want_tools(cx);
+        }
+    }
+
+    /// Records the server that serves after the kernel's decisions were carried out.
+    pub(crate) fn settle(&mut self, cx: &mut Cx<'_>) {
+        let serving = self.serving(cx);
+        if serving.is_some() && serving != self.handover.serving {
+            let before = std::mem::replace(&mut self.handover.serving, serving);
+            self.taken_over(cx, before);
+        }
+    }
+}
+
+#[expect(clippy::unreachable, reason = "a short string is always an id")]
+fn unreachable_id() -> RequestId {
+    unreachable!("a short string is always an id")
+}

@@ -1,0 +1,214 @@
+//! Results that are too long for a model: their text is cut, with a note that says where the rest
+//! is, and the whole is kept for a while as the resource `mainstay://output/ID`.
+
+use std::collections::VecDeque;
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render;
+use mainstay_contract::scan;
+use serde::{Deserialize, Serialize};
+
+use super::edit;
+use crate::time::Time;
+
+/// Where kept outputs are read.
+pub(super) const PREFIX: &str = "mainstay://output/";
+/// Bytes that are kept at most.
+const KEPT_BYTES: usize = 64 * 1024 * 1024;
+/// How long stored outputs are kept, in milliseconds.
+const KEPT_MS: u64 = 600_000;
+
+/// The outputs that are kept, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outputs {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+    next: u64,
+    /// The client sees resources although the server has none.
+    pub(super) lent: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    number: u64,
+    until: Time,
+    text: String,
+}
+
+/// What becomes of a result.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Bounded {
+    AsItIs,
+    Cut(String),
+    /// It cannot be cut without becoming something else.
+    TooLarge(Box<Problem>),
+}
+
+impl Outputs {
+    /// Bounds the text of a tool's result.
+    pub(super) fn bound(&mut self, now: Time, result: &str, limit: usize) -> Bounded {
+        let content = scan::member(result, "content").unwrap_or("[]");
+        let structured = scan::member(result, "structuredContent").map_or(0, str::len);
+        if structured > limit {
+            let message =
+                format!("the structured result has {structured} bytes; {limit} are allowed");
+            let problem = Problem::new(ErrorKind::AnswerTooLarge, message)
+                .with_hint("ask for less: a filter, a range, a page");
+            return Bounded::TooLarge(Box::new(problem));
+        }
+        if content.len() <= limit {
+            return Bounded::AsItIs;
+        }
+        let mut left = limit;
+        let mut blocks = Vec::new();
+        // The block that is cut, where it stands, and all text from there on.
+        let mut cut: Option<(usize, String, String)> = None;
+        for block in edit::items(content) {
+            let text = scan::member(block, "text").and_then(scan::unquote);
+            let is_text = scan::member(block, "type") == Some("\"text\"");
+            match (text, &mut cut) {
+                (Some(text), Some((_, _, rest))) if is_text => {
+                    rest.push('\n');
+                    rest.push_str(&text);
+                }
+                (Some(text), None) if is_text && text.len() > left => {
+                    let mut end = left;
+                    while !text.is_char_boundary(end) {
+                        end -= 1;
+                    }
+                    let shown = text.get(..end).unwrap_or_default().to_owned();
+                    cut = Some((blocks.len(), shown, text.into_owned()));
+                    blocks.push(block.to_owned());
+                }
+                (text, _) => {
+                    left -= text
+                        .filter(|_| is_text)
+                        .map_or(0, |text| text.len().min(left));
+                    blocks.push(block.to_owned());
+                }
+            }
+        }
+        let Some((at, shown, whole)) = cut else {
+            return Bounded::AsItIs;
+        };
+        let note = render::note(&format!(
+            "{} of {} shown; the rest is the resource {PREFIX}{}",
+            render::bytes(shown.len() as u64),
+            render::bytes(whole.len() as u64),
+            self.keep(now, whole)
+        ));
+        if let Some(block) = blocks.get_mut(at) {
+            let quoted = serde_json::Value::from(format!("{shown}\n{note}")).to_string();
+            *block = edit::with_member(block, "text", &quoted);
+        }
+        let content = edit::array(blocks.iter().map(String::as_str));
+        Bounded::Cut(edit::with_member(result, "content", &content))
+    }
+
+    fn keep(&mut self, now: Time, text: String) -> u64 {
+        self.expire(now);
+        self.next += 1;
+        self.bytes += text.len();
+        self.kept.push_back(Kept {
+            number: self.next,
+            until: now.plus_ms(KEPT_MS),
+            text,
+        });
+        while self.bytes > KEPT_BYTES && self.kept.len() > 1 {
+            self.drop_first();
+        }
+        self.next
+    }
+
+    /// The members of a resource's result, if its URI is one of ours.
+    pub(super) fn read(&mut self, now: Time, uri: &str) -> Option<Result<Json, Problem>> {
+        let number = uri.strip_prefix(PREFIX)?;
+        self.expire(now);
+        let kept = number
+            .parse()
+            .ok()
+            .and_then(|number: u64| self.kept.iter().find(|kept| kept.number == number));
+        let Some(kept) = kept else {
+            let problem = Problem::new(
+                ErrorKind::ResourceNotFound,
+                "this output is not kept any more",
+            );
+            return Some(Err(
+                problem.with_hint("call the tool again, and ask for less")
+            ));
+        };
+        let item = ObjectWriter::with_capacity(kept.text.len() + 64)
+            .string("uri", uri)
+            .string("mimeType", "text/plain")
+            .string("text", &kept.text)
+            .finish();
+        let members = format!("{{\"contents\":[{item}]}}");
+        Some(Ok(Json::from_scanned(&members)))
+    }
+
+    fn expire(&mut self, now: Time) {
+        while self.kept.front().is_some_and(|kept| kept.until <= now) {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(first) = self.kept.pop_front() {
+            self.bytes -= first.text.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_with_a_note_and_the_whole_can_be_read_for_a_while() {
+        let mut outputs = Outputs::default();
+        let text = "ä".repeat(400);
+        let result = format!(
+            r#"{{"content":[{{"type":"text","text":"short"}},{{"type":"text","text":"{text}","annotations":{{"n":1.00}}}},{{"type":"image","data":"xx"}}],"x":1.0}}"#
+        );
+        let now = Time::from_ms(5);
+        let Bounded::Cut(cut) = outputs.bound(now, &result, 300) else {
+            panic!("it is too long");
+        };
+        assert!(cut.contains(r#""annotations":{"n":1.00}"#), "{cut}");
+        assert!(cut.contains("mainstay://output/1"), "{cut}");
+        assert!(
+            cut.contains(r#"{"type":"image","data":"xx"}],"x":1.0}"#),
+            "{cut}"
+        );
+        assert!(cut.len() < 700, "{}", cut.len());
+        let read = outputs.read(now, "mainstay://output/1").unwrap().unwrap();
+        assert!(read.as_str().contains(&text));
+        assert!(
+            outputs
+                .read(now.plus_ms(KEPT_MS), "mainstay://output/1")
+                .unwrap()
+                .is_err()
+        );
+        assert!(outputs.read(now, "file:///x").is_none());
+    }
+
+    #[test]
+    fn what_is_short_or_has_no_text_is_left_alone() {
+        let mut outputs = Outputs::default();
+        let now = Time::from_ms(0);
+        let short = r#"{"content":[{"type":"text","text":"x"}]}"#;
+        assert_eq!(outputs.bound(now, short, 300), Bounded::AsItIs);
+        let image = format!(
+            r#"{{"content":[{{"type":"image","data":"{}"}}]}}"#,
+            "x".repeat(900)
+        );
+        assert_eq!(outputs.bound(now, &image, 300), Bounded::AsItIs);
+        let structured = format!(r#"{{"structuredContent":{{"a":"{}"}}}}"#, "x".repeat(900));
+        assert!(matches!(
+            outputs.bound(now, &structured, 300),
+            Bounded::TooLarge(_)
+        ));
+    }
+}

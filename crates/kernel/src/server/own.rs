@@ -1,0 +1,379 @@
+//! Requests of the host to a server: the script that restores a session, pings, and lists.
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::Generation;
+use mainstay_contract::json::ObjectWriter;
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::render;
+use mainstay_contract::scan;
+
+use super::activity::Activity;
+use super::client::DISCOVER_MS;
+use super::edit;
+use super::incarnation::{Awaited, Purpose};
+use super::lists::{Seen, page_request};
+use super::memory::{Step, request};
+use super::{Cx, Link};
+use crate::action::Sight;
+use crate::core::action::CoreAction;
+
+/// How long a server may take to answer a request of the host, in milliseconds.
+const OWN_MS: u64 = 10_000;
+
+impl Link {
+    /// Sends the next steps of a server's script; after the last one the server is ready.
+    pub(super) fn run_script(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        let start_ms = cx.kernel.limits().start_timeout_ms;
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        while let Some(step) = server.script.pop_front() {
+            match step {
+                Step::Say(line) => cx.say(generation, line),
+                Step::Ask { id, line, purpose } => {
+                    let patience_ms = match purpose {
+                        Purpose::Discover => DISCOVER_MS.min(start_ms),
+                        Purpose::Open | Purpose::Restore => start_ms,
+                    };
+                    let until = cx.now.plus_ms(patience_ms);
+                    let _ = server.awaited.open(id, Awaited::Script { purpose, until });
+                    return cx.say(generation, line);
+                }
+            }
+        }
+        self.script_over(cx, generation);
+    }
+
+    pub(super) fn ready(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        cx.out.push_back(CoreAction::WorkerReady { generation });
+        cx.kernel.handle_ready(cx.now, generation);
+    }
+
+    /// Another server gets requests from now on: one that became ready, or a standby.
+    pub(super) fn taken_over(&mut self, cx: &mut Cx<'_>, before: Option<Generation>) {
+        let Some(serving) = self.serving(cx) else {
+            return;
+        };
+        // Deferred lines keep the client's order; the calls before them are sent by now.
+        self.send_deferred(cx, serving, None);
+        self.adopt_tools(cx, serving);
+        let has_state = self.memory.has_session() || self.memory.modern_meta.is_some();
+        if before.is_some() && has_state {
+            self.report_restart(cx, serving);
+            self.compare_lists(cx, serving);
+        }
+        if self.tools.is_complete() {
+            self.release(cx);
+        } else if self.requests.holds_any() || (before.is_some() && self.tools.any()) {
+            self.want_tools(cx);
+        }
+    }
+
+    /// Replays a change of the client's session state to standby servers, which may take over at any time.
+    pub(super) fn update_standbys(
+        &mut self,
+        cx: &mut Cx<'_>,
+        updated: Generation,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        let others: Vec<Generation> = self
+            .incarnations
+            .keys()
+            .copied()
+            .filter(|other| *other != updated && !cx.kernel.is_fenced(*other))
+            .collect();
+        for other in others {
+            let id = self.own_id();
+            let line = request(&id, method, params.unwrap_or("{}"));
+            if let Some(server) = self.incarnations.get_mut(&other) {
+                if server.script.is_empty() {
+                    let _ = server.awaited.open(id, Awaited::Ping);
+                    cx.say(other, line);
+                } else {
+                    let purpose = Purpose::Restore;
+                    server.script.push_back(Step::Ask { id, line, purpose });
+                }
+            }
+        }
+    }
+
+    /// Asks a server for a sign of life.
+    pub(crate) fn ping(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        let id = self.own_id();
+        // The modern era has no ping; every server can describe itself.
+        let line = match self.memory.own_meta() {
+            Some(meta) => {
+                let params = edit::with_member("{}", "_meta", meta.as_str());
+                request(&id, Method::Discover.name(), &params)
+            }
+            None => request(&id, Method::Ping.name(), "{}"),
+        };
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        // An earlier ping that was not answered will not be.
+        server
+            .awaited
+            .retain(|_, awaited| !matches!(awaited, Awaited::Ping));
+        let _ = server.awaited.open(id, Awaited::Ping);
+        if server.has_calls() {
+            let at_ping = true;
+            cx.out.push_back(CoreAction::Look {
+                generation,
+                at_ping,
+            });
+        } else {
+            server.looks.pinged(None);
+        }
+        cx.say(generation, line);
+    }
+
+    /// The shell looked at a server's processes.
+    pub(crate) fn looked(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        at_ping: bool,
+        seen: Option<Activity>,
+    ) {
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        if at_ping {
+            return server.looks.pinged(seen);
+        }
+        let sight = server.looks.look(seen);
+        if cx.kernel.is_hopeless(generation, sight) {
+            let detail = match sight {
+                Sight::Stopped => "the server does not answer: its process is stopped",
+                Sight::Still | Sight::Runs => "the server does not answer pings and stands still",
+            };
+            let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
+            cx.out.push_back(CoreAction::Abandon { generation, fault });
+        }
+    }
+
+    pub(super) fn unfit(&mut self, cx: &mut Cx<'_>, generation: Generation, detail: &str) {
+        let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
+        cx.log(format!("mcp:warning reason=worker_refused {fault}"));
+        cx.kernel.handle_unfit(cx.now, generation, &fault);
+    }
+
+    /// Gives up requests of the host that were not answered in time.
+    pub(super) fn own_requests_due(&mut self, cx: &mut Cx<'_>) {
+        if self.requests.held_until().is_some_and(|until| until <= cx.now) {
+            self.release(cx);
+        }
+        // Servers are not read while the client does not read.
+        if self.client_is_behind(cx) {
+            return;
+        }
+        self.catalogs_due(cx);
+        let start_ms = cx.kernel.limits().start_timeout_ms;
+        let now = cx.now;
+        let late: Vec<Generation> = self
+            .incarnations
+            .iter()
+            .filter(|(_, server)| server.own_deadline(start_ms).is_some_and(|until| until <= now))
+            .map(|(generation, _)| *generation)
+            .collect();
+        for generation in late {
+            self.own_request_due(cx, generation, start_ms);
+        }
+    }
+
+    fn own_request_due(&mut self, cx: &mut Cx<'_>, generation: Generation, start_ms: u64) {
+        let now = cx.now;
+        let Some(server) = self.incarnations.get_mut(&generation) else {
+            return;
+        };
+        if server.is_never_ready(now, start_ms) {
+            server.start = super::incarnation::Start::Over;
+            let detail = format!("it answered nothing within {start_ms} ms");
+            let fault = Fault::new(ErrorKind::WorkerNotReady, detail).of(generation);
+            return cx.out.push_back(CoreAction::Abandon { generation, fault });
+        }
+        let (mut overdue, mut listed) = (None, false);
+        server.awaited.retain(|_, awaited| match awaited {
+            Awaited::Script { purpose, until } if *until <= now => {
+                overdue = Some(*purpose);
+                false
+            }
+            Awaited::List { until, .. } if *until <= now => {
+                listed = true;
+                false
+            }
+            _ => true,
+        });
+        match overdue {
+            Some(Purpose::Open) => {
+                let detail = "the server did not open the session again in time";
+                self.unfit(cx, generation, detail);
+            }
+            Some(Purpose::Discover | Purpose::Restore) => self.run_script(cx, generation),
+            None => {}
+        }
+        if listed {
+            // Without the list calls are sent unchecked, and never repeated.
+            self.release(cx);
+        }
+    }
+
+    /// Reads the list of tools, unless it is being read.
+    pub(super) fn want_tools(&mut self, cx: &mut Cx<'_>) {
+        if let Some(serving) = self.serving(cx) {
+            let server = self.incarnations.get(&serving);
+            let is_read = server.is_none_or(|server| server.lists(ListKind::Tools));
+            if !is_read {
+                let epoch = self.tools.epoch();
+                self.fetch(cx, serving, ListKind::Tools, None, Seen::default(), epoch);
+            }
+        } else if cx.kernel.is_closed(cx.now, self.slot) {
+            self.release(cx);
+        } else {
+            cx.kernel.warm(cx.now, self.slot);
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        kind: ListKind,
+        cursor: Option<&str>,
+        seen: Seen,
+        epoch: u64,
+    ) {
+        let id = self.own_id();
+        let line = page_request(&id, kind, cursor, self.memory.own_meta());
+        let until = cx.now.plus_ms(OWN_MS);
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            let cursor = cursor.map(str::to_owned);
+            let awaited = Awaited::List {
+                epoch,
+                kind,
+                cursor,
+                seen,
+                until,
+            };
+            let _ = server.awaited.open(id, awaited);
+            cx.say(generation, line);
+        }
+    }
+
+    /// A page of a list arrived that the host asked for.
+    #[expect(clippy::too_many_arguments, reason = "one page, and what it belongs to")]
+    pub(super) fn listed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        kind: ListKind,
+        cursor: Option<&str>,
+        mut seen: Seen,
+        epoch: u64,
+        result: Option<&str>,
+    ) {
+        let is_tools = kind == ListKind::Tools;
+        let Some(result) = result else {
+            // The server has no such list.
+            if is_tools {
+                self.release(cx);
+            }
+            return;
+        };
+        let serves = self.serving(cx) == Some(generation);
+        if !seen.page(kind, cursor, result) || !serves {
+            // The list does not end, or another server serves by now.
+            if is_tools && serves {
+                self.release(cx);
+            }
+            return;
+        }
+        if is_tools {
+            self.learn(cx, result);
+        }
+        if let Some(next) = seen.next().map(str::to_owned) {
+            return self.fetch(cx, generation, kind, Some(&next), seen, epoch);
+        }
+        if is_tools {
+            self.tools_complete(cx, epoch);
+            if self.tools.epoch() == epoch {
+                self.release(cx);
+            } else {
+                self.want_tools(cx);
+            }
+        }
+        if self.lists.comparing.remove(&kind) {
+            self.compared(cx, kind, seen);
+        }
+    }
+
+    /// Reads the lists that the client has seen, to notice what a successor lists differently.
+    fn compare_lists(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        for kind in ListKind::ALL {
+            let was_seen = self.lists.fingerprint(kind).is_some();
+            let is_known = kind == ListKind::Tools && self.tools.is_complete();
+            if was_seen && !is_known && self.reports_changes(kind) {
+                self.lists.comparing.insert(kind);
+                let epoch = self.tools.epoch();
+                self.fetch(cx, generation, kind, None, Seen::default(), epoch);
+            }
+        }
+    }
+
+    /// Records that the whole list of tools was seen, begun in this epoch.
+    pub(super) fn tools_complete(&mut self, cx: &mut Cx<'_>, begun: u64) {
+        self.tools.completed(begun);
+        let strange = self.tools.strange_names();
+        if !strange.is_empty() {
+            let (pack, names) = (&self.name, strange.join(" "));
+            let names = render::shorten(&names, 200);
+            let said = "the rules name tools that the server does not have:";
+            cx.log(format!(
+                "mcp:warning reason=rule_without_tool pack={pack} {said} {names}"
+            ));
+        }
+    }
+
+    /// Learns the definitions of a page of tools, and reports suspicious ones.
+    pub(super) fn learn(&mut self, cx: &mut Cx<'_>, result: &str) {
+        let tools = scan::member(result, "tools").unwrap_or("[]");
+        for definition in edit::items(tools) {
+            if let Some(learned) = self.tools.learn(definition) {
+                self.report_definition(cx, &learned);
+            }
+        }
+    }
+
+    /// Tells the client that its server was replaced, if its session has logging.
+    fn report_restart(&mut self, cx: &mut Cx<'_>, generation: Generation) {
+        if !self.rules().restart_note {
+            return;
+        }
+        self.handover.restarted = Some(generation);
+        if self.memory.capability("logging").is_some() {
+            self.log_restart(cx, generation);
+        }
+    }
+
+    /// Sends one log message to the client.
+    pub(super) fn log_restart(&self, cx: &mut Cx<'_>, generation: Generation) {
+        let name = render::shorten(&self.name, 80);
+        let data = format!(
+            "the server {name} was started again (generation {generation}); what it kept in memory may be gone"
+        );
+        let params = ObjectWriter::with_capacity(160)
+            .string("level", "warning")
+            .string("logger", "mainstay")
+            .string("data", &data)
+            .finish();
+        let line = ObjectWriter::with_capacity(params.len() + 80)
+            .string("jsonrpc", "2.0")
+            .string("method", Method::LogMessage.name())
+            .raw("params", &params)
+            .finish();
+        self.tell_client(cx, line);
+    }
+}

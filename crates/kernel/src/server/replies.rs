@@ -1,0 +1,374 @@
+//! How requests end: the server's answers with the few changes that may be made to them, and the host's
+//! own answers in the server's place.
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta;
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
+use mainstay_contract::render;
+use mainstay_contract::rpc::Answer;
+use mainstay_contract::scan;
+use mainstay_schema::check::Subject;
+use serde_json::json;
+
+use super::client::unknown_method;
+use super::outputs::Bounded;
+use super::requests::ClientRequest;
+use super::tools::{Learned, Standing};
+use super::{Cx, Discovered, Link, edit, probe};
+use crate::action::End;
+use crate::core::action::CoreAction;
+use crate::core::checks::Purpose;
+use crate::system_tools;
+
+impl Link {
+    /// The meaning of a server's answer to a call, for the kernel.
+    pub(super) fn answer_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        text: &str,
+        result: Option<&str>,
+        generation: Generation,
+    ) -> Answer {
+        if cx.kernel.is_probing(call) {
+            let request = self.requests.get(call);
+            let tool = request.and_then(|request| request.tool.as_ref());
+            let rules = tool.and_then(|tool| self.rules().tools.get(tool));
+            return match rules.and_then(|rules| rules.probe.as_ref()) {
+                Some(rule) => Answer::Probed(probe::judge(rule, result)),
+                None => Answer::Failed(Problem::of(ErrorKind::OutcomeUnknown)),
+            };
+        }
+        let says_no = |result: &str| scan::member(result, "isError") == Some("true");
+        let is_error = result.is_none_or(says_no);
+        self.remember_discovery(cx, call, text, result);
+        let mut line = Json::from_scanned(text);
+        // The kernel drops the answer of an abandoned call; nothing of it counts.
+        let live = cx.kernel.sent(generation, call).is_some();
+        if let (Some(result), true) = (result, live) {
+            match self.pass_result(cx, call, text, result, generation) {
+                Ok(Some(changed)) => line = changed,
+                Ok(None) => {}
+                Err(problem) => return Answer::Failed(problem),
+            }
+        }
+        Answer::Forwarded(Forwarded { line, is_error })
+    }
+
+    /// Remembers how the server answered `server/discover`, so that the next run need not ask.
+    fn remember_discovery(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        text: &str,
+        result: Option<&str>,
+    ) {
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
+        let learned = match (Method::parse(&request.method), result) {
+            (Some(Method::Discover), Some(result)) => {
+                Some(Discovered::Modern(Json::from_scanned(result)))
+            }
+            // A malformed request says nothing about the server.
+            (Some(Method::Discover), None)
+                if !is_modern_error(text) && request.meta(meta::PROTOCOL_VERSION).is_some() =>
+            {
+                Some(Discovered::Legacy)
+            }
+            // The server refuses the older handshake: it is not what it was.
+            (Some(Method::Initialize), None) => None,
+            _ => return,
+        };
+        if *cx.discovered != learned {
+            cx.discovered.clone_from(&learned);
+            cx.out.push_back(CoreAction::Remember(learned));
+        }
+    }
+
+    /// Records a result on its way, and changes it where it must be changed.
+    fn pass_result(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        text: &str,
+        result: &str,
+        generation: Generation,
+    ) -> Result<Option<Json>, Problem> {
+        let Some(request) = self.requests.get(call) else {
+            return Ok(None);
+        };
+        let name = request.method.clone();
+        let method = Method::parse(&name);
+        let params = request.params().map(str::to_owned);
+        if self.memory.record_answer(&name, params.as_deref(), result) {
+            self.update_standbys(cx, generation, &name, params.as_deref());
+        }
+        let mut changed: Option<String> = None;
+        match method {
+            Some(Method::CallTool) => {
+                self.shadow_check(cx, call, result);
+                if let Some(limit) = self.rules().max_output {
+                    match self.outputs.bound(cx.now, result, limit) {
+                        Bounded::AsItIs => {}
+                        Bounded::Cut(cut) => changed = Some(cut),
+                        Bounded::TooLarge(problem) => return Err(*problem),
+                    }
+                }
+            }
+            Some(Method::Initialize | Method::Discover) => {
+                changed = self.with_resources(result);
+                self.outputs.lent = changed.is_some();
+            }
+            _ => {}
+        }
+        if let Some(kind) = method.and_then(Method::list) {
+            let visible = self.list_passed(cx, call, kind, result, generation);
+            changed = visible.or(changed);
+        }
+        if method != Some(Method::Initialize)
+            && result.starts_with('{')
+            && let Some(generation) = self.handover.restarted.take()
+        {
+            // A modern client asks for log messages with each request.
+            let request = self.requests.get(call);
+            let wants_log = request.is_some_and(|request| request.meta(meta::LOG_LEVEL).is_some());
+            if wants_log && !self.memory.has_session() {
+                self.log_restart(cx, generation);
+            }
+            let time = crate::core::wall::iso(cx.epoch_ms, cx.now);
+            let note = json!({"generation": generation, "time": time}).to_string();
+            let result = changed.as_deref().unwrap_or(result);
+            changed = Some(edit::with_inner(result, "_meta", meta::RESTART, &note));
+        }
+        Ok(changed.map(|result| edit::with_result(text, &result)))
+    }
+
+    /// Records a page of a list that the client fetched. Returns the page as the client may see it, if
+    /// that differs.
+    fn list_passed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        kind: ListKind,
+        result: &str,
+        generation: Generation,
+    ) -> Option<String> {
+        let request = self.requests.get(call);
+        let cursor = request
+            .and_then(|request| request.param("cursor"))
+            .and_then(scan::unquote)
+            .map(std::borrow::Cow::into_owned);
+        let serves = self.serving(cx) == Some(generation);
+        let mut visible = None;
+        if kind == ListKind::Tools {
+            if serves {
+                self.learn(cx, result);
+            }
+            visible = self.visible_tools(cx, result);
+            if cursor.is_none() {
+                self.lists.begun = self.tools.epoch();
+            }
+        }
+        let seen = self.lists.last_seen.entry(kind).or_default();
+        let follows = seen.page(kind, cursor.as_deref(), result);
+        if follows && serves && kind == ListKind::Tools && seen.next().is_none() {
+            self.tools_complete(cx, self.lists.begun);
+        }
+        visible
+    }
+
+    /// Compares a result with the tool's schema. A difference is only reported, and the answer does not wait.
+    fn shadow_check(&mut self, cx: &mut Cx<'_>, call: CallId, result: &str) {
+        let request = self.requests.get(call);
+        let name = request.and_then(|request| request.tool.as_deref());
+        let Some((name, tool)) = name.and_then(|name| Some((name, self.tools.get(name)?))) else {
+            return;
+        };
+        let complete = matches!(
+            scan::member(result, "resultType"),
+            None | Some("\"complete\"")
+        );
+        let failed = scan::member(result, "isError") == Some("true");
+        if failed || !complete || !tool.check.output.is_some() {
+            return;
+        }
+        let subject = match scan::member(result, "structuredContent") {
+            Some(structured) => Subject::Reply(Json::from_scanned(structured)),
+            None => Subject::NoReply,
+        };
+        let purpose = Purpose::ServerReply {
+            slot: self.slot,
+            tool: name.to_owned(),
+        };
+        let definition = tool.check.clone();
+        let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
+        let fair = self.fair();
+        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        cx.out.push_back(check);
+    }
+
+    /// The handshake with `resources`: stored outputs can be read, whatever the server offers.
+    fn with_resources(&self, result: &str) -> Option<String> {
+        self.rules().max_output?;
+        let capabilities = scan::member(result, "capabilities")?;
+        if scan::member(capabilities, "resources").is_some() {
+            return None;
+        }
+        Some(edit::with_inner(result, "capabilities", "resources", "{}"))
+    }
+
+    /// The page without withdrawn tools and with the host's own, if that makes a difference.
+    fn visible_tools(&self, cx: &Cx<'_>, result: &str) -> Option<String> {
+        let tools = scan::member(result, "tools")?;
+        let all = edit::items(tools);
+        let mut open: Vec<String> = all
+            .iter()
+            .filter(|definition| self.tools.shows(definition))
+            .map(|definition| (*definition).to_owned())
+            .collect();
+        let is_last = scan::member(result, "nextCursor").is_none();
+        if self.rules().system_tools && is_last {
+            let timeout = cx.kernel.limits().call_timeout_ms;
+            let own = system_tools::specs(cx.version);
+            open.extend(own.iter().map(|spec| spec.definition(timeout).to_string()));
+        } else if open.len() == all.len() {
+            return None;
+        }
+        let tools = edit::array(open.iter().map(String::as_str));
+        Some(edit::with_member(result, "tools", &tools))
+    }
+
+    /// Reports a definition that an operator should know about.
+    pub(super) fn report_definition(&self, cx: &mut Cx<'_>, learned: &Learned) {
+        let (pack, tool) = (&self.name, render::visible(&learned.name));
+        if let Standing::Withdrawn(withdrawn) = learned.standing {
+            let reason = withdrawn.reason();
+            cx.log(format!(
+                "mcp:warning reason={reason} pack={pack} tool={tool} withdrawn"
+            ));
+        }
+        if learned.ambiguous {
+            cx.log(format!(
+                "mcp:warning reason=tool_ambiguous pack={pack} tool={tool} withdrawn"
+            ));
+        }
+        if let Some(first) = learned.hidden.first() {
+            let more = match learned.hidden.len() - 1 {
+                0 => String::new(),
+                more => format!(" places={}", more + 1),
+            };
+            cx.log(format!(
+                "mcp:warning reason=hidden_characters pack={pack} tool={tool}{more} at {first}"
+            ));
+        }
+    }
+
+    /// Answers a request from the host's own knowledge.
+    pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
+        let outcome = match Method::parse(&request.method) {
+            _ if self.is_listing(request) => self.listing(cx, request),
+            Some(Method::ReadResource) => {
+                let uri = request.param("uri").and_then(scan::unquote);
+                let read = self.outputs.read(cx.now, &uri.unwrap_or_default());
+                read.unwrap_or_else(|| Err(Problem::of(ErrorKind::ResourceNotFound)))
+                    .map(Success::Members)
+            }
+            Some(Method::Discover) => self.remembered_discovery(cx, &request.clone()),
+            Some(Method::ListResources) => {
+                Ok(Success::Members(Json::from(json!({"resources": []}))))
+            }
+            Some(Method::ListResourceTemplates) => {
+                let empty = json!({"resourceTemplates": []});
+                Ok(Success::Members(Json::from(empty)))
+            }
+            _ => Err(Problem::of(ErrorKind::Internal)),
+        };
+        cx.kernel.handle_served(cx.now, call, outcome);
+    }
+
+    fn remembered_discovery(&mut self, cx: &Cx<'_>, request: &ClientRequest) -> Outcome {
+        let Some(Discovered::Modern(result)) = &*cx.discovered else {
+            return Err(unknown_method(&request.method));
+        };
+        let lent = self.with_resources(result.as_str());
+        self.outputs.lent = lent.is_some();
+        let result = lent.as_deref().unwrap_or(result.as_str());
+        Ok(Success::Forwarded(Forwarded {
+            line: response(&request.id, result),
+            is_error: false,
+        }))
+    }
+
+    /// Removes a request that has ended, and gives its end the form that the client expects.
+    pub(crate) fn ended(&mut self, end: &mut End) {
+        let request = self.requests.remove(end.call);
+        if let (Err(_), Some(generation)) = (&end.outcome, end.generation)
+            && let Some(server) = self.incarnations.get_mut(&generation)
+        {
+            server.abandon(end.call);
+        }
+        let is_discovery = |request: &ClientRequest| request.method == Method::Discover.name();
+        let Some(request) = request.filter(is_discovery) else {
+            return;
+        };
+        // An automatic client then falls back to the older handshake.
+        let is_unclear = match &end.outcome {
+            Err(_) => true,
+            Ok(Success::Forwarded(response)) => {
+                response.is_error && !is_clear_refusal(response.line.as_str())
+            }
+            Ok(_) => false,
+        };
+        if is_unclear {
+            end.outcome = Err(unknown_method(&request.method));
+        }
+    }
+}
+
+/// True for an error of the modern revision.
+fn is_modern_error(line: &str) -> bool {
+    error_code(line).is_some_and(|code| (-32099..=-32020).contains(&code))
+}
+
+/// True for a refusal that every client understands: the plain one about an unknown method, or a modern one.
+fn is_clear_refusal(line: &str) -> bool {
+    error_code(line) == Some(-32601) || is_modern_error(line)
+}
+
+fn error_code(line: &str) -> Option<i64> {
+    let error = scan::member(line, "error")?;
+    scan::member(error, "code")?.parse().ok()
+}
+
+fn response(id: &RequestId, result: &str) -> Json {
+    let line = ObjectWriter::with_capacity(result.len() + 64)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw())
+        .raw("result", result)
+        .finish();
+    Json::from_scanned(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
+
+    use super::*;
+
+    #[test]
+    fn a_refused_discovery_is_an_unknown_method() {
+        let form = Form {
+            dialect: Dialect::Modern,
+            shape: Shape::Plain,
+        };
+        let line = encode::answer(&EchoId::Null, form, &Err(unknown_method("server/discover")));
+        assert!(line.contains("-32601"), "{line}");
+    }
+}

@@ -1,0 +1,150 @@
+//! The requests that a client has in flight on a wrapped server.
+//!
+//! The kernel counts calls; this table keeps the client's own words of each: its id, its line, its progress
+//! token, and its cancel. A call whose tool is not known yet is held until the list is here.
+
+use std::collections::BTreeMap;
+
+use mainstay_contract::dialect::{Dialect, RelayedRequest};
+use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::json::Json;
+use mainstay_contract::scan;
+use mainstay_schema::Fingerprint;
+use serde::{Deserialize, Serialize};
+
+use crate::defect::{Defect, is_planted};
+use crate::time::Time;
+
+/// Longest progress token that is followed.
+const TOKEN_BYTES: usize = 1024;
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Requests {
+    open: BTreeMap<CallId, ClientRequest>,
+    /// Calls that wait until the tools are known, each with the time at which it stops waiting.
+    held: Vec<(CallId, Time)>,
+    /// The client's last request.
+    last: Option<CallId>,
+}
+
+/// One request in flight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClientRequest {
+    pub(super) id: RequestId,
+    pub(super) dialect: Dialect,
+    pub(super) method: String,
+    pub(super) tool: Option<String>,
+    /// The line as the client wrote it.
+    pub(super) line: Json,
+    pub(super) token: Option<String>,
+    /// The client's own line that cancels it.
+    pub(super) cancel: Option<Json>,
+    /// The server whose tools it was admitted for.
+    pub(super) admitted: Option<Generation>,
+    /// The definition that its arguments were checked against.
+    pub(super) checked: Option<Fingerprint>,
+    /// The server listed its tool when it was admitted.
+    pub(super) listed: bool,
+}
+
+impl ClientRequest {
+    /// A request as it arrived.
+    pub(super) fn new(text: &str, request: &RelayedRequest<'_>) -> Self {
+        let tool = (request.method == "tools/call")
+            .then(|| request.param("name").and_then(scan::unquote))
+            .flatten();
+        Self {
+            id: request.id.clone(),
+            dialect: request.dialect,
+            method: request.method.clone().into_owned(),
+            tool: tool.map(std::borrow::Cow::into_owned),
+            line: Json::from_scanned(text),
+            token: request
+                .meta("progressToken")
+                .filter(|token| token.len() <= TOKEN_BYTES)
+                .map(str::to_owned),
+            cancel: None,
+            admitted: None,
+            checked: None,
+            listed: false,
+        }
+    }
+
+    /// Its parameters, as JSON text.
+    pub(super) fn params(&self) -> Option<&str> {
+        scan::member(self.line.as_str(), "params")
+    }
+
+    /// One of its parameters, as JSON text.
+    pub(super) fn param(&self, key: &str) -> Option<&str> {
+        scan::member(self.params()?, key)
+    }
+
+    /// A member of its `_meta`, as JSON text.
+    pub(super) fn meta(&self, key: &str) -> Option<&str> {
+        scan::member(self.param("_meta")?, key)
+    }
+}
+
+impl Requests {
+    /// Adds a request that the kernel admitted.
+    pub(super) fn insert(&mut self, call: CallId, request: ClientRequest) {
+        self.open.insert(call, request);
+        self.last = Some(call);
+    }
+
+    pub(super) fn get(&self, call: CallId) -> Option<&ClientRequest> {
+        self.open.get(&call)
+    }
+
+    pub(super) fn get_mut(&mut self, call: CallId) -> Option<&mut ClientRequest> {
+        self.open.get_mut(&call)
+    }
+
+    /// Removes a request that has ended.
+    pub(super) fn remove(&mut self, call: CallId) -> Option<ClientRequest> {
+        self.held.retain(|(held, _)| *held != call);
+        self.open.remove(&call)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &ClientRequest> {
+        self.open.values()
+    }
+
+    /// The call that reports progress under a token.
+    pub(super) fn by_token(&self, token: &str) -> Option<CallId> {
+        let mut open = self.open.iter();
+        let found = open.find(|(_, request)| request.token.as_deref() == Some(token));
+        found.map(|(call, _)| *call)
+    }
+
+    /// The client's last request.
+    pub(super) const fn last(&self) -> Option<CallId> {
+        self.last
+    }
+
+    /// Holds a call until the tools are known, or until then.
+    pub(super) fn hold(&mut self, call: CallId, until: Time) {
+        self.held.push((call, until));
+    }
+
+    /// True while a call waits for the list of tools.
+    pub(super) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// When the first held call stops waiting.
+    pub(super) fn held_until(&self) -> Option<Time> {
+        self.held.iter().map(|(_, until)| *until).min()
+    }
+
+    /// Stops holding calls, and returns them in the order in which they came.
+    pub(super) fn release(&mut self) -> Vec<CallId> {
+        if is_planted(Defect::HeldForever) {
+            return Vec::new();
+        }
+        let held = std::mem::take(&mut self.held);
+        held.into_iter().map(|(call, _)| call).collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! What an operator can say about one wrapped server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstay_contract::replay::Replay;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The rules for a server; those of its tools count before its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rules {
+    /// Whether a tool's own hints may say that it can run again.
+    pub trust_hints: bool,
+    /// Whether arguments are checked before they are sent.
+    pub check_input: bool,
+    /// Whether results are compared with their schemas, and differences told in telemetry.
+    pub check_output: bool,
+    /// Whether the client is told of a restart.
+    pub restart_note: bool,
+    /// Whether the host's own two tools are added.
+    pub system_tools: bool,
+    /// Whether the server is started only when something is asked of it.
+    pub lazy: bool,
+    /// Seconds without work after which the server is stopped, until it is needed again.
+    pub idle_stop: Option<u64>,
+    /// Bytes of memory of its whole tree past which it is replaced.
+    pub max_memory: Option<u64>,
+    /// Bytes of text that one result may have.
+    pub max_output: Option<usize>,
+    /// Milliseconds for a call.
+    pub timeout_ms: Option<u64>,
+    pub on_timeout: OnTimeout,
+    /// Names of tools that may be used, `*` for any characters; all, if there is none.
+    pub allow: Vec<String>,
+    /// Names of tools that may not.
+    pub deny: Vec<String>,
+    pub tools: BTreeMap<String, ToolRules>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            trust_hints: true,
+            check_input: true,
+            check_output: true,
+            restart_note: true,
+            system_tools: false,
+            lazy: false,
+            idle_stop: None,
+            max_memory: None,
+            max_output: None,
+            timeout_ms: None,
+            on_timeout: OnTimeout::Cancel,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            tools: BTreeMap::new(),
+        }
+    }
+}
+
+/// The rules for one tool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolRules {
+    pub replay: Option<Replay>,
+    pub timeout_ms: Option<u64>,
+    pub on_timeout: Option<OnTimeout>,
+    pub probe: Option<ProbeRule>,
+}
+
+/// What becomes of a server that does not let go of a call past its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// It goes on if it answers a ping.
+    #[default]
+    Cancel,
+    /// It is replaced.
+    Kill,
+}
+
+/// How to find out whether a lost call took effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeRule {
+    /// A tool of the same server that only reads.
+    pub tool: String,
+    /// Its arguments: a text that begins with `/` is a pointer into the lost call's arguments.
+    #[serde(default)]
+    pub arguments: BTreeMap<String, Value>,
+    /// Its result proves the effect if this holds.
+    pub applied: Condition,
+    /// And disproves it if this holds; neither is unknown.
+    pub not_applied: Condition,
+}
+
+/// A place of a result and what stands there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// A pointer into the result.
+    pub path: String,
+    pub equals: Value,
+}
+
+impl Condition {
+    pub(super) fn holds(&self, result: &Value) -> bool {
+        result.pointer(&self.path) == Some(&self.equals)
+    }
+}
+
+impl Rules {
+    /// Whether the operator lets a tool be used.
+    pub(super) fn permits(&self, tool: &str) -> bool {
+        let listed = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, tool));
+        (self.allow.is_empty() || listed(&self.allow)) && !listed(&self.deny)
+    }
+
+    /// Every key that they may have.
+    pub const KEYS: [&str; 14] = [
+        "trust_hints",
+        "check_input",
+        "check_output",
+        "restart_note",
+        "system_tools",
+        "lazy",
+        "idle_stop",
+        "max_memory",
+        "max_output",
+        "timeout_ms",
+        "on_timeout",
+        "allow",
+        "deny",
+        "tools",
+    ];
+
+    /// The names of tools in them, each once and in order; patterns are none.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let listed = self.allow.iter().chain(&self.deny);
+        let listed = listed.filter(|name| !name.contains('*'));
+        let probes = self.tools.values().filter_map(|tool| tool.probe.as_ref());
+        let probes = probes.map(|probe| &probe.tool);
+        let all: BTreeSet<&str> = listed
+            .chain(self.tools.keys())
+            .chain(probes)
+            .map(String::as_str)
+            .collect();
+        all.into_iter().collect()
+    }
+
+    /// Mistakes that a type cannot show, each with its place.
+    pub fn check(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        for (name, tool) in &self.tools {
+            let probed = tool.replay == Some(Replay::ProbeRequired);
+            if probed != tool.probe.is_some() {
+                mistakes.push(format!(
+                    "tools.{name}: replay \"probe_required\" and probe go together"
+                ));
+            }
+        }
+        for (key, zero) in [
+            ("idle_stop", self.idle_stop == Some(0)),
+            ("max_memory", self.max_memory == Some(0)),
+            (
+                "max_output",
+                self.max_output.is_some_and(|bytes| bytes < 256),
+            ),
+            ("timeout_ms", self.timeout_ms == Some(0)),
+        ] {
+            if zero {
+                mistakes.push(format!("{key} is too small"));
+            }
+        }
+        mistakes
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any characters.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    let mut rest = rest;
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = rest.get(at + part.len()..).unwrap_or_default();
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        for (pattern, name, expected) in [
+            ("read_file", "read_file", true),
+            ("read_file", "read_files", false),
+            ("read_*", "read_file", true),
+            ("*_file", "read_file", true),
+            ("*", "anything", true),
+            ("a*b*c", "aXXbYYc", true),
+            ("a*b*c", "aXXcYYb", false),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_keys_are_those_that_are_read() {
+        let error = serde_json::from_str::<Rules>(r#"{"?": 1}"#).unwrap_err();
+        let said = error.to_string();
+        let read: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
+        assert_eq!(read, Rules::KEYS, "{said}");
+    }
+
+    #[test]
+    fn a_denied_tool_is_denied_even_if_it_is_allowed() {
+        let rules = Rules {
+            allow: vec!["read_*".into()],
+            deny: vec!["read_secret".into()],
+            ..Rules::default()
+        };
+        assert!(rules.permits("read_file"));
+        assert!(!rules.permits("read_secret"));
+        assert!(!rules.permits("write_file"));
+    }
+
+    #[test]
+    fn a_probe_without_its_class_is_a_mistake() {
+        let rules: Rules = serde_json::from_str(
+            r#"{"tools": {"x": {"replay": "probe_required"}}, "idle_stop": 0}"#,
+        )
+        .unwrap();
+        assert_eq!(rules.check().len(), 2, "{:?}", rules.check());
+    }
+}
