@@ -27,7 +27,7 @@ impl PackCatalog {
     pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
         self.accept(slot, ready)?;
         let facts = ready.facts.to_value().unwrap_or_default();
-        let roots = facts.get(ROOTS).cloned().unwrap_or_default();
+        let roots = facts.get(ROOTS).map_or_else(String::new, ToString::to_string);
         let Some(entry) = self.packs.get_mut(&slot) else {
             return Ok(Read::AsBefore);
         };
