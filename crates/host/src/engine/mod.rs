@@ -330,7 +330,13 @@ impl Engine {
         }
         match self.core.save().and_then(|text| Core::restore(&text)) {
             Ok(core) if core == self.core => self.core = core,
-            Ok(_) => crate::sim::complain("the restored core differs"),
+            Ok(core) => {
+                let (was, is) = (format!("{:?}", self.core), format!("{core:?}"));
+                let same = was.bytes().zip(is.bytes()).take_while(|(a, b)| a == b).count();
+                let from = same.saturating_sub(120);
+                let (was, is) = (was.get(from..same + 80), is.get(from..same + 80));
+                crate::sim::complain(&format!("was {was:?}, is {is:?}"));
+            }
             Err(error) => crate::sim::complain(&error.to_string()),
         }
     }

@@ -12,12 +12,6 @@ const SMALL_LINES: u64 = 16 * 1024;
 
 /// Answers that only a request which reuses the id of an open call can get.
 const EXTRA: [Outcome; 2] = [Outcome::Failed(ErrorKind::DuplicateId), Outcome::Done(None)];
-/// Answers that such a request can get as well as the call.
-const UNSURE: [Outcome; 2] = [
-    Outcome::Failed(ErrorKind::Overloaded),
-    Outcome::Failed(ErrorKind::ShuttingDown),
-];
-
 /// Judges a run.
 pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u64>) {
     let mut pages = book.lock();
@@ -103,13 +97,11 @@ impl Judge<'_> {
         let mut answers: Vec<_> = asked.answers.iter().map(|answer| &answer.what).collect();
         // Each request that reused the id has an answer of its own.
         for _ in 0..asked.extra {
-            let of = |extra: &[Outcome]| {
-                let is_it = |answer: &&Outcome| extra.contains(answer);
-                answers.iter().position(is_it)
-            };
-            // The call itself may have been refused, too.
-            let unsure = of(&UNSURE).filter(|_| answers.len() > 1);
-            if let Some(place) = of(&EXTRA).or(unsure) {
+            let sure = answers.iter().position(|answer| EXTRA.contains(answer));
+            // The call itself may have failed in the same way.
+            let fails = |answer: &&Outcome| matches!(answer, Outcome::Failed(_));
+            let unsure = answers.iter().position(fails).filter(|_| answers.len() > 1);
+            if let Some(place) = sure.or(unsure) {
                 answers.remove(place);
             }
         }

@@ -545,7 +545,11 @@ fn outcome(message: &Value) -> Outcome {
         let oversize = payload["errors"][0]["msg"].as_str();
         return failure(words.or(oversize));
     }
-    let structured = result.get("structuredContent").unwrap_or(result);
+    done(result.get("structuredContent").unwrap_or(result))
+}
+
+/// Reads the structured content of a success.
+pub(super) fn done(structured: &Value) -> Outcome {
     // The answer of a probe stands for that of the lost call.
     let structured = structured
         .pointer("/probe/structuredContent")
@@ -555,8 +559,14 @@ fn outcome(message: &Value) -> Outcome {
 
 fn failure(words: Option<&str>) -> Outcome {
     let words = words.unwrap_or_default();
-    if words.starts_with("there is no tool") {
-        return Outcome::Failed(ErrorKind::UnknownTool);
+    // Some kinds have sentences of their own.
+    let own = [
+        ("there is no tool", ErrorKind::UnknownTool),
+        ("the process that checks", ErrorKind::Internal),
+        ("the value could not be checked", ErrorKind::Timeout),
+    ];
+    if let Some((_, kind)) = own.iter().find(|(start, _)| words.starts_with(start)) {
+        return Outcome::Failed(*kind);
     }
     let of = |kind: &&ErrorKind| words.starts_with(kind.row().message);
     let longest = ErrorKind::ALL.iter().filter(of);

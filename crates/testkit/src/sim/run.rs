@@ -459,7 +459,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
             Ok(Ok(end)) => match &end.outcome {
                 Ok(Success::Tool(reply)) => {
                     let reply = reply.json.to_value().unwrap_or_default();
-                    Outcome::Done(reply["key"].as_str().map(str::to_owned))
+                    client::done(&reply)
                 }
                 Ok(Success::Forwarded(response)) => client::read(response.line.as_str()),
                 Ok(Success::Members(_)) => Outcome::Odd("members of a tool".to_owned()),
