@@ -22,6 +22,7 @@ pub mod config;
 mod control;
 mod drivers;
 mod engine;
+mod entropy;
 mod envelopes;
 mod forwarded;
 mod http;
@@ -34,6 +35,8 @@ mod process;
 mod ready;
 mod serve;
 mod shim;
+#[cfg(feature = "simulation")]
+pub mod sim;
 mod telemetry;
 mod transport;
 mod watchdog;

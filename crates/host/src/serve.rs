@@ -23,6 +23,7 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
 use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup};
+use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
@@ -147,8 +148,8 @@ impl Plan {
         let keep = config.limits.diagnostics;
         let front = (config.server_name.clone(), config.server_version.clone());
         let core = Core::new(CoreConfig {
-            seed: seed(),
-            span_seed: config.collector.as_ref().map(|_| random()),
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
             epoch_ms: clock::wall_ms(),
             name: config.server_name,
             version: config.server_version.clone(),
@@ -196,8 +197,8 @@ impl Plan {
         let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
         let core = Core::new(CoreConfig {
-            seed: seed(),
-            span_seed: config.collector.as_ref().map(|_| random()),
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
             epoch_ms: clock::wall_ms(),
             name: config.name.clone(),
             version: config.version.clone(),
@@ -251,17 +252,6 @@ const fn lifetime(transport: &Transport) -> Lifetime {
         Transport::Stdio => Lifetime::Client,
         Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
-}
-
-fn seed() -> u64 {
-    u64::from(std::process::id()) << 8
-}
-
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // Without randomness span ids of hosts may meet, which only blurs their traces.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }
 
 fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
@@ -399,6 +389,40 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
     Ok(core)
+}
+
+/// The loop of a simulated host, and where its events go.
+#[cfg(feature = "simulation")]
+pub(crate) fn simulate(
+    config: Result<Config, WrapConfig>,
+) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
+    let plan = match config {
+        Ok(config) => Plan::packs(config)?,
+        Err(config) => Plan::wrapped(config)?,
+    };
+    let log = Log::silent();
+    let queue = Queue::new();
+    let events = queue.sender();
+    let engine = Engine::new(Setup {
+        core: plan.core,
+        checkers: Checkers::new(&plan.shim, CheckLimits::default(), events.clone()),
+        launch: Launch {
+            shim: plan.shim,
+            commands: plan.commands,
+            server_name: plan.front.0,
+            named_only: plan.named_only,
+            vetting: BTreeMap::new(),
+        },
+        reports: Reports {
+            log: log.clone(),
+            recorder: Recorder::off(),
+            envelopes: plan.envelopes,
+            watchdog: Watchdog::off(&log),
+        },
+        facts: plan.facts,
+        queue,
+    });
+    Ok((events, engine))
 }
 
 /// Writes the ready file, unless another living host owns it; `level` is that of saying so.

@@ -9,11 +9,13 @@ use mainstay_contract::id::SessionId;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::core::action::CoreEvent;
+use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::progress::Step;
 use tokio::sync::{mpsc, oneshot};
 
 use super::workers::Handle;
 use super::{Engine, Event, Phase};
+use crate::entropy;
 use crate::log::Level;
 use crate::outbox::Outbox;
 use crate::transport::{Client, ClientEvent, Gate, read_lines, write_answers};
@@ -62,7 +64,7 @@ pub(crate) struct Single {
 
 impl Engine {
     pub(super) fn connect(&mut self, client: Client) {
-        let Some(session) = self.core.open(self.clock.now(), nonce()) else {
+        let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
             return;
         };
         let limits = self.core.limits();
@@ -92,7 +94,7 @@ impl Engine {
     pub(super) fn single(&mut self, single: Single) {
         let opened = self
             .core
-            .open_single(self.clock.now(), &single.caller, nonce());
+            .open_single(self.clock.now(), &single.caller, entropy::random());
         let Some(session) = opened else {
             let full = Problem::of(ErrorKind::Overloaded);
             let _ = single.reply.send(Err(full));
@@ -123,7 +125,9 @@ impl Engine {
             let said = format!("session closed id={session} delivered={delivered}");
             self.reports.log.say(Level::Debug, said);
         }
-        self.report(CoreEvent::Gone { session });
+        if !is_planted(Defect::SessionLeak) {
+            self.report(CoreEvent::Gone { session });
+        }
     }
 
     /// Closes a connection at once; what is in its outbox is not written.
@@ -166,7 +170,7 @@ impl Engine {
         else {
             return;
         };
-        let behind = outbox.watch_behind();
+        let behind = outbox.watch_behind() && !is_planted(Defect::GateNeverCloses);
         let gate = gate.clone();
         let changed = std::mem::replace(was_behind, behind) != behind;
         let mut stuck = false;
@@ -201,12 +205,19 @@ impl Engine {
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
-            match self.conversations.get_mut(&end.session) {
+            let to = match self.conversations.keys().next() {
+                Some(oldest) if is_planted(Defect::WrongSession) => *oldest,
+                _ => end.session,
+            };
+            match self.conversations.get_mut(&to) {
                 Some(Conversation::Lines { outbox, .. }) => {
                     let outbox = outbox.clone();
                     let line = self.line_of(&end, asked);
                     output_bytes = line.len();
                     outbox.push(&line);
+                    if end.attempt > 1 && is_planted(Defect::AnswerTwice) {
+                        outbox.push(&line);
+                    }
                 }
                 Some(Conversation::Once { reply: waiting, .. }) => {
                     output_bytes = length(&end.outcome);
@@ -240,14 +251,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// A random number that no peer can guess.
-fn nonce() -> u64 {
-    let mut bytes = [0; 8];
-    // Without randomness ids are only unlikely to meet, which a peer would have to try for.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }
 
 /// The size of an outcome before it has a form.
