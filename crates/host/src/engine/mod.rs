@@ -335,7 +335,11 @@ impl Engine {
             Ok(core) if core == self.core => self.core = core,
             Ok(core) => {
                 let (was, is) = (format!("{:?}", self.core), format!("{core:?}"));
-                let same = was.bytes().zip(is.bytes()).take_while(|(a, b)| a == b).count();
+                let same = was
+                    .bytes()
+                    .zip(is.bytes())
+                    .take_while(|(a, b)| a == b)
+                    .count();
                 let from = same.saturating_sub(120);
                 let (was, is) = (was.get(from..same + 80), is.get(from..same + 80));
                 crate::sim::complain(&format!("was {was:?}, is {is:?}"));

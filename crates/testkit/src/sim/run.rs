@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::book::{Answered, Asked, Book, ClientPage, Outcome, Violation};
-use super::client;
 use super::check;
+use super::client;
 use super::client::Client;
 use super::machine::Machine;
 use super::plan::{Backend, Operation, Scenario, SinglePlan};
