@@ -15,7 +15,7 @@ mod shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::{EchoId, Op};
-use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::rpc;
 use mainstay_kernel::CoreConfig;
@@ -203,7 +203,7 @@ impl Run {
         self.shell.ask(session, &id.to_string(), method, params);
     }
 
-    fn worker(&self, number: usize) -> Option<mainstay_contract::id::Generation> {
+    fn worker(&self, number: usize) -> Option<Generation> {
         let workers = &self.shell.workers;
         workers.keys().nth(number % workers.len().max(1)).copied()
     }

@@ -203,7 +203,7 @@ fn handed_over(tools: &[Value]) -> (Shell, SessionId) {
 #[test]
 fn a_call_is_reconsidered_when_the_tools_of_the_successor_differ() {
     let read = json!({ "name": "read" });
-    let (shell, client) = handed_over(&[read.clone()]);
+    let (shell, client) = handed_over(std::slice::from_ref(&read));
     forwarded(shell.outcome(client, "1"));
     let told = shell.told(client);
     let is_change = |line: &&Value| line["method"] == "notifications/tools/list_changed";

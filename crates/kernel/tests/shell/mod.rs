@@ -13,7 +13,7 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
-use mainstay_contract::outcome::{Outcome, ToolReply};
+use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Ready};
@@ -248,14 +248,15 @@ impl Shell {
 
     /// A worker ends and is reaped.
     pub fn crash(&mut self, generation: Generation) {
-        if self.workers.remove(&generation).is_some() {
-            let fault = Fault::new(ErrorKind::WorkerUnavailable, "it ended").of(generation);
-            self.lose(generation, fault);
-            self.settle();
-        }
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "it ended").of(generation);
+        self.lose(generation, fault);
+        self.settle();
     }
 
     fn lose(&mut self, generation: Generation, fault: Fault) {
+        if self.workers.remove(&generation).is_none() {
+            return;
+        }
         let unsent = Vec::new();
         let news = WorkerNews::Lost { fault, unsent };
         self.events
@@ -386,15 +387,9 @@ impl Shell {
             CoreAction::Stop { generation, .. } => {
                 let fault =
                     Fault::new(ErrorKind::WorkerUnavailable, "it was stopped").of(generation);
-                if self.workers.remove(&generation).is_some() {
-                    self.lose(generation, fault);
-                }
+                self.lose(generation, fault);
             }
-            CoreAction::Abandon { generation, fault } => {
-                if self.workers.remove(&generation).is_some() {
-                    self.lose(generation, fault);
-                }
-            }
+            CoreAction::Abandon { generation, fault } => self.lose(generation, fault),
             CoreAction::Look {
                 generation,
                 at_ping,
@@ -419,10 +414,7 @@ impl Shell {
             }
             CoreAction::OwnTool { call, .. } => {
                 let json = Json::from_serialize(&self.core.health(self.now));
-                let outcome = Ok(mainstay_contract::outcome::Success::Tool(ToolReply {
-                    json,
-                    text: None,
-                }));
+                let outcome = Ok(Success::Tool(ToolReply { json, text: None }));
                 self.events.push_back(CoreEvent::Served { call, outcome });
             }
             // The connection is closed once its output is written.
@@ -448,9 +440,7 @@ impl Shell {
                 token: None,
             }),
             _ => {
-                let answer = Box::new(Answer::Failed(mainstay_contract::outcome::Problem::of(
-                    ErrorKind::UnknownMethod,
-                )));
+                let answer = Box::new(Answer::Failed(Problem::of(ErrorKind::UnknownMethod)));
                 self.news(
                     generation,
                     WorkerNews::Answer {
