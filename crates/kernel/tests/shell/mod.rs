@@ -67,6 +67,8 @@ pub struct Worker {
     pub lines: Vec<Value>,
     /// Tool calls that are not answered.
     pub pending: Vec<Pending>,
+    /// Ids of its questions that are not answered.
+    pub asked: Vec<Value>,
 }
 
 /// One tool call that a worker has.
@@ -242,7 +244,12 @@ impl Shell {
         self.handle(CoreEvent::Worker { generation, news });
     }
 
+    /// A server sends a message. It remembers its questions.
     pub fn server_says(&mut self, generation: Generation, message: &Value) {
+        if let (Some(_), Some(id)) = (message.get("method"), message.get("id")) {
+            let worker = self.workers.get_mut(&generation).unwrap();
+            worker.asked.push(id.clone());
+        }
         self.server_line(generation, message.to_string().as_bytes());
     }
 
@@ -459,9 +466,22 @@ impl Shell {
             return;
         };
         worker.lines.push(line.clone());
-        let (Some(method), Some(id)) = (line["method"].as_str(), line.get("id")) else {
+        let Some(id) = line.get("id") else { return };
+        let Some(method) = line["method"].as_str() else {
+            let question = worker.asked.iter().position(|asked| asked == id);
+            let question = question.unwrap_or_else(|| panic!("it did not ask {id}"));
+            worker.asked.remove(question);
             return;
         };
+        let is_used = worker.pending.iter().any(|pending| pending.id == *id);
+        assert!(!is_used, "{id} is in flight");
+        let greeted = |line: &Value| line["method"] == "notifications/initialized";
+        if method == "tools/call" && !self.server.is_modern {
+            assert!(
+                worker.lines.iter().any(greeted),
+                "a call before the handshake: {line}"
+            );
+        }
         let params = &line["params"];
         let is_lookup = params["name"] == "lookup";
         let result = match method {
