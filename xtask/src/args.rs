@@ -15,6 +15,7 @@ usage: cargo xtask TASK
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers at random under load for so long (60)
+  sim [ARGS...]       simulate hosts: --seeds N, --seed S, --catalogue
   soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this
 
@@ -29,6 +30,7 @@ pub(crate) enum Task {
     /// Only what the tests install.
     Tools(TestOptions),
     Bench(Vec<OsString>),
+    Sim(Vec<OsString>),
     Storm {
         seconds: u64,
     },
@@ -60,6 +62,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("ci") => test_options(arguments, true).map(Task::Test),
         Some("tools") => test_options(arguments, false).map(Task::Tools),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
+        Some("sim") => Ok(Task::Sim(arguments.collect())),
         Some("storm") => seconds(arguments, 60).map(|seconds| Task::Storm { seconds }),
         Some("soak") => seconds(arguments, 600).map(|seconds| Task::Soak { seconds }),
         _ => Err(format!("no task is called {}", name.display())),
@@ -125,6 +128,9 @@ mod tests {
             Ok(Task::Bench(vec!["frames".into(), "--quick".into()]))
         });
         assert_eq!(parsed("tools"), Ok(Task::Tools(TestOptions::default())));
+        assert_eq!(parsed("sim --seed 7"), {
+            Ok(Task::Sim(vec!["--seed".into(), "7".into()]))
+        });
         assert_eq!(parsed("storm"), Ok(Task::Storm { seconds: 60 }));
         assert_eq!(parsed("storm 5"), Ok(Task::Storm { seconds: 5 }));
         assert_eq!(parsed("soak"), Ok(Task::Soak { seconds: 600 }));

@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench`,
+//! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench`, `sim`,
 //! `storm` and `soak`.
 //!
 //! Each task is a module with one entry function; this file only reads the
@@ -17,6 +17,7 @@ mod args;
 mod bench;
 mod context;
 mod schemas;
+mod sim;
 mod step;
 mod storm;
 mod test;
@@ -57,6 +58,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test(options) => test::run(&context, &options),
         Task::Tools(options) => tools::install(&context, options.install || context.ci),
         Task::Bench(arguments) => bench::run(&context, &arguments),
+        Task::Sim(arguments) => sim::run(&context, &arguments),
         Task::Storm { seconds } => storm::run(&context, seconds),
         Task::Soak { seconds } => storm::soak(&context, seconds),
     }

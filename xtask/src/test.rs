@@ -8,7 +8,7 @@
 use crate::args::TestOptions;
 use crate::context::Context;
 use crate::step::{command_step, skip, step, succeeds};
-use crate::{tidy, tools};
+use crate::{sim, tidy, tools};
 
 pub(crate) fn run(context: &Context, options: &TestOptions) -> anyhow::Result<()> {
     if options.checks || context.ci {
@@ -25,6 +25,7 @@ pub(crate) fn run(context: &Context, options: &TestOptions) -> anyhow::Result<()
         "documentation tests",
         context.cargo(["test", "--doc", "--workspace", "--locked"]),
     )?;
+    sim::check(context)?;
     if succeeds(context.cargo(["nextest", "--version"])) {
         let profile = if context.ci { "ci" } else { "default" };
         command_step("tests", {

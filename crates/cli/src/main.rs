@@ -20,6 +20,7 @@ mod local;
 mod lock;
 mod once;
 mod operate;
+mod own_host;
 mod program;
 mod progress_bar;
 mod remote;

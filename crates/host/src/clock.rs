@@ -38,6 +38,10 @@ impl Clock {
 
 /// Now, as the world counts.
 pub(crate) fn wall() -> SystemTime {
+    #[cfg(feature = "simulation")]
+    if let Some(simulated) = crate::sim::wall() {
+        return simulated;
+    }
     SystemTime::now()
 }
 

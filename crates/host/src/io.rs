@@ -32,6 +32,8 @@ pub(crate) enum Source {
         rest: Vec<u8>,
         at: usize,
     },
+    #[cfg(feature = "simulation")]
+    Simulated(crate::sim::PipeReader),
 }
 
 /// Where bytes go.
@@ -45,6 +47,8 @@ pub(crate) enum Sink {
     },
     /// Another task of ours; what is written at once stays one chunk.
     Chunks(mpsc::Sender<Vec<u8>>),
+    #[cfg(feature = "simulation")]
+    Simulated(crate::sim::PipeWriter),
 }
 
 impl Source {
@@ -130,6 +134,8 @@ impl Source {
                 *at += count;
                 Ok(count)
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => Ok(pipe.read(buffer).await),
         }
     }
 
@@ -141,6 +147,8 @@ impl Source {
                 rustix::net::recv(fd.get_ref(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
             }
             Self::Chunks { .. } => return None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => return pipe.read_now(buffer).map(Ok),
         };
         match read {
             Err(rustix::io::Errno::AGAIN) => None,
@@ -214,6 +222,8 @@ impl Sink {
         let fd = match self {
             Self::Pipe(fd) | Self::Socket(fd) => fd,
             Self::Chunks(chunks) => return chunks.closed().await,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => return pipe.closed().await,
             Self::Thread { .. } => return std::future::pending().await,
         };
         while let Ok(mut guard) = fd.writable().await {
@@ -244,6 +254,8 @@ impl Sink {
                 Ok(()) => Ok(bytes.len()),
                 Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
             },
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => pipe.write(bytes).await,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainstay_contract::id::CallId;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::Notify;
 
 /// A buffer larger than this is given back once it is written.
@@ -79,6 +80,8 @@ impl Outbox {
             let before = inner.waiting.len();
             mainstay_contract::frame::encode(&mut inner.waiting, line);
             inner.pushed += (inner.waiting.len() - before) as u64;
+            #[cfg(feature = "simulation")]
+            crate::sim::note_backlog(inner.mark, inner.pushed - inner.written);
         }
         self.shared.changed.notify_one();
     }
@@ -98,8 +101,10 @@ impl Outbox {
     /// up. Both are decided under one lock, so that the peer cannot catch up unnoticed in between.
     pub(crate) fn watch_behind(&self) -> bool {
         let mut inner = self.lock();
-        inner.report_owed = inner.is_behind();
-        inner.report_owed
+        let is_behind = inner.is_behind();
+        let is_writing = inner.pushed - inner.written > inner.waiting.len() as u64;
+        inner.report_owed = is_behind && !(is_writing && is_planted(Defect::LostWakeUp));
+        is_behind
     }
 
     /// True once for each [`Self::watch_behind`] that found the peer behind, as soon as it no
@@ -121,7 +126,10 @@ impl Outbox {
             inner.waiting = Vec::new();
             let written = inner.written;
             let calls = std::mem::take(&mut inner.calls);
-            let unsent = calls.into_iter().filter(|(at, _)| *at >= written);
+            let unsent = calls.into_iter().filter(|(at, _)| {
+                (*at >= written || is_planted(Defect::SentAsUnsent))
+                    && !is_planted(Defect::UnsentAsSent)
+            });
             unsent.map(|(_, call)| call).collect()
         };
         self.shared.changed.notify_one();
@@ -159,7 +167,9 @@ impl Outbox {
         let mut inner = self.lock();
         inner.written += count as u64;
         let written = inner.written;
-        while inner.calls.front().is_some_and(|(at, _)| *at < written) {
+        while inner.calls.front().is_some_and(|(at, _)| *at < written)
+            && !is_planted(Defect::SentAsUnsent)
+        {
             inner.calls.pop_front();
         }
     }

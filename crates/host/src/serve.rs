@@ -23,9 +23,11 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
 use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup};
+use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
+use crate::local::LocalRequests;
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
@@ -146,8 +148,8 @@ impl Plan {
         let keep = config.limits.diagnostics;
         let front = (config.server_name.clone(), config.server_version.clone());
         let core = Core::new(CoreConfig {
-            seed: seed(),
-            span_seed: config.collector.as_ref().map(|_| random()),
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
             epoch_ms: clock::wall_ms(),
             name: config.server_name,
             version: config.server_version.clone(),
@@ -195,8 +197,8 @@ impl Plan {
         let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
         let core = Core::new(CoreConfig {
-            seed: seed(),
-            span_seed: config.collector.as_ref().map(|_| random()),
+            seed: entropy::seed(),
+            span_seed: config.collector.as_ref().map(|_| entropy::random()),
             epoch_ms: clock::wall_ms(),
             name: config.name.clone(),
             version: config.version.clone(),
@@ -247,20 +249,9 @@ impl Plan {
 /// A host with one client ends with it.
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
-        Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
-        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
+        Transport::Stdio => Lifetime::Client,
+        Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
-}
-
-fn seed() -> u64 {
-    u64::from(std::process::id()) << 8
-}
-
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // Without randomness span ids of hosts may meet, which only blurs their traces.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }
 
 fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
@@ -400,6 +391,40 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     Ok(core)
 }
 
+/// The loop of a simulated host, and where its events go.
+#[cfg(feature = "simulation")]
+pub(crate) fn simulate(
+    config: Result<Config, WrapConfig>,
+) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
+    let plan = match config {
+        Ok(config) => Plan::packs(config)?,
+        Err(config) => Plan::wrapped(config)?,
+    };
+    let log = Log::silent();
+    let queue = Queue::new();
+    let events = queue.sender();
+    let engine = Engine::new(Setup {
+        core: plan.core,
+        checkers: Checkers::new(&plan.shim, CheckLimits::default(), events.clone()),
+        launch: Launch {
+            shim: plan.shim,
+            commands: plan.commands,
+            server_name: plan.front.0,
+            named_only: plan.named_only,
+            vetting: BTreeMap::new(),
+        },
+        reports: Reports {
+            log: log.clone(),
+            recorder: Recorder::off(),
+            envelopes: plan.envelopes,
+            watchdog: Watchdog::off(&log),
+        },
+        facts: plan.facts,
+        queue,
+    });
+    Ok((events, engine))
+}
+
 /// Writes the ready file, unless another living host owns it; `level` is that of saying so.
 fn write_ready_file(
     path: Option<&std::path::Path>,
@@ -436,20 +461,24 @@ enum Clients {
     One(Client),
     Many(Bound),
     Http(TcpListener, SocketAddr, HttpConfig),
+    Local(LocalRequests),
 }
 
 /// Opens a transport.
 fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
-    let one = |what, opened: io::Result<(Source, Sink)>| {
-        let (source, sink) = opened.map_err(|source| ServeError::Io { what, source })?;
-        Ok(Opened {
-            place: String::new(),
-            source: Clients::One(Client { source, sink }),
-        })
-    };
     match transport {
-        Transport::Stdio => one("open stdin and stdout", stdio()),
-        Transport::Connected(fd) => one("use the connection", both_ways(fd)),
+        Transport::Stdio => {
+            let what = "open stdin and stdout";
+            let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
+            Ok(Opened {
+                place: String::new(),
+                source: Clients::One(Client { source, sink }),
+            })
+        }
+        Transport::Local(requests) => Ok(Opened {
+            place: String::new(),
+            source: Clients::Local(requests),
+        }),
         Transport::Socket { path, mode } => Ok(Opened {
             source: Clients::Many(Bound::bind(&path, mode)?),
             place: format!(" path={}", path.display()),
@@ -490,6 +519,10 @@ impl Clients {
             }
             Self::Many(bound) => {
                 tokio::spawn(Self::deliver(bound, events, log.clone()));
+                None
+            }
+            Self::Local(requests) => {
+                tokio::spawn(requests.deliver(events));
                 None
             }
             Self::Http(listener, bound, config) => {

@@ -40,22 +40,19 @@ struct Activity {
 impl Watchdog {
     /// Starts the thread, which ends with the last clone.
     pub(crate) fn start(limit_ms: u64, log: &Log) -> Self {
-        let shared = Arc::new(Shared {
-            turns: AtomicU64::new(0),
-            current: Mutex::new(Activity {
-                label: "",
-                session: None,
-                since: Instant::now(),
-                reported: false,
-            }),
-            log: log.clone(),
-        });
+        let shared = Shared::new(log);
         let watched = Arc::downgrade(&shared);
         // Without the thread nothing is reported; the host works all the same.
         let _ = std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || watch(&watched, Duration::from_millis(limit_ms)));
         Self(shared)
+    }
+
+    /// A watchdog without a thread.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn off(log: &Log) -> Self {
+        Self(Shared::new(log))
     }
 
     /// The loop begins to handle an event.
@@ -82,6 +79,19 @@ impl Watchdog {
 }
 
 impl Shared {
+    fn new(log: &Log) -> Arc<Self> {
+        Arc::new(Self {
+            turns: AtomicU64::new(0),
+            current: Mutex::new(Activity {
+                label: "",
+                session: None,
+                since: Instant::now(),
+                reported: false,
+            }),
+            log: log.clone(),
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Activity> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,6 +12,7 @@ pub mod action;
 pub mod call;
 pub mod catalog;
 pub mod core;
+pub mod defect;
 mod kernel;
 pub mod locked;
 pub mod progress;

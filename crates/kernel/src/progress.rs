@@ -16,7 +16,7 @@ pub struct Throttle {
 }
 
 /// One notification that may be sent now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Greater than in every earlier notification of the call.
     pub step: u64,

@@ -13,6 +13,7 @@
 //! | [`crash`] | any worker, killed at a chosen point of its conversation with the host |
 //! | [`oracle`] | what clients were told, against what really happened |
 //! | [`storm`] | the fixture killed at random under load, judged by the oracle |
+//! | `sim` | simulated hosts and peers in virtual time, with the feature `simulation` |
 //! | [`transcript`] | conversations in files, run unchanged over every transport |
 //! | [`hostile`] | frames nobody should send, with the answer that each deserves |
 //! | [`fuzz`] | one function for each parser of foreign bytes |
@@ -22,7 +23,8 @@
 //!
 //! Every wait in here has a deadline, and what did not happen in time is an error that says what
 //! was waited for. This crate must never know the host's internals: it sees the product as a
-//! client, a worker or the operating system sees it.
+//! client, a worker or the operating system sees it. The exception is `sim`, which knows the seams
+//! that the host opens for it.
 
 pub mod bench;
 pub mod clock;
@@ -39,6 +41,8 @@ pub mod misbehave;
 pub mod oracle;
 pub mod peer;
 pub mod process;
+#[cfg(feature = "simulation")]
+pub mod sim;
 pub mod storm;
 pub mod transcript;
 pub mod wrapped;

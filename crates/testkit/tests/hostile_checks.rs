@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TIMEOUT: u64 = 5;
 /// How much larger a host may be after its memory came back.
 const LEFT_KIB: u64 = 20 * 1024;
-/// Items of an array of about 15 MB.
-const ITEMS: usize = 1_300_000;
+/// Items of an array that is far from cheap to check; `cargo xtask bench hostile` uses 15 MB.
+const ITEMS: usize = 130_000;
 
 /// A server in Python whose tools have hostile schemas and results.
 const SERVER: &str = r#"
@@ -59,7 +59,7 @@ for line in sys.stdin:
     elif method == "tools/call":
         name = m["params"]["name"]
         if name == "large":
-            answer(m, {"content": [], "structuredContent": {"list": ["aaaaaaaa"] * 1300000}})
+            answer(m, {"content": [], "structuredContent": {"list": ["aaaaaaaa"] * 130000}})
         elif name == "forged":
             answer(m, {"content": [{"type": "text", "text": forged}], "isError": True})
         elif name == "invented":
@@ -262,7 +262,7 @@ fn respelled_ids_torn_answers_and_late_progress_are_handled_at_once() -> anyhow:
     let client = host.client()?;
     client.open(&json!({}))?;
     let answer = client.call("7", "respelled", &json!({}))?;
-    ensure!(answer.text().contains(r#""id":7,"#), "{answer:?}");
+    ensure!(answer.text().contains(r#""id":7"#), "{answer:?}");
     let began = Instant::now();
     let answer = client.call("8", "torn", &json!({}))?;
     ensure!(began.elapsed() < Duration::from_secs(TIMEOUT), "it waited");
@@ -282,7 +282,7 @@ fn respelled_ids_torn_answers_and_late_progress_are_handled_at_once() -> anyhow:
     // Whatever came after the answer would be in front of the next one.
     client.send(&request_line("10", "ping", &json!({})))?;
     let next = client.next()?;
-    ensure!(next.text().contains(r#""id":10"#), "{next:?}");
+    ensure!(next.at("/id") == 10, "{next:?}");
     let (rest, _) = host.finish().context("ends in order")?;
     ensure!(rest.is_empty(), "{rest:?}");
     Ok(())

@@ -152,7 +152,8 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: TESTKIT,
-        internal: &["contract", "kernel", "schema", "worker"],
+        // host: only with the feature `simulation`, which drives its engine.
+        internal: &["contract", "host", "kernel", "schema", "worker"],
         external: Budget::Free,
     },
     Row {

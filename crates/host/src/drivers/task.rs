@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -15,11 +15,13 @@ use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::id::Generation;
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{What, WorkerEvent};
 use crate::config::{Command, Shim};
-use crate::io::{Sink, Source};
+use crate::io::Source;
 use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::process::{Climb, Happened, Ladder, Pipes, Process};
@@ -110,14 +112,13 @@ pub(super) fn start<E: Listener>(
         gate: gate.clone(),
         last_words: last_words.clone(),
     };
-    let stderr = Source::pipe(stderr)?;
     let words = last_words.clone();
     tokio::spawn(read_stderr(stderr, words, stderr_form, log.clone()));
     let caught_up = move || {
         let what = What::CaughtUp;
         WorkerEvent { generation, what }.into()
     };
-    let writer = write_out(Sink::pipe(stdin)?, outbox, events.clone(), caught_up);
+    let writer = write_out(stdin, outbox, events.clone(), caught_up);
     tokio::spawn(write_calls(
         writer,
         generation,
@@ -137,7 +138,7 @@ pub(super) fn start<E: Listener>(
         reported: false,
     };
     let frames = FrameReader::new(limits.worker_frame_bytes);
-    tokio::spawn(task.run(Source::pipe(stdout)?, frames, incoming));
+    tokio::spawn(task.run(stdout, frames, incoming));
     Ok(grip)
 }
 
@@ -217,6 +218,9 @@ impl<S: Speech, E: Listener> Task<S, E> {
                     Happened::Ended(end) => {
                         self.read_rest(&mut output, &mut stdout, &mut frames).await;
                         self.lose(ErrorKind::WorkerUnavailable, Broken::new(end.to_string())).await;
+                        if is_planted(Defect::ReapedEarly) {
+                            self.tell(What::Reaped).await;
+                        }
                         // What it leaves behind has the grace of a stop, or none at all.
                         let now = Instant::now();
                         ladder.get_or_insert_with(|| Ladder::kill(now)).hurry(now);
@@ -283,6 +287,9 @@ impl<S: Speech, E: Listener> Task<S, E> {
         stdout: &mut Source,
         frames: &mut FrameReader,
     ) {
+        if is_planted(Defect::LastAnswerLost) {
+            *output = Output::Done;
+        }
         let was_open = *output == Output::Open;
         // Something that it left behind may go on writing for ever.
         let mut left = LAST_BYTES;
@@ -381,7 +388,7 @@ impl Broken {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

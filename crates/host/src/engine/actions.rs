@@ -9,6 +9,7 @@ use mainstay_contract::telemetry::{Event as Recorded, Telemetry};
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, LogLevel, WorkerNews};
+use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::system_tools;
 
 use super::workers::Handle;
@@ -22,7 +23,7 @@ impl Engine {
         match action {
             CoreAction::Tell { session, line } => self.tell(session, &line),
             CoreAction::End { end, asked } => self.answer(end, asked.as_deref()),
-            CoreAction::Progress(notice) => self.notify(&notice),
+            CoreAction::Progress(notice) => self.notify(*notice),
             CoreAction::Close { session } => self.close(session),
             CoreAction::OwnTool { call, tool, render } => self.own_tool(call, &tool, render),
             CoreAction::Spawn {
@@ -74,6 +75,10 @@ impl Engine {
                 until,
             } => {
                 let until = self.clock.instant(until);
+                #[cfg(feature = "simulation")]
+                if let Some(check) = crate::sim::check(&definition, &subject, until) {
+                    return self.simulate_check(ticket, check);
+                }
                 let checkers = &mut self.checkers;
                 if let Some(verdict) = checkers.submit(ticket, fair, &definition, subject, until) {
                     self.report(CoreEvent::Checked { ticket, verdict });
@@ -93,9 +98,25 @@ impl Engine {
                 generation,
                 fault,
             } => self.record_loss(slot, generation, &fault),
+            CoreAction::RolledOut { .. } if is_planted(Defect::RolloutUnreported) => {}
             CoreAction::RolledOut { waiter, done } => self.operators.rolled_out(waiter, done),
             CoreAction::RolloutRefused { waiter, reason } => {
                 self.operators.refused(waiter, reason);
+            }
+        }
+    }
+
+    #[cfg(feature = "simulation")]
+    fn simulate_check(&mut self, ticket: u64, check: crate::sim::Check) {
+        match check {
+            crate::sim::Check::Now(verdict) => self.report(CoreEvent::Checked { ticket, verdict }),
+            crate::sim::Check::Later(late, verdict) => {
+                let events = self.events();
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    let checked = crate::check::Checked { ticket, verdict };
+                    let _ = events.send(checked.into()).await;
+                });
             }
         }
     }

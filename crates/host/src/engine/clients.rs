@@ -9,10 +9,13 @@ use mainstay_contract::id::SessionId;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::core::action::CoreEvent;
-use tokio::sync::oneshot;
+use mainstay_kernel::defect::{Defect, is_planted};
+use mainstay_kernel::progress::Step;
+use tokio::sync::{mpsc, oneshot};
 
 use super::workers::Handle;
 use super::{Engine, Event, Phase};
+use crate::entropy;
 use crate::log::Level;
 use crate::outbox::Outbox;
 use crate::transport::{Client, ClientEvent, Gate, read_lines, write_answers};
@@ -28,7 +31,10 @@ pub(super) enum Conversation {
         behind: bool,
     },
     /// With the typed end of its only request.
-    Once(Option<oneshot::Sender<Ended>>),
+    Once {
+        reply: Option<oneshot::Sender<Ended>>,
+        steps: Option<mpsc::Sender<Step>>,
+    },
 }
 
 /// The typed end of a request, or the reason why it was not admitted.
@@ -50,13 +56,15 @@ pub(crate) struct Single {
     /// Names who asks: callers do not share the session of a wrapped server.
     pub(crate) caller: String,
     pub(crate) reply: oneshot::Sender<Ended>,
+    /// Takes the progress of the request. The engine drops steps while it is full.
+    pub(crate) steps: Option<mpsc::Sender<Step>>,
     /// Closed by the caller when it no longer wants the answer.
     pub(crate) wanted: oneshot::Receiver<()>,
 }
 
 impl Engine {
     pub(super) fn connect(&mut self, client: Client) {
-        let Some(session) = self.core.open(self.clock.now(), nonce()) else {
+        let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
             return;
         };
         let limits = self.core.limits();
@@ -86,14 +94,15 @@ impl Engine {
     pub(super) fn single(&mut self, single: Single) {
         let opened = self
             .core
-            .open_single(self.clock.now(), &single.caller, nonce());
+            .open_single(self.clock.now(), &single.caller, entropy::random());
         let Some(session) = opened else {
             let full = Problem::of(ErrorKind::Overloaded);
             let _ = single.reply.send(Err(full));
             return;
         };
+        let (reply, steps) = (Some(single.reply), single.steps);
         self.conversations
-            .insert(session, Conversation::Once(Some(single.reply)));
+            .insert(session, Conversation::Once { reply, steps });
         let (events, wanted) = (self.events(), single.wanted);
         tokio::spawn(async move {
             let _ = wanted.await;
@@ -116,7 +125,9 @@ impl Engine {
             let said = format!("session closed id={session} delivered={delivered}");
             self.reports.log.say(Level::Debug, said);
         }
-        self.report(CoreEvent::Gone { session });
+        if !is_planted(Defect::SessionLeak) {
+            self.report(CoreEvent::Gone { session });
+        }
     }
 
     /// Closes a connection at once; what is in its outbox is not written.
@@ -159,7 +170,7 @@ impl Engine {
         else {
             return;
         };
-        let behind = outbox.watch_behind();
+        let behind = outbox.watch_behind() && !is_planted(Defect::GateNeverCloses);
         let gate = gate.clone();
         let changed = std::mem::replace(was_behind, behind) != behind;
         let mut stuck = false;
@@ -189,18 +200,26 @@ impl Engine {
     }
 
     /// Delivers the one end of a request.
-    pub(super) fn answer(&mut self, end: Box<End>, asked: Option<&Asked>) {
+    pub(super) fn answer(&mut self, mut end: Box<End>, asked: Option<&Asked>) {
+        self.add_last_words(&mut end);
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
-            match self.conversations.get_mut(&end.session) {
+            let to = match self.conversations.keys().next() {
+                Some(oldest) if is_planted(Defect::WrongSession) => *oldest,
+                _ => end.session,
+            };
+            match self.conversations.get_mut(&to) {
                 Some(Conversation::Lines { outbox, .. }) => {
                     let outbox = outbox.clone();
                     let line = self.line_of(&end, asked);
                     output_bytes = line.len();
                     outbox.push(&line);
+                    if end.attempt > 1 && is_planted(Defect::AnswerTwice) {
+                        outbox.push(&line);
+                    }
                 }
-                Some(Conversation::Once(waiting)) => {
+                Some(Conversation::Once { reply: waiting, .. }) => {
                     output_bytes = length(&end.outcome);
                     reply = waiting.take();
                 }
@@ -217,20 +236,21 @@ impl Engine {
         }
     }
 
-    /// Reports progress of a pack's call.
-    pub(super) fn notify(&mut self, notice: &Notice) {
-        if let Some(line) = super::encode::progress(notice) {
-            self.tell(notice.session, &line);
+    /// Reports progress of a call.
+    pub(super) fn notify(&mut self, notice: Notice) {
+        match self.conversations.get(&notice.session) {
+            Some(Conversation::Once { steps, .. }) => {
+                if let Some(steps) = steps {
+                    let _ = steps.try_send(notice.step);
+                }
+            }
+            _ => {
+                if let Some(line) = super::encode::progress(&notice) {
+                    self.tell(notice.session, &line);
+                }
+            }
         }
     }
-}
-
-/// A random number that no peer can guess.
-fn nonce() -> u64 {
-    let mut bytes = [0; 8];
-    // Without randomness ids are only unlikely to meet, which a peer would have to try for.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }
 
 /// The size of an outcome before it has a form.

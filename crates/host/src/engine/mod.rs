@@ -319,8 +319,33 @@ impl Engine {
             Event::Stop => self.report(CoreEvent::Stop),
             Event::LeaveClients => self.conversations.clear(),
         }
+        #[cfg(feature = "simulation")]
+        self.swap();
         self.act();
         self.reports.watchdog.leave();
+    }
+
+    /// Replaces the core by the one that its own saved state describes.
+    #[cfg(feature = "simulation")]
+    fn swap(&mut self) {
+        if !crate::sim::swaps_now() {
+            return;
+        }
+        match self.core.save().and_then(|text| Core::restore(&text)) {
+            Ok(core) if core == self.core => self.core = core,
+            Ok(core) => {
+                let (was, is) = (format!("{:?}", self.core), format!("{core:?}"));
+                let same = was
+                    .bytes()
+                    .zip(is.bytes())
+                    .take_while(|(a, b)| a == b)
+                    .count();
+                let from = same.saturating_sub(120);
+                let (was, is) = (was.get(from..same + 80), is.get(from..same + 80));
+                crate::sim::complain(&format!("was {was:?}, is {is:?}"));
+            }
+            Err(error) => crate::sim::complain(&error.to_string()),
+        }
     }
 
     /// Reports an event to the core.

@@ -206,6 +206,10 @@ impl Engine {
 
     /// Compiles the schemas of a worker that announced itself, before the core accepts it.
     fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
+        #[cfg(feature = "simulation")]
+        if crate::sim::is_entered() {
+            return self.vetted(generation, ready, &Verdict::Passed, None);
+        }
         let definitions = ready
             .catalog
             .tools

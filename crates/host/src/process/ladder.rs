@@ -1,6 +1,9 @@
 //! The way down: what is sent to a tree that must end, and when.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use mainstay_kernel::defect::{Defect, is_planted};
+use tokio::time::Instant;
 
 use super::Order;
 
@@ -74,6 +77,9 @@ impl Ladder {
     pub(crate) fn climb(&mut self, now: Instant) -> Climb {
         let (rung, wait, climb) = match self.rung {
             Rung::Leave => (Rung::Terminate, self.grace, Climb::Send(Order::Terminate)),
+            Rung::Terminate if is_planted(Defect::NeverKilled) => {
+                (Rung::Kill, STUCK, Climb::Send(Order::Terminate))
+            }
             Rung::Terminate => (Rung::Kill, STUCK, Climb::Send(Order::Kill)),
             Rung::Kill => (Rung::Kill, STUCK, Climb::Stuck),
         };

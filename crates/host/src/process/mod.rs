@@ -53,7 +53,7 @@ pub(crate) use self::lifeline::{End, Order, Report, Rung};
 pub(crate) use self::orphans::adopt;
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
 use crate::config::{Command, Shim};
-use crate::io::{Source, watch};
+use crate::io::{Sink, Source, watch};
 use crate::shim;
 
 /// Bytes of a shim's reports that may wait to be read; each is one short line.
@@ -63,9 +63,17 @@ const LINE: usize = 512;
 /// Between two looks for orphans: first, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
+/// A worker with its tree.
+#[derive(Debug)]
+pub(crate) enum Process {
+    Kept(Box<Kept>),
+    #[cfg(feature = "simulation")]
+    Simulated(crate::sim::Process),
+}
+
 /// A worker with its shim and its tree.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct Kept {
     shim: Child,
     exit: AsyncFd<OwnedFd>,
     /// Our end, for orders; reports are read from a duplicate of it.
@@ -107,14 +115,54 @@ pub(crate) enum Happened {
 /// Our ends of a new process's pipes.
 #[derive(Debug)]
 pub(crate) struct Pipes {
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
+    pub(crate) stdin: Sink,
+    pub(crate) stdout: Source,
+    pub(crate) stderr: Source,
 }
 
 impl Process {
-    /// Starts a shim that starts a worker.
+    /// Starts a worker.
     pub(crate) fn spawn(shim: &Shim, command: &Command) -> io::Result<(Self, Pipes)> {
+        #[cfg(feature = "simulation")]
+        if let Some(spawned) = crate::sim::spawn(command) {
+            return spawned.map(|(process, pipes)| (Self::Simulated(process), pipes));
+        }
+        let (kept, pipes) = Kept::spawn(shim, command)?;
+        Ok((Self::Kept(Box::new(kept)), pipes))
+    }
+
+    /// Waits for what happens next. Nothing is lost when the wait is given up; after
+    /// [`Happened::Gone`] nothing more happens.
+    pub(crate) async fn next(&mut self) -> Happened {
+        match self {
+            Self::Kept(kept) => kept.next().await,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.next().await,
+        }
+    }
+
+    /// Gives an order about the whole tree.
+    pub(crate) fn order(&self, order: Order) {
+        match self {
+            Self::Kept(kept) => kept.order(order),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.order(order),
+        }
+    }
+
+    /// The shim did not do what it was told: kill it, and its tree comes to us as orphans.
+    pub(crate) fn take_over(&self) {
+        match self {
+            Self::Kept(kept) => kept.take_over(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.take_over(),
+        }
+    }
+}
+
+impl Kept {
+    /// Starts a shim that starts a worker.
+    fn spawn(shim: &Shim, command: &Command) -> io::Result<(Self, Pipes)> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -171,16 +219,14 @@ impl Process {
             },
         };
         let pipes = Pipes {
-            stdin,
-            stdout,
-            stderr: stderr.into(),
+            stdin: Sink::pipe(stdin)?,
+            stdout: Source::pipe(stdout)?,
+            stderr: Source::pipe(stderr.into())?,
         };
         Ok((process, pipes))
     }
 
-    /// Waits for what happens next. Nothing is lost when the wait is given up; after
-    /// [`Happened::Gone`] nothing more happens.
-    pub(crate) async fn next(&mut self) -> Happened {
+    async fn next(&mut self) -> Happened {
         loop {
             match self.reports.pop_front() {
                 Some(Report::Up { rung, pid }) => return Happened::Up { rung, pid },
@@ -239,14 +285,13 @@ impl Process {
     }
 
     /// Gives the shim an order about the whole tree.
-    pub(crate) fn order(&self, order: Order) {
+    fn order(&self, order: Order) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // A shim that does not listen any more is noticed by its end, or as stuck.
         let _ = rustix::net::send(&self.lifeline, &[order.byte()], flags);
     }
 
-    /// The shim did not do what it was told: kill it, and its tree comes to us as orphans.
-    pub(crate) fn take_over(&self) {
+    fn take_over(&self) {
         let _ = rustix::process::pidfd_send_signal(self.exit.get_ref(), Signal::KILL);
     }
 

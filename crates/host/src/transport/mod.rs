@@ -4,10 +4,14 @@
 mod connection;
 pub(crate) mod socket;
 
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
+use std::pin::pin;
+use std::task::Poll;
 
 use mainstay_contract::id::SessionId;
+use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 
 pub(crate) use self::connection::{Client, Gate, read_lines};
@@ -86,19 +90,78 @@ async fn write_all<E>(
 ) -> bool {
     let mut rest = bytes;
     while !rest.is_empty() {
-        if outbox.is_sealed() {
+        let Some(wrote) = write_unless_sealed(sink, outbox, rest).await else {
             return true;
-        }
-        match sink.write(rest).await {
+        };
+        match wrote {
             Ok(count) if count > 0 => {
                 outbox.wrote(count);
                 if outbox.take_caught_up() {
                     let _ = events.send(caught_up()).await;
                 }
+                let count = if is_planted(Defect::ShortWrite) {
+                    rest.len()
+                } else {
+                    count
+                };
                 rest = rest.get(count..).unwrap_or_default();
             }
             _ => return false,
         }
     }
     true
+}
+
+/// Writes some bytes, or nothing once the outbox is sealed. A write that waits for room must see
+/// the seal, too: the calls in it were reported as unsent, and a successor runs them.
+async fn write_unless_sealed(
+    sink: &mut Sink,
+    outbox: &Outbox,
+    bytes: &[u8],
+) -> Option<io::Result<usize>> {
+    let mut write = pin!(sink.write(bytes));
+    let mut is_first = true;
+    poll_fn(|context| {
+        let looks = std::mem::take(&mut is_first) || !is_planted(Defect::SealOverlooked);
+        if looks && outbox.is_sealed() {
+            Poll::Ready(None)
+        } else {
+            write.as_mut().poll(context).map(Some)
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use mainstay_contract::id::CallId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_waits_for_room_stops_when_its_outbox_is_sealed() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut reader = std::fs::File::from(reader);
+        let outbox = Outbox::default();
+        let filler = "x".repeat(1 << 20);
+        outbox.push(&filler);
+        let (events, _incoming) = mpsc::channel::<()>(1);
+        let sink = Sink::pipe(writer).unwrap();
+        let writing = tokio::spawn(write_out(sink, outbox.clone(), events, || ()));
+        // The writer fills the pipe, then waits for room.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        outbox.push_call("{}", CallId::new(1));
+        assert_eq!(outbox.seal(), [CallId::new(1)]);
+        let draining = std::thread::spawn(move || {
+            let mut written = Vec::new();
+            reader.read_to_end(&mut written).map(|_| written)
+        });
+        assert!(writing.await.unwrap());
+        let written = draining.join().unwrap().unwrap();
+        assert!(written.len() < filler.len(), "{}", written.len());
+    }
 }

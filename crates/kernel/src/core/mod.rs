@@ -53,6 +53,7 @@ pub use self::state::{STATE_VERSION, StateError};
 use crate::action::Action as Decision;
 use crate::call::SlotId;
 use crate::catalog::{CatalogError, Offered, PackCatalog};
+use crate::defect::{Defect, is_planted};
 use crate::locked::Locked;
 use crate::server::ServerConfig;
 use crate::time::Time;
@@ -231,6 +232,7 @@ impl Core {
                 bytes,
             } => self.ask(session, *request, bytes),
             CoreEvent::Worker { generation, news } => self.worker_news(generation, news),
+            CoreEvent::Checked { .. } if is_planted(Defect::VerdictLost) => {}
             CoreEvent::Checked { ticket, verdict } => self.checked(ticket, verdict),
             CoreEvent::Served { call, outcome } => self.kernel.handle_served(now, call, outcome),
             CoreEvent::RootsFound { question, found } => self.roots_found(question, found),

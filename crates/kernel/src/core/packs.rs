@@ -90,6 +90,7 @@ impl Core {
             generation,
             settings,
         });
+        self.watch_crowd();
     }
 
     pub(super) fn send(&mut self, generation: Generation, call: rpc::Call) {

@@ -11,6 +11,7 @@ use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
 use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
 
@@ -141,6 +142,16 @@ impl Kernel {
             return self.end(now, id, Err(problem), Delivery::Send);
         }
         let (next, held) = match verdict(known, replay, attempts) {
+            Verdict::RefuseUnknown if is_planted(Defect::NeverReplayReplayed) => {
+                (Dispatch::Call, Some(lost))
+            }
+            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Dispatch::Call, Some(lost)),
+            Verdict::Replay if is_planted(Defect::HoldIgnored) => (Dispatch::Call, None),
+            Verdict::Probe if is_planted(Defect::HoldIgnored) => (Dispatch::Probe, None),
+            Verdict::Replay if is_planted(Defect::ReplayRefused) => {
+                let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
             Verdict::Send => (Dispatch::Call, None),
             Verdict::Replay => (Dispatch::Call, Some(lost)),
             Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
@@ -179,6 +190,7 @@ impl Kernel {
         for call in self.calls.values_mut() {
             if let Stage::Queued { held, .. } = &mut call.stage
                 && *held == Some(generation)
+                && !is_planted(Defect::HoldNeverReleased)
             {
                 *held = None;
             }

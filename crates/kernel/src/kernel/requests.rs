@@ -9,7 +9,8 @@ use super::timers::Timer;
 use super::{Kernel, Mode};
 use crate::action::{Action, Delivery, End};
 use crate::call::{Call, Dispatch, Late, NewRequest, Stage, Work};
-use crate::progress::Throttle;
+use crate::defect::{Defect, is_planted};
+use crate::progress::{Step, Throttle};
 use crate::session::{Pace, Refusal, Turn};
 use crate::slot::Run;
 use crate::time::Time;
@@ -350,6 +351,8 @@ impl Kernel {
         delivery: Delivery,
     ) -> Option<CallId> {
         let call = self.calls.remove(&id)?;
+        let is_late = call.attempt > 0 && is_planted(Defect::LateProgress);
+        let late_progress = is_late.then(|| call.clone());
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Deadline(id)));
         }
@@ -375,7 +378,16 @@ impl Kernel {
             trace: call.request.trace,
         };
         self.stats.ended(&end);
+        let cancelled = matches!(&end.outcome, Err(why) if why.kind == ErrorKind::Cancelled);
+        if cancelled && is_planted(Defect::CancelTwice) {
+            self.act(Action::End(Box::new(end.clone())));
+        }
         self.act(Action::End(Box::new(end)));
+        if let Some(late) = late_progress {
+            self.calls.insert(id, late);
+            self.notify(id, Step::default());
+            self.calls.remove(&id);
+        }
         self.sessions
             .get_mut(&session_id)
             .and_then(|session| session.finish(request_id.as_ref(), id, bytes))

@@ -11,6 +11,7 @@ use mainstay_contract::id::Generation;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::{Action, Manner, Sight};
+use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
 
@@ -22,6 +23,9 @@ const BUSY: u64 = 2;
 impl Kernel {
     /// A worker answered a ping, or gave any other sign of life.
     pub fn handle_pong(&mut self, now: Time, generation: Generation) {
+        if is_planted(Defect::PongIgnored) {
+            return;
+        }
         if let Some(worker) = self.worker_mut(generation) {
             worker.heard = now;
             worker.answers_pings |= worker.pinged.take().is_some();

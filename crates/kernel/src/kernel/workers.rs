@@ -10,6 +10,7 @@ use super::timers::Timer;
 use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::defect::{Defect, is_planted};
 use crate::session::Session;
 use crate::slot::{Phase, Rollout, Run};
 use crate::supervisor::Directive;
@@ -87,7 +88,9 @@ impl Kernel {
             let moved = now.plus_ms(task.timeout_ms).min(last).max(old);
             call.deadline = Some(moved);
             self.timers.remove(&(old, Timer::Deadline(id)));
-            self.timers.insert((moved, Timer::Deadline(id)));
+            if !is_planted(Defect::DeadlineLost) {
+                self.timers.insert((moved, Timer::Deadline(id)));
+            }
         }
         true
     }
@@ -182,8 +185,11 @@ impl Kernel {
 
     /// Takes a call out of the hands of a worker that answered it, if its answers still count.
     fn release(&mut self, from: Generation, id: CallId) -> Option<Run> {
-        let worker = self.worker_mut(from).filter(|worker| worker.is_heard())?;
-        let run = worker.running.remove(&id)?;
+        let fenced = is_planted(Defect::FencedAnswer);
+        let worker = self
+            .worker_mut(from)
+            .filter(|worker| worker.is_heard() || fenced)?;
+        let run = worker.running.remove(&id).or(fenced.then_some(Run::Live))?;
         if let Run::Abandoned { until, .. } = run {
             self.timers.remove(&(until, Timer::Grace(from, id)));
         }

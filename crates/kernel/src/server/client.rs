@@ -86,9 +86,10 @@ impl Link {
             let id = EchoId::Known(request.id.clone());
             return self.reject(cx, id, request.form(), problem, text.len());
         }
-        let asked = ClientRequest::new(text, request);
+        let meta = request.param("_meta");
+        let asked = ClientRequest::new(text, request, meta);
         if request.dialect == Dialect::Modern
-            && let Some(meta) = request.param("_meta")
+            && let Some(meta) = meta
         {
             self.memory.modern_meta = Some(Json::from_scanned(&edit::only(meta, &OWN_META)));
         }
@@ -104,7 +105,7 @@ impl Link {
             tool: None,
             progress_token: None,
             input_bytes: text.len(),
-            trace: cx.spans.of(trace_of(request)),
+            trace: cx.spans.of(meta.and_then(trace_of)),
             work,
         };
         if let Some(call) = cx.kernel.handle_request(cx.now, session, new) {
@@ -484,9 +485,14 @@ fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
 
 /// True if an object has one of these members twice, whatever the case of its letters.
 fn twofold(object: &str, keys: &[&str]) -> bool {
-    keys.iter().any(|key| {
-        let same = scan::members(object).filter(|(name, _)| name.eq_ignore_ascii_case(key));
-        same.count() > 1
+    // One pass: the object may be as large as a frame.
+    let mut seen = 0_u32;
+    scan::members(object).any(|(name, _)| {
+        let at = keys.iter().position(|key| name.eq_ignore_ascii_case(key));
+        let bit = at.map_or(0, |at| 1 << at);
+        let twice = seen & bit != 0;
+        seen |= bit;
+        twice
     })
 }
 
@@ -498,8 +504,8 @@ fn names_version(result: &Json, request: &ClientRequest) -> bool {
 }
 
 /// The span of the client.
-fn trace_of(request: &RelayedRequest<'_>) -> Option<TraceContext> {
-    let raw = request.meta(meta::TRACEPARENT).and_then(scan::unquote)?;
+fn trace_of(meta: &str) -> Option<TraceContext> {
+    let raw = scan::member(meta, meta::TRACEPARENT).and_then(scan::unquote)?;
     TraceContext::parse(&raw)
 }
 

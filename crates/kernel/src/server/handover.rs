@@ -435,7 +435,7 @@ mod tests {
         let Ok(Relayed::Request(request)) = relay(text.as_bytes(), 64) else {
             panic!("it is a request");
         };
-        ClientRequest::new(text, &request)
+        ClientRequest::new(text, &request, None)
     }
 
     /// Something that a client sends while no server serves.

@@ -270,7 +270,14 @@ impl Link {
                 let answer = self.answer_of(cx, call, &text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
-            Some(other) => self.own_answer(cx, generation, other, result),
+            Some(other) => {
+                if let (Awaited::List { kind, .. }, None) = (&other, result)
+                    && *kind == ListKind::Tools
+                {
+                    self.tools.refuse(Json::from_scanned(text));
+                }
+                self.own_answer(cx, generation, other, result);
+            }
             // The request was given up long ago.
             None => {}
         }
@@ -365,6 +372,12 @@ impl Link {
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
                 let call = self.requests.by_token(token);
+                if let (Client::House(_), Some(call)) = (&self.client, call) {
+                    let progress = super::house::progress_of(params.unwrap_or_default());
+                    return cx
+                        .kernel
+                        .handle_progress(cx.now, generation, call, progress);
+                }
                 let is_open = call
                     .is_some_and(|call| cx.kernel.handle_own_progress(cx.now, generation, call));
                 if !is_open {

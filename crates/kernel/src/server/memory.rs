@@ -14,6 +14,7 @@ use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
 
 use super::incarnation::Purpose;
+use crate::defect::{Defect, is_planted};
 
 /// Most subscriptions that are restored.
 const SUBSCRIPTIONS: usize = 4096;
@@ -127,6 +128,9 @@ impl SessionMemory {
         let Some(initialize) = &self.initialize else {
             return Vec::new();
         };
+        if is_planted(Defect::SessionNotRestored) {
+            return Vec::new();
+        }
         let mut ask = |method: &str, params: &Json, purpose| {
             let id = next_id();
             let line = request(&id, method, params.as_str());
@@ -134,7 +138,9 @@ impl SessionMemory {
         };
         let mut steps = vec![ask("initialize", initialize, Purpose::Open)];
         steps.extend(self.initialized.clone().map(Step::Say));
-        if let Some(level) = &self.level {
+        if let Some(level) = &self.level
+            && !is_planted(Defect::LevelNotRestored)
+        {
             steps.push(ask("logging/setLevel", level, Purpose::Restore));
         }
         for params in self.subscriptions.values() {

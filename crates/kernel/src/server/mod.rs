@@ -266,7 +266,7 @@ impl Link {
 
     /// Since when the link has been idle; `None` while it is not, or has no server to stop.
     pub(crate) fn idle_since(&self, kernel: &Kernel) -> Option<Time> {
-        let has_server = kernel.workers_of(self.slot).next().is_some();
+        let has_server = kernel.serving(self.slot).is_some();
         (has_server && self.is_idle(kernel)).then_some(self.upkeep.last_work)
     }
 

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use mainstay_contract::dialect::{Dialect, RelayedRequest};
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::Json;
+use mainstay_contract::meta::PROGRESS_TOKEN;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 
+use crate::defect::{Defect, is_planted};
 use crate::time::Time;
 
 /// Longest progress token that is followed.
@@ -49,7 +51,7 @@ pub(crate) struct ClientRequest {
 
 impl ClientRequest {
     /// A request as it arrived.
-    pub(super) fn new(text: &str, request: &RelayedRequest<'_>) -> Self {
+    pub(super) fn new(text: &str, request: &RelayedRequest<'_>, meta: Option<&str>) -> Self {
         let tool = (request.method == "tools/call")
             .then(|| request.param("name").and_then(scan::unquote))
             .flatten();
@@ -59,8 +61,8 @@ impl ClientRequest {
             method: request.method.clone().into_owned(),
             tool: tool.map(std::borrow::Cow::into_owned),
             line: Json::from_scanned(text),
-            token: request
-                .meta("progressToken")
+            token: meta
+                .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| token.len() <= TOKEN_BYTES)
                 .map(str::to_owned),
             cancel: None,
@@ -140,6 +142,9 @@ impl Requests {
 
     /// Stops holding calls, and returns them in the order in which they came.
     pub(super) fn release(&mut self) -> Vec<CallId> {
+        if is_planted(Defect::HeldForever) {
+            return Vec::new();
+        }
         let held = std::mem::take(&mut self.held);
         held.into_iter().map(|(call, _)| call).collect()
     }

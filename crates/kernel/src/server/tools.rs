@@ -31,6 +31,8 @@ pub(super) struct Tools {
     rules: Arc<Rules>,
     locked: Option<Arc<Locked>>,
     known: BTreeMap<String, Tool>,
+    /// The server's error in place of its list.
+    refusal: Option<Json>,
     /// Whether the whole list was seen since it last changed.
     complete: bool,
     /// Counts the times that what was known was given up.
@@ -44,6 +46,8 @@ pub(super) struct Tools {
 pub(super) struct Tool {
     pub(super) replay: Replay,
     pub(super) standing: Standing,
+    /// Its place in the server's list.
+    position: usize,
     /// Its definition has a member twice, and there is a lock.
     ambiguous: bool,
     /// The definition as the server wrote it.
@@ -82,6 +86,7 @@ impl Tools {
             rules,
             locked,
             known: BTreeMap::new(),
+            refusal: None,
             complete: false,
             epoch: 0,
             rules_reported: false,
@@ -95,8 +100,19 @@ impl Tools {
     /// The list has changed: nothing is known any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();
+        self.refusal = None;
         self.complete = false;
         self.epoch += 1;
+    }
+
+    /// The server answered the request for its list with an error.
+    pub(super) fn refuse(&mut self, line: Json) {
+        self.refusal = Some(line);
+    }
+
+    /// The server's error in place of its list.
+    pub(super) const fn refusal(&self) -> Option<&Json> {
+        self.refusal.as_ref()
     }
 
     /// Applies changed rules: every tool must be learned again.
@@ -184,11 +200,12 @@ impl Tools {
         self.known.get(name)
     }
 
-    /// The definitions that a client may see, in order of their names.
+    /// The definitions that a client may see, in the server's order.
     pub(super) fn visible(&self) -> impl Iterator<Item = &Json> {
-        let tools = self.known.values();
         let open = |tool: &&Tool| tool.standing == Standing::Open && !tool.ambiguous;
-        tools.filter(open).map(|tool| &tool.definition)
+        let mut tools: Vec<&Tool> = self.known.values().filter(open).collect();
+        tools.sort_by_key(|tool| tool.position);
+        tools.into_iter().map(|tool| &tool.definition)
     }
 
     /// Records that a tool's schemas cannot be compiled. True the first time.
@@ -212,6 +229,7 @@ impl Tools {
             replay: self.replay(&name, &value),
             ambiguous,
             standing,
+            position: before.map_or(self.known.len(), |tool| tool.position),
             definition: Json::from_scanned(definition),
             check: Definition::of_server(
                 &name,

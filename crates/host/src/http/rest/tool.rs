@@ -16,7 +16,8 @@ use mainstay_contract::uri;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
 use super::super::{Front, headers};
-use super::ask::{self, Ended, Order, Reader};
+use super::ask::{self, Ended, Order};
+use crate::forwarded::Reader;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TEXT: &str = "text/plain; charset=utf-8";

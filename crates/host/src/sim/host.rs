@@ -1,0 +1,174 @@
+//! A host under simulation: the real engine, fed with simulated clients and operators.
+
+use std::io;
+use std::sync::Arc;
+
+use mainstay_contract::control::{ControlReply, ControlRequest};
+use mainstay_contract::dialect::Request;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render::RenderMode;
+use mainstay_kernel::action::End;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::{PipeReader, PipeWriter};
+use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
+use crate::control::Control;
+use crate::engine::{Event, Single};
+use crate::io::{Sink, Source};
+use crate::serve::simulate;
+use crate::transport::Client;
+use crate::wrap::{Rules, WrapConfig};
+
+/// A running host.
+#[derive(Debug)]
+pub struct Host {
+    events: mpsc::Sender<Event>,
+    engine: JoinHandle<()>,
+    over: watch::Receiver<bool>,
+}
+
+impl Host {
+    /// Starts a host that serves packs to many clients.
+    pub fn serve(packs: Vec<Pack>, limits: Limits) -> io::Result<Self> {
+        let config = Config {
+            server_name: "simulated".to_owned(),
+            server_version: "0".to_owned(),
+            instructions: None,
+            host_name: "simulated".to_owned(),
+            control_dir: None,
+            limits,
+            render: RenderMode::Json,
+            packs,
+            shim: shim()?,
+            transport: transport(),
+            ready_file: None,
+            telemetry: None,
+            collector: None,
+            ready_details: String::new(),
+            tooling_version: "0".to_owned(),
+            envelopes: EnvelopeMode::Off,
+            envelope_ids: IdSource::Deterministic,
+            locked: None,
+        };
+        Self::start(Ok(config))
+    }
+
+    /// Starts a host that wraps a server for many clients.
+    pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
+        Self::start(Err(WrapConfig {
+            name: "simulated".to_owned(),
+            command,
+            rules: Arc::new(rules),
+            locked: None,
+            limits,
+            shim: shim()?,
+            transport: transport(),
+            ready_file: None,
+            telemetry: None,
+            collector: None,
+            control_dir: None,
+            cache_dir: None,
+            host_name: "simulated".to_owned(),
+            version: "0".to_owned(),
+            reread: None,
+            envelopes: EnvelopeMode::Off,
+        }))
+    }
+
+    fn start(config: Result<Config, WrapConfig>) -> io::Result<Self> {
+        let (events, engine) = simulate(config).map_err(io::Error::other)?;
+        let (ended, over) = watch::channel(false);
+        let engine = tokio::spawn(async move {
+            engine.run().await;
+            let _ = ended.send(true);
+        });
+        Ok(Self {
+            events,
+            engine,
+            over,
+        })
+    }
+
+    /// A client connects: where the host reads, and where it writes.
+    pub async fn connect(&self, reads: PipeReader, writes: PipeWriter) {
+        let client = Client {
+            source: Source::Simulated(reads),
+            sink: Sink::Simulated(writes),
+        };
+        let _ = self.events.send(client.into()).await;
+    }
+
+    /// An operator asks for something. `None` when the host ended without a reply.
+    pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
+        let (reply, wait) = oneshot::channel();
+        let control = Control { request, reply };
+        self.events.send(control.into()).await.ok()?;
+        wait.await.ok()
+    }
+
+    /// Sends one request that is answered with its typed end. The caller drops the returned
+    /// sender when it does not want the answer any more.
+    pub async fn single(
+        &self,
+        request: Request,
+        bytes: usize,
+        caller: &str,
+    ) -> (
+        oneshot::Receiver<Result<Box<End>, Problem>>,
+        oneshot::Sender<()>,
+    ) {
+        let (reply, end) = oneshot::channel();
+        let (want, wanted) = oneshot::channel();
+        let single = Single {
+            request,
+            bytes,
+            caller: caller.to_owned(),
+            reply,
+            wanted,
+        };
+        let _ = self.events.send(Box::new(single).into()).await;
+        (end, want)
+    }
+
+    /// The host receives SIGTERM.
+    pub async fn stop(&self) {
+        let _ = self.events.send(Event::Stop).await;
+    }
+
+    /// Whether the engine has ended.
+    pub fn is_over(&self) -> bool {
+        self.engine.is_finished()
+    }
+
+    /// Becomes true, or loses its sender, when the engine ends. A real process exits then, and
+    /// every pipe breaks.
+    pub fn over(&self) -> watch::Receiver<bool> {
+        self.over.clone()
+    }
+
+    /// Waits for the engine to end. False if it panicked.
+    pub async fn join(self) -> bool {
+        drop(self.events);
+        self.engine.await.is_ok()
+    }
+}
+
+/// Clients come as on a socket; nothing is bound.
+fn transport() -> Transport {
+    Transport::Socket {
+        path: "/nowhere".into(),
+        mode: 0,
+    }
+}
+
+/// Simulated programs have no shim; the type wants a descriptor all the same.
+fn shim() -> io::Result<Shim> {
+    let nothing = std::fs::File::open("/dev/null")?;
+    Ok(Shim {
+        program: "/dev/null".into(),
+        holds: Arc::new(nothing.into()),
+        tree_kill: TreeKill::Auto,
+    })
+}

@@ -1,0 +1,177 @@
+//! The seams of the simulation (`docs/simulation.md`): what replaces descriptors, processes,
+//! clocks and randomness while the rest of the host runs unchanged.
+//!
+//! A thread enters a [`World`]. From then on every worker that the host spawns in this thread is a
+//! task of the world's [`Programs`], every pipe is a [`pipe()`] in memory, and time is that of a
+//! paused tokio runtime. [`Host`] starts an engine and gives it clients and operators.
+//!
+//! Everything here is deterministic: one thread, seeded generators, no hash map.
+
+mod check;
+mod host;
+mod pipe;
+mod process;
+mod trace;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+pub use self::check::CheckNoise;
+pub(crate) use self::check::{Check, check};
+pub use self::host::Host;
+pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
+pub use self::process::{Child, Exit, Order, Process, Spawned};
+pub use self::trace::Trace;
+use crate::config::Command;
+use crate::process::Pipes;
+
+/// Seconds between 1970 and the beginning of every simulated run.
+const BEGINNING: u64 = 1_800_000_000;
+
+/// The programs of a simulated machine.
+pub trait Programs {
+    /// Starts the program that a command names.
+    fn spawn(&self, command: &Command) -> io::Result<Spawned>;
+}
+
+/// A simulated machine.
+#[derive(Debug)]
+struct World {
+    began: Instant,
+    entropy: u64,
+    /// The core is saved and restored after one in so many events; 0 is never.
+    swap_one_in: u32,
+    checks: CheckNoise,
+    /// The most bytes that waited in outboxes, by their marks.
+    backlog: BTreeMap<u64, u64>,
+    /// The first thing that a seam found wrong.
+    complaint: Option<String>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    static PROGRAMS: RefCell<Option<Arc<dyn Programs>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread is a simulated machine.
+pub(crate) fn is_entered() -> bool {
+    WORLD.with_borrow(Option::is_some)
+}
+
+/// Leaves the world when dropped.
+#[derive(Debug)]
+pub struct Entered(());
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        WORLD.take();
+        PROGRAMS.take();
+    }
+}
+
+/// Makes this thread a simulated machine, inside a paused runtime.
+pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
+    WORLD.replace(Some(World {
+        began: Instant::now(),
+        entropy: seed,
+        swap_one_in: 0,
+        checks: CheckNoise::default(),
+        backlog: BTreeMap::new(),
+        complaint: None,
+    }));
+    PROGRAMS.replace(Some(programs));
+    Entered(())
+}
+
+/// Makes checkers misbehave.
+pub fn disturb_checks(noise: CheckNoise) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.checks = noise;
+        }
+    });
+}
+
+fn check_noise() -> Option<CheckNoise> {
+    WORLD.with_borrow(|world| world.as_ref().map(|world| world.checks))
+}
+
+/// Saves and restores the core after one in so many events; 0 is never.
+pub fn swap_one_in(events: u32) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.swap_one_in = events;
+        }
+    });
+}
+
+/// Whether the core is saved and restored now.
+pub(crate) fn swaps_now() -> bool {
+    let one_in = WORLD.with_borrow(|world| world.as_ref().map_or(0, |world| world.swap_one_in));
+    one_in > 0 && entropy().is_some_and(|number| number % u64::from(one_in) == 0)
+}
+
+/// The most bytes that ever waited in an outbox, by the outbox's mark.
+pub fn backlog() -> BTreeMap<u64, u64> {
+    WORLD.with_borrow(|world| {
+        world
+            .as_ref()
+            .map(|w| w.backlog.clone())
+            .unwrap_or_default()
+    })
+}
+
+/// The first thing that a seam found wrong.
+pub fn complaint() -> Option<String> {
+    WORLD.with_borrow(|world| world.as_ref()?.complaint.clone())
+}
+
+/// A seam found something wrong.
+pub(crate) fn complain(words: &str) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.complaint.get_or_insert_with(|| words.to_owned());
+        }
+    });
+}
+
+/// So many bytes wait in an outbox.
+pub(crate) fn note_backlog(mark: u64, bytes: u64) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            let most = world.backlog.entry(mark).or_default();
+            *most = (*most).max(bytes);
+        }
+    });
+}
+
+/// The time of the simulated world.
+pub(crate) fn wall() -> Option<SystemTime> {
+    WORLD.with_borrow(|world| {
+        let began = world.as_ref()?.began;
+        Some(UNIX_EPOCH + Duration::from_secs(BEGINNING) + began.elapsed())
+    })
+}
+
+/// The next number of the world's seed.
+pub(crate) fn entropy() -> Option<u64> {
+    WORLD.with_borrow_mut(|world| {
+        let world = world.as_mut()?;
+        world.entropy = world
+            .entropy
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        Some(world.entropy >> 16)
+    })
+}
+
+/// Starts a simulated program; `None` outside a world.
+pub(crate) fn spawn(command: &Command) -> Option<io::Result<(Process, Pipes)>> {
+    let programs = PROGRAMS.with_borrow(Option::clone)?;
+    Some(programs.spawn(command).map(Spawned::into_parts))
+}

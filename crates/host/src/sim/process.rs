@@ -1,0 +1,115 @@
+//! A simulated process: the host's half, and that of the program which plays it.
+
+use tokio::sync::mpsc;
+
+use super::{PipeReader, PipeWriter};
+use crate::io::{Sink, Source};
+use crate::process::{self, End, Happened, Pipes, Rung};
+
+/// What the host wants done to a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Terminate,
+    Kill,
+    /// The host kills the shim and what it kept.
+    TakeOver,
+}
+
+/// How a program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// The host's half.
+#[derive(Debug)]
+pub struct Process {
+    happened: mpsc::UnboundedReceiver<Happened>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// The program's half.
+#[derive(Debug)]
+pub struct Child {
+    happened: mpsc::UnboundedSender<Happened>,
+    orders: mpsc::UnboundedReceiver<Order>,
+}
+
+/// A program that was started, as the host gets it.
+#[derive(Debug)]
+pub struct Spawned {
+    process: Process,
+    pipes: Pipes,
+}
+
+impl Spawned {
+    /// Joins a new process with the host's ends of its pipes.
+    pub fn new(stdin: PipeWriter, stdout: PipeReader, stderr: PipeReader) -> (Self, Child) {
+        let (happens, happened) = mpsc::unbounded_channel();
+        let (orders, incoming) = mpsc::unbounded_channel();
+        let pipes = Pipes {
+            stdin: Sink::Simulated(stdin),
+            stdout: Source::Simulated(stdout),
+            stderr: Source::Simulated(stderr),
+        };
+        let process = Process { happened, orders };
+        let child = Child {
+            happened: happens,
+            orders: incoming,
+        };
+        (Self { process, pipes }, child)
+    }
+
+    pub(super) fn into_parts(self) -> (Process, Pipes) {
+        (self.process, self.pipes)
+    }
+}
+
+impl Process {
+    pub(crate) async fn next(&mut self) -> Happened {
+        self.happened.recv().await.unwrap_or(Happened::Gone)
+    }
+
+    pub(crate) fn order(&self, order: process::Order) {
+        let _ = self.orders.send(match order {
+            process::Order::Terminate => Order::Terminate,
+            process::Order::Kill => Order::Kill,
+        });
+    }
+
+    pub(crate) fn take_over(&self) {
+        let _ = self.orders.send(Order::TakeOver);
+    }
+}
+
+impl Child {
+    /// The process runs.
+    pub fn up(&self, pid: u32) {
+        let rung = Rung::Namespace;
+        let _ = self.happened.send(Happened::Up { rung, pid });
+    }
+
+    /// The program cannot be started.
+    pub fn not_started(&self, why: &str) {
+        let _ = self.happened.send(Happened::NotStarted(why.to_owned()));
+    }
+
+    /// The first process ended; others of its tree may be alive.
+    pub fn ended(&self, exit: Exit) {
+        let _ = self.happened.send(Happened::Ended(match exit {
+            Exit::Code(code) => End::Code(code),
+            Exit::Signal(signal) => End::Signal(signal),
+        }));
+    }
+
+    /// Nothing of the tree is left.
+    pub fn gone(self) {
+        let _ = self.happened.send(Happened::Gone);
+    }
+
+    /// Waits for the next order. A host that has gone means [`Order::Kill`].
+    pub async fn order(&mut self) -> Order {
+        self.orders.recv().await.unwrap_or(Order::Kill)
+    }
+}

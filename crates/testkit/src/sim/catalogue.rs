@@ -1,0 +1,38 @@
+//! The catalogue of deliberate defects, each with the number of seeds that must suffice to find it.
+
+use mainstay_kernel::defect::{self, Defect};
+
+use super::plan::Scenario;
+use super::run::run;
+
+/// Every defect, and the number of seeds, from 0 on, within which it must be found: some three
+/// times what it takes today.
+pub const CATALOGUE: &[(Defect, u64)] = &[];
+
+/// A defect that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Seeds that were run, the last one included.
+    pub seeds: u64,
+    pub seed: u64,
+    pub rule: &'static str,
+    pub detail: String,
+}
+
+/// Looks for a defect, from `first` on, in at most `most` seeds.
+pub fn find(defect: Defect, first: u64, most: u64) -> Option<Found> {
+    defect::plant(Some(defect));
+    let found = (0..most).find_map(|index| {
+        let seed = first.wrapping_add(index);
+        let report = run(&Scenario::of(seed), false);
+        let broken = report.violations.into_iter().next()?;
+        Some(Found {
+            seeds: index + 1,
+            seed,
+            rule: broken.rule,
+            detail: broken.detail,
+        })
+    });
+    defect::plant(None);
+    found
+}

@@ -1,0 +1,591 @@
+//! A scenario: what every peer of a simulated host does. A seed decides it.
+//!
+//! Generation is a swarm: each seed enables a few kinds of trouble and leaves out the others, so
+//! that runs in which little goes wrong, and in which an error therefore has no excuse, are as
+//! frequent as storms.
+
+use std::fmt;
+
+use mainstay_contract::limits::Limits;
+use mainstay_contract::replay::Replay;
+use mainstay_host::sim::{CheckNoise, Noise};
+
+use crate::hostile::Rng;
+
+/// Everything that is decided before a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub limits: Limits,
+    pub client_noise: Noise,
+    pub worker_noise: Noise,
+    pub check_noise: CheckNoise,
+    pub backend: Backend,
+    /// The pack's catalog is known before its first worker is ready.
+    pub built_in: bool,
+    /// The core is saved and restored after one in so many events; 0 is never.
+    pub swap_one_in: u32,
+    /// What successive worker processes do; later ones behave.
+    pub incarnations: Vec<Incarnation>,
+    pub clients: Vec<ClientPlan>,
+    pub singles: Vec<SinglePlan>,
+    pub operator: Vec<OperatorStep>,
+}
+
+/// What the host serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A pack, one worker for all clients.
+    Pack,
+    /// A wrapped server, one process for each client.
+    Server,
+}
+
+/// One worker process.
+#[derive(Clone, Debug, Default)]
+pub struct Incarnation {
+    pub start: Start,
+    /// What it does with its n-th call.
+    pub deeds: Vec<(usize, Deed)>,
+    pub ignores_term: bool,
+    /// How long a kill takes to reach its tree.
+    pub kill_ms: u64,
+}
+
+/// How a worker starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    #[default]
+    Normal,
+    Slow(u64),
+    NotStarted,
+    DiesAtOnce,
+    NeverReady,
+}
+
+/// What a worker does wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    CrashBeforeEffect,
+    CrashAfterEffect,
+    CrashInsideAnswer,
+    AnswerThenCrash,
+    /// The answer lacks its newline, and the process exits.
+    LastLineOpen,
+    /// The process dies; its child makes the effect so many milliseconds later.
+    Orphan(u64),
+    Hang,
+    HangDeaf,
+    Late(u64),
+    Twice,
+    Garbage,
+    Stranger,
+    Refuse,
+    Progress {
+        count: u64,
+        every_ms: u64,
+    },
+    /// Progress, then nothing any more.
+    ProgressThenHang,
+    Flood(u64),
+    CloseOutput,
+    CloseInput,
+    StopReading(u64),
+}
+
+/// A tool of the simulated worker; its replay class is its whole character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    Get,
+    Put,
+    Pay,
+}
+
+impl Tool {
+    pub const ALL: [Self; 3] = [Self::Get, Self::Put, Self::Pay];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Pay => "pay",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    pub const fn replay(self) -> Replay {
+        match self {
+            Self::Get => Replay::Convergent,
+            Self::Put => Replay::ProbeRequired,
+            Self::Pay => Replay::NeverReplay,
+        }
+    }
+}
+
+/// How a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    Legacy,
+    Modern,
+    Direct,
+}
+
+/// One client on a pipe.
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    pub start_ms: u64,
+    pub speech: Speech,
+    pub steps: Vec<Step>,
+    /// After so many bytes the client does not read for so many milliseconds.
+    pub pauses: Vec<(usize, u64)>,
+}
+
+/// One thing that a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Call {
+        tool: Tool,
+        size: usize,
+        token: bool,
+    },
+    Ping,
+    List,
+    /// Sets the log level of a legacy session, and waits for the answer.
+    SetLevel,
+    /// Cancels one of the requests in flight.
+    Cancel {
+        answered: bool,
+    },
+    Junk,
+    Oversize,
+    /// Sends an id that is in flight a second time.
+    Again,
+    Pause(u64),
+    /// Waits until everything is answered.
+    Await,
+    /// Sends a request without its newline, then closes its input.
+    OpenLine,
+    /// Sends half a request, then leaves.
+    HalfLine,
+    CloseInput,
+    Leave,
+}
+
+impl Step {
+    /// Whether nothing can follow.
+    pub const fn is_last(self) -> bool {
+        matches!(
+            self,
+            Self::OpenLine | Self::HalfLine | Self::CloseInput | Self::Leave
+        )
+    }
+}
+
+/// One request over REST.
+#[derive(Clone, Copy, Debug)]
+pub struct SinglePlan {
+    pub at_ms: u64,
+    pub tool: Tool,
+    pub size: usize,
+    /// The caller leaves after so many milliseconds.
+    pub leaves_ms: Option<u64>,
+}
+
+/// What an operator does, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct OperatorStep {
+    pub at_ms: u64,
+    pub what: Operation,
+}
+
+/// What an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Status,
+    Rollout,
+    Stop,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x51ed_270b_35a3_57c1);
+        let rng = &mut rng;
+        let backend = if one_in(rng, 3) {
+            Backend::Server
+        } else {
+            Backend::Pack
+        };
+        let slow = one_in(rng, 2);
+        let stalls = one_in(rng, 3);
+        let limits = limits(rng);
+        let troubles = troubles(rng, slow);
+        let incarnations = (0..rng.between(0, 4))
+            .map(|_| incarnation(rng, &troubles, slow))
+            .collect();
+        let clients = (0..rng.between(1, 3))
+            .map(|_| client(rng, slow, &limits, backend))
+            .collect();
+        let singles = if one_in(rng, 4) {
+            (0..rng.between(1, 2)).map(|_| single(rng, slow)).collect()
+        } else {
+            Vec::new()
+        };
+        let operator = if one_in(rng, 3) {
+            (0..rng.between(1, 2)).map(|_| operation(rng)).collect()
+        } else {
+            Vec::new()
+        };
+        Self {
+            seed,
+            client_noise: noise(rng, stalls),
+            worker_noise: noise(rng, stalls),
+            check_noise: check_noise(rng, slow),
+            limits,
+            backend,
+            built_in: one_in(rng, 2),
+            swap_one_in: [0, 3, 20][rng.between(0, 2)],
+            incarnations,
+            clients,
+            singles,
+            operator,
+        }
+    }
+
+    /// Whether a call may take long without a fault of the host.
+    pub fn can_be_slow(&self) -> bool {
+        let deeds = self.incarnations.iter().any(|plan| {
+            let start = matches!(plan.start, Start::Slow(_) | Start::NeverReady);
+            start || plan.ignores_term || plan.deeds.iter().any(|(_, deed)| deed.is_slow())
+        });
+        deeds
+            || self.check_noise != CheckNoise::default()
+            || self.client_noise.stall_one_in > 0
+            || self.worker_noise.stall_one_in > 0
+            || self.clients.iter().any(|client| !client.pauses.is_empty())
+    }
+
+    /// Whether the operator stops the host before the clients are done.
+    pub fn stops(&self) -> bool {
+        let stops = |step: &OperatorStep| step.what == Operation::Stop;
+        self.operator.iter().any(stops)
+    }
+
+    /// Parts that can be left out.
+    pub fn parts(&self) -> usize {
+        let deeds: usize = self.incarnations.iter().map(|plan| plan.deeds.len()).sum();
+        let clients = self.clients.iter();
+        let steps: usize = clients
+            .map(|plan| plan.steps.len() + plan.pauses.len())
+            .sum();
+        let lists = self.clients.len() + self.singles.len() + self.operator.len();
+        lists + 2 * self.incarnations.len() + deeds + steps + 4
+    }
+
+    /// The same scenario without one of its parts, whole clients first.
+    pub fn without(&self, part: usize) -> Self {
+        let mut less = self.clone();
+        let mut part = part;
+        macro_rules! list {
+            ($list:expr) => {
+                if part < $list.len() {
+                    $list.remove(part);
+                    return less;
+                }
+                part -= $list.len();
+            };
+        }
+        list!(less.clients);
+        list!(less.singles);
+        list!(less.operator);
+        list!(less.incarnations);
+        for client in &mut less.clients {
+            list!(client.steps);
+            list!(client.pauses);
+        }
+        for plan in &mut less.incarnations {
+            list!(plan.deeds);
+        }
+        if let Some(plan) = less.incarnations.get_mut(part) {
+            *plan = Incarnation {
+                deeds: std::mem::take(&mut plan.deeds),
+                ..Incarnation::default()
+            };
+            return less;
+        }
+        part -= less.incarnations.len();
+        let calm = Noise::none(64 * 1024);
+        match part {
+            0 => less.client_noise = calm,
+            1 => less.swap_one_in = 0,
+            2 => less.check_noise = CheckNoise::default(),
+            _ => less.worker_noise = calm,
+        }
+        less
+    }
+}
+
+impl Deed {
+    const fn is_slow(self) -> bool {
+        matches!(
+            self,
+            Self::Hang
+                | Self::HangDeaf
+                | Self::Late(_)
+                | Self::ProgressThenHang
+                | Self::Progress { .. }
+                | Self::Flood(_)
+                | Self::CloseInput
+                | Self::StopReading(_)
+                | Self::Stranger
+        )
+    }
+}
+
+fn one_in(rng: &mut Rng, many: u64) -> bool {
+    rng.next() % many == 0
+}
+
+fn ms(rng: &mut Rng, most: usize) -> u64 {
+    rng.between(0, most) as u64
+}
+
+fn limits(rng: &mut Rng) -> Limits {
+    Limits {
+        request_frame_bytes: 4096,
+        outbox_bytes: 4096,
+        worker_frame_bytes: 64 * 1024,
+        backlog_bytes: 64 * 1024,
+        queue: rng.between(1, 8),
+        in_flight: rng.between(4, 16),
+        ordered_backlog: 16,
+        pool: rng.between(1, 3),
+        call_timeout_ms: 2000,
+        progress_timeout_ms: 6000,
+        start_timeout_ms: 1000,
+        drain_ms: 3000,
+        grace_ms: 200,
+        replays: u32::try_from(rng.between(0, 3)).unwrap_or(1),
+        restarts: if one_in(rng, 4) { 2 } else { 1000 },
+        restart_period_ms: 10_000,
+        backoff_min_ms: 10,
+        backoff_max_ms: 100,
+        rest_ms: 2000,
+        ping_interval_ms: [0, 300, 5000][rng.between(0, 2)],
+        ping_timeout_ms: 1500,
+        standby: u32::from(one_in(rng, 6)),
+        ..Limits::default()
+    }
+}
+
+fn check_noise(rng: &mut Rng, slow: bool) -> CheckNoise {
+    let often = |rng: &mut Rng| {
+        if slow && one_in(rng, 3) { 4 } else { 0 }
+    };
+    CheckNoise {
+        late_one_in: often(rng),
+        gives_up_one_in: often(rng),
+    }
+}
+
+fn noise(rng: &mut Rng, stalls: bool) -> Noise {
+    let capacity = [256, 1024, 4096, 65_536][rng.between(0, 3)];
+    Noise {
+        capacity,
+        chunk: [64, 512, capacity][rng.between(0, 2)],
+        stall_one_in: if stalls { 12 } else { 0 },
+        stall_ms: 20,
+    }
+}
+
+/// The kinds of trouble that this seed has.
+fn troubles(rng: &mut Rng, slow: bool) -> Vec<Deed> {
+    let fast = [
+        Deed::CrashBeforeEffect,
+        Deed::CrashAfterEffect,
+        Deed::CrashInsideAnswer,
+        Deed::AnswerThenCrash,
+        Deed::LastLineOpen,
+        Deed::Orphan(ms(rng, 8)),
+        Deed::Twice,
+        Deed::Garbage,
+        Deed::Refuse,
+        Deed::CloseOutput,
+    ];
+    let long = [
+        Deed::Hang,
+        Deed::HangDeaf,
+        Deed::Late(ms(rng, 3000)),
+        Deed::Progress {
+            count: 1 + ms(rng, 6),
+            every_ms: 1 + ms(rng, 400),
+        },
+        Deed::ProgressThenHang,
+        Deed::Flood(1 + ms(rng, 300)),
+        Deed::CloseInput,
+        Deed::StopReading(ms(rng, 3000)),
+        Deed::Stranger,
+    ];
+    let all: Vec<Deed> = if slow {
+        fast.iter().chain(&long).copied().collect()
+    } else {
+        fast.to_vec()
+    };
+    (0..rng.between(1, 4))
+        .map(|_| all[rng.between(0, all.len() - 1)])
+        .collect()
+}
+
+fn incarnation(rng: &mut Rng, troubles: &[Deed], slow: bool) -> Incarnation {
+    let start = match rng.between(0, 11) {
+        0 => Start::NotStarted,
+        1 => Start::DiesAtOnce,
+        2 if slow => Start::NeverReady,
+        3 | 4 if slow => Start::Slow(ms(rng, 900)),
+        _ => Start::Normal,
+    };
+    let deeds = (0..rng.between(0, 2))
+        .map(|_| {
+            (
+                rng.between(0, 4),
+                troubles[rng.between(0, troubles.len() - 1)],
+            )
+        })
+        .collect();
+    Incarnation {
+        start,
+        deeds,
+        ignores_term: slow && one_in(rng, 4),
+        kill_ms: ms(rng, 10),
+    }
+}
+
+fn client(rng: &mut Rng, slow: bool, limits: &Limits, backend: Backend) -> ClientPlan {
+    let last = if backend == Backend::Pack { 2 } else { 1 };
+    let speech = [Speech::Legacy, Speech::Modern, Speech::Direct][rng.between(0, last)];
+    let mut steps: Vec<Step> = Vec::new();
+    for _ in 0..rng.between(1, 12) {
+        let next = match step(rng, limits) {
+            // Only a wrapped server has a log level.
+            Step::List if backend == Backend::Server && speech == Speech::Legacy => Step::SetLevel,
+            next => next,
+        };
+        steps.push(next);
+        if next.is_last() {
+            break;
+        }
+    }
+    let pauses = if slow && one_in(rng, 2) {
+        (0..rng.between(1, 2))
+            .map(|_| (rng.between(0, 9000), ms(rng, 4000)))
+            .collect()
+    } else {
+        Vec::new()
+    };
+    ClientPlan {
+        start_ms: ms(rng, 60),
+        speech,
+        steps,
+        pauses,
+    }
+}
+
+fn step(rng: &mut Rng, limits: &Limits) -> Step {
+    match rng.between(0, 39) {
+        0 | 1 => Step::Ping,
+        2 | 22 => Step::List,
+        3..=5 => Step::Cancel {
+            answered: one_in(rng, 2),
+        },
+        6 => Step::Junk,
+        7 => Step::Oversize,
+        8 => Step::Again,
+        9..=14 => Step::Pause(ms(rng, 300)),
+        15..=17 => Step::Await,
+        18 => Step::OpenLine,
+        19 => Step::HalfLine,
+        20 => Step::CloseInput,
+        21 => Step::Leave,
+        _ => Step::Call {
+            tool: Tool::ALL[rng.between(0, 2)],
+            // A third of the answers alone is more than a client may leave unread.
+            size: [10, 200, limits.outbox_bytes + 500][rng.between(0, 2)],
+            token: one_in(rng, 2),
+        },
+    }
+}
+
+fn single(rng: &mut Rng, slow: bool) -> SinglePlan {
+    SinglePlan {
+        at_ms: ms(rng, 400),
+        tool: Tool::ALL[rng.between(0, 2)],
+        size: rng.between(1, 5000),
+        leaves_ms: (slow && one_in(rng, 3)).then(|| ms(rng, 300)),
+    }
+}
+
+fn operation(rng: &mut Rng) -> OperatorStep {
+    OperatorStep {
+        at_ms: ms(rng, 1500),
+        what: match rng.between(0, 7) {
+            0 | 1 => Operation::Stop,
+            2..=4 => Operation::Rollout,
+            _ => Operation::Status,
+        },
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = &self.limits;
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(
+            f,
+            "  limits queue={} in_flight={} pool={} replays={} restarts={} ping={} standby={}",
+            limits.queue,
+            limits.in_flight,
+            limits.pool,
+            limits.replays,
+            limits.restarts,
+            limits.ping_interval_ms,
+            limits.standby,
+        )?;
+        writeln!(f, "  client pipes {:?}", self.client_noise)?;
+        writeln!(f, "  worker pipes {:?}", self.worker_noise)?;
+        writeln!(f, "  {:?}", self.check_noise)?;
+        let (backend, swap) = (self.backend, self.swap_one_in);
+        writeln!(
+            f,
+            "  {backend:?}, built in: {}, swap: {swap}",
+            self.built_in
+        )?;
+        for (number, plan) in self.incarnations.iter().enumerate() {
+            writeln!(f, "  worker {number}: {plan:?}")?;
+        }
+        for (number, plan) in self.clients.iter().enumerate() {
+            let ClientPlan {
+                start_ms,
+                speech,
+                pauses,
+                ..
+            } = plan;
+            writeln!(
+                f,
+                "  client {number}: {speech:?} at {start_ms} ms, pauses {pauses:?}"
+            )?;
+            for step in &plan.steps {
+                writeln!(f, "    {step:?}")?;
+            }
+        }
+        for plan in &self.singles {
+            writeln!(f, "  {plan:?}")?;
+        }
+        for step in &self.operator {
+            writeln!(f, "  {step:?}")?;
+        }
+        Ok(())
+    }
+}
