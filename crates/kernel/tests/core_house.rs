@@ -130,7 +130,7 @@ fn a_caller_can_list_the_tools() {
             .iter()
             .map(|tool| tool["name"].as_str().unwrap())
             .collect();
-        let servers = ["lookup", "once", "read", "strict", "write"];
+        let servers = ["read", "write", "once", "lookup", "strict"];
         assert_eq!(
             names,
             [&servers[..], &["system_health", "system_telemetry"]].concat()

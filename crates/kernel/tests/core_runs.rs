@@ -15,7 +15,7 @@ mod shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::{EchoId, Op};
-use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::rpc;
 use mainstay_kernel::CoreConfig;
@@ -73,6 +73,10 @@ enum Event {
         worker: usize,
         id: u64,
     },
+    Withdraw {
+        worker: usize,
+        id: u64,
+    },
     Junk(usize),
     Crash(usize),
     ChangeTools(bool),
@@ -100,6 +104,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => number().prop_map(Event::Fail),
         4 => (number(), 0..8_u64).prop_map(|(worker, token)| Event::Progress { worker, token }),
         2 => (number(), 0..3_u64).prop_map(|(worker, id)| Event::Question { worker, id }),
+        1 => (number(), 0..3_u64).prop_map(|(worker, id)| Event::Withdraw { worker, id }),
         1 => number().prop_map(Event::Junk),
         3 => number().prop_map(Event::Crash),
         1 => any::<bool>().prop_map(Event::ChangeTools),
@@ -203,7 +208,7 @@ impl Run {
         self.shell.ask(session, &id.to_string(), method, params);
     }
 
-    fn worker(&self, number: usize) -> Option<mainstay_contract::id::Generation> {
+    fn worker(&self, number: usize) -> Option<Generation> {
         let workers = &self.shell.workers;
         workers.keys().nth(number % workers.len().max(1)).copied()
     }
@@ -373,7 +378,21 @@ impl Run {
                 let Some(generation) = self.worker(worker) else {
                     return;
                 };
+                if self.shell.workers[&generation].asked.contains(&json!(id)) {
+                    return;
+                }
                 let line = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+                self.shell.server_says(generation, &line);
+            }
+            Event::Withdraw { worker, id } => {
+                let Some(generation) = self.worker(worker) else {
+                    return;
+                };
+                let worker = self.shell.workers.get_mut(&generation).unwrap();
+                worker.asked.retain(|asked| *asked != json!(id));
+                let params = json!({ "requestId": id });
+                let method = "notifications/cancelled";
+                let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
                 self.shell.server_says(generation, &line);
             }
             Event::Junk(worker) => {

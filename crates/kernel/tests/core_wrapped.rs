@@ -203,7 +203,7 @@ fn handed_over(tools: &[Value]) -> (Shell, SessionId) {
 #[test]
 fn a_call_is_reconsidered_when_the_tools_of_the_successor_differ() {
     let read = json!({ "name": "read" });
-    let (shell, client) = handed_over(&[read.clone()]);
+    let (shell, client) = handed_over(std::slice::from_ref(&read));
     forwarded(shell.outcome(client, "1"));
     let told = shell.told(client);
     let is_change = |line: &&Value| line["method"] == "notifications/tools/list_changed";
@@ -353,4 +353,30 @@ fn a_question_of_a_lost_server_is_withdrawn_and_its_answer_dropped() {
     );
     let answer = json!({ "jsonrpc": "2.0", "id": 0, "result": "now" });
     assert_eq!(shell.workers[&successor].lines.last(), Some(&answer));
+}
+
+#[test]
+fn a_server_withdraws_only_its_own_questions() {
+    let mut config = wrapping(json!({}));
+    config.limits.standby = 1;
+    let mut shell = Shell::new(config);
+    let client = shell.greet();
+    let (serving, standby) = (Generation::new(1), shell.newest());
+    assert_ne!(serving, standby);
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list" });
+    let params = json!({ "requestId": 0 });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+    shell.server_says(serving, &question);
+    let before = shell.told(client).len();
+    shell.server_says(standby, &cancel);
+    assert_eq!(shell.told(client).len(), before, "it asked nothing");
+    shell.server_says(standby, &question);
+    let shown = shell.told(client).pop().unwrap();
+    shell.server_says(standby, &cancel);
+    let withdrawn = shell.told(client).pop().unwrap();
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], shown["id"]);
+    shell.say(client, json!({ "jsonrpc": "2.0", "id": 0, "result": {} }));
+    let answered = shell.workers[&serving].lines.last().unwrap();
+    assert_eq!(answered["result"], json!({}));
 }

@@ -160,8 +160,11 @@ impl Link {
                 self.touch(cx.now);
                 self.server_question(cx, generation, text, &request.id, &request.method);
             }
-            // The server that serves said the same; a standby's copy is dropped.
-            Ok(Relayed::Notice { method, .. }) if cx.kernel.is_spare(self.slot, generation) => {
+            // The server that serves said the same; a standby's copy is dropped. It may withdraw its questions.
+            Ok(Relayed::Notice { method, .. })
+                if method != Method::Cancelled.name()
+                    && cx.kernel.is_spare(self.slot, generation) =>
+            {
                 if method == ListKind::Tools.changed().name() {
                     server.catalog = None;
                 }
@@ -383,16 +386,17 @@ impl Link {
             }
             Some(Method::Cancelled) => {
                 let id = param("requestId").and_then(|id| RequestId::parse(id).ok());
-                if let Some(id) = id
-                    && let Some(shown) = self.questions.cancel(generation, &id)
-                {
-                    self.pause_deadlines(cx);
-                    if shown.as_raw() != id.as_raw() {
-                        let changed = params
-                            .map(|params| edit::with_member(params, "requestId", shown.as_raw()));
-                        let line = edit::with_member(text, "params", &changed.unwrap_or_default());
-                        return self.tell_client(cx, line);
-                    }
+                // Another server may have an open question with this id.
+                let Some(id) = id else { return };
+                let Some(shown) = self.questions.cancel(generation, &id) else {
+                    return;
+                };
+                self.pause_deadlines(cx);
+                if shown.as_raw() != id.as_raw() {
+                    let changed =
+                        params.map(|params| edit::with_member(params, "requestId", shown.as_raw()));
+                    let line = edit::with_member(text, "params", &changed.unwrap_or_default());
+                    return self.tell_client(cx, line);
                 }
             }
             Some(Method::ToolsChanged) => {

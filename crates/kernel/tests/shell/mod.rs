@@ -13,7 +13,7 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
-use mainstay_contract::outcome::{Outcome, ToolReply};
+use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Ready};
@@ -67,6 +67,8 @@ pub struct Worker {
     pub lines: Vec<Value>,
     /// Tool calls that are not answered.
     pub pending: Vec<Pending>,
+    /// Ids of its questions that are not answered.
+    pub asked: Vec<Value>,
 }
 
 /// One tool call that a worker has.
@@ -242,20 +244,26 @@ impl Shell {
         self.handle(CoreEvent::Worker { generation, news });
     }
 
+    /// A server sends a message. It remembers its questions.
     pub fn server_says(&mut self, generation: Generation, message: &Value) {
+        if let (Some(_), Some(id)) = (message.get("method"), message.get("id")) {
+            let worker = self.workers.get_mut(&generation).unwrap();
+            worker.asked.push(id.clone());
+        }
         self.server_line(generation, message.to_string().as_bytes());
     }
 
     /// A worker ends and is reaped.
     pub fn crash(&mut self, generation: Generation) {
-        if self.workers.remove(&generation).is_some() {
-            let fault = Fault::new(ErrorKind::WorkerUnavailable, "it ended").of(generation);
-            self.lose(generation, fault);
-            self.settle();
-        }
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "it ended").of(generation);
+        self.lose(generation, fault);
+        self.settle();
     }
 
     fn lose(&mut self, generation: Generation, fault: Fault) {
+        if self.workers.remove(&generation).is_none() {
+            return;
+        }
         let unsent = Vec::new();
         let news = WorkerNews::Lost { fault, unsent };
         self.events
@@ -386,15 +394,9 @@ impl Shell {
             CoreAction::Stop { generation, .. } => {
                 let fault =
                     Fault::new(ErrorKind::WorkerUnavailable, "it was stopped").of(generation);
-                if self.workers.remove(&generation).is_some() {
-                    self.lose(generation, fault);
-                }
+                self.lose(generation, fault);
             }
-            CoreAction::Abandon { generation, fault } => {
-                if self.workers.remove(&generation).is_some() {
-                    self.lose(generation, fault);
-                }
-            }
+            CoreAction::Abandon { generation, fault } => self.lose(generation, fault),
             CoreAction::Look {
                 generation,
                 at_ping,
@@ -419,10 +421,7 @@ impl Shell {
             }
             CoreAction::OwnTool { call, .. } => {
                 let json = Json::from_serialize(&self.core.health(self.now));
-                let outcome = Ok(mainstay_contract::outcome::Success::Tool(ToolReply {
-                    json,
-                    text: None,
-                }));
+                let outcome = Ok(Success::Tool(ToolReply { json, text: None }));
                 self.events.push_back(CoreEvent::Served { call, outcome });
             }
             // The connection is closed once its output is written.
@@ -448,9 +447,7 @@ impl Shell {
                 token: None,
             }),
             _ => {
-                let answer = Box::new(Answer::Failed(mainstay_contract::outcome::Problem::of(
-                    ErrorKind::UnknownMethod,
-                )));
+                let answer = Box::new(Answer::Failed(Problem::of(ErrorKind::UnknownMethod)));
                 self.news(
                     generation,
                     WorkerNews::Answer {
@@ -469,9 +466,22 @@ impl Shell {
             return;
         };
         worker.lines.push(line.clone());
-        let (Some(method), Some(id)) = (line["method"].as_str(), line.get("id")) else {
+        let Some(id) = line.get("id") else { return };
+        let Some(method) = line["method"].as_str() else {
+            let question = worker.asked.iter().position(|asked| asked == id);
+            let question = question.unwrap_or_else(|| panic!("it did not ask {id}"));
+            worker.asked.remove(question);
             return;
         };
+        let is_used = worker.pending.iter().any(|pending| pending.id == *id);
+        assert!(!is_used, "{id} is in flight");
+        let greeted = |line: &Value| line["method"] == "notifications/initialized";
+        if method == "tools/call" && !self.server.is_modern {
+            assert!(
+                worker.lines.iter().any(greeted),
+                "a call before the handshake: {line}"
+            );
+        }
         let params = &line["params"];
         let is_lookup = params["name"] == "lookup";
         let result = match method {
