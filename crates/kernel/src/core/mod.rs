@@ -301,7 +301,7 @@ impl Core {
                 generation,
                 at_ping: false,
             }),
-            Decision::RolloutOver { slot, result } => self.rollout_over(slot, result),
+            Decision::RolloutOver { slot, result } => self.rollout_over(slot, &result),
             Decision::Stop { generation, how } => {
                 self.out.push_back(CoreAction::Stop { generation, how });
             }

@@ -63,11 +63,11 @@ impl Core {
         self.finish_rollouts();
     }
 
-    pub(super) fn rollout_over(&mut self, slot: SlotId, result: Result<Generation, Fault>) {
+    pub(super) fn rollout_over(&mut self, slot: SlotId, result: &Result<Generation, Fault>) {
         let now = self.clock.now;
         let pack = self.name_of(slot).to_owned();
         if !self.is_server(slot) {
-            self.log(match &result {
+            self.log(match result {
                 Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
                 Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
             });
@@ -75,7 +75,7 @@ impl Core {
         if result.is_err() {
             self.release(slot);
         }
-        self.with_link(slot, |link, _| link.rollout_over(now, &result));
+        self.with_link(slot, |link, _| link.rollout_over(now, result));
         for waiter in self.rollouts.waiters.values_mut() {
             if let Some(at) = waiter.waiting.iter().position(|waiting| *waiting == slot) {
                 waiter.waiting.swap_remove(at);

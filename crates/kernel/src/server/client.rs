@@ -174,7 +174,7 @@ impl Link {
         if let Some(problem) = tool.refusal(&name) {
             return self.finish_routing(cx, call, Some(problem));
         }
-        if !tool.check.input.is_some() {
+        if tool.check.input.is_none() {
             return self.finish_routing(cx, call, None);
         }
         request.checked = Some(tool.check.digest());

@@ -177,6 +177,15 @@ impl Incarnation {
         self.awaited.close(&known)
     }
 
+    /// True if the server could confuse a request of this id with one that it has not answered. Servers may
+    /// respell the id of an abandoned call in its late answer.
+    pub(super) fn is_taken(&self, id: &RequestId) -> bool {
+        let like = |known: &RequestId| {
+            known.same_value(id) || known.lookup_form() == id.lookup_form()
+        };
+        self.awaited.contains(id) || self.abandoned.iter().any(like)
+    }
+
     /// True while it owes the answer to a call.
     pub(super) fn has_calls(&self) -> bool {
         self.calls().next().is_some()

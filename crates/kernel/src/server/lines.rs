@@ -96,7 +96,7 @@ impl Link {
         let Some(id) = id else { return };
         let known = self.incarnations.get(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
-        let taken = known.is_some_and(|server| server.awaited.contains(&id));
+        let taken = known.is_some_and(|server| server.is_taken(&id));
         let (id, line) = if taken {
             let own = self.own_id();
             let line = edit::with_member(line.as_str(), "id", own.as_raw());

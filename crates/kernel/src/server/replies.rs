@@ -193,7 +193,7 @@ impl Link {
             None | Some("\"complete\"")
         );
         let failed = scan::member(result, "isError") == Some("true");
-        if failed || !complete || !tool.check.output.is_some() {
+        if failed || !complete || tool.check.output.is_none() {
             return;
         }
         let subject = match scan::member(result, "structuredContent") {

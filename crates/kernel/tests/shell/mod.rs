@@ -4,6 +4,8 @@
 //! pack's worker announces two tools. Tool calls stay pending until the test answers them or ends their
 //! worker. Every action is recorded with the time at which the core asked for it.
 
+#![allow(clippy::needless_pass_by_value, reason = "tests write values in place")]
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
