@@ -47,7 +47,7 @@ pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
-pub use self::local::{AskError, Local, LocalRequests};
+pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, serve, serve_wrapped};
 pub use self::shim::run_shim;

@@ -23,6 +23,9 @@ const STEPS: usize = 16;
 /// Names the session of a wrapped server, and the requests in telemetry.
 const CALLER: &str = "\"command line\"";
 
+/// Gets the number of each step of progress, and the step.
+pub type OnProgress<'a> = &'a mut dyn FnMut(u64, &Progress);
+
 /// A handle to a host in this process.
 #[derive(Debug)]
 pub struct Local(mpsc::Sender<Box<Single>>);
@@ -53,13 +56,8 @@ impl Local {
         (Self(requests), Transport::Local(LocalRequests(incoming)))
     }
 
-    /// Asks the host, and blocks until the end of the request. `progress` gets the number of each step of
-    /// progress, and the step.
-    pub fn ask(
-        &self,
-        op: Op,
-        progress: Option<&mut dyn FnMut(u64, &Progress)>,
-    ) -> Result<Success, AskError> {
+    /// Asks the host, and blocks until the end of the request.
+    pub fn ask(&self, op: Op, progress: Option<OnProgress<'_>>) -> Result<Success, AskError> {
         let bytes = match &op {
             Op::CallTool { arguments, .. } => arguments.len(),
             _ => 0,

@@ -108,7 +108,13 @@ impl Core {
 
     /// A session that takes a typed end asks its only request.
     pub(super) fn ask(&mut self, session: SessionId, request: Request, bytes: usize) {
+        let limit = self.kernel.limits().request_frame_bytes;
         match self.sessions.get(&session) {
+            Some(Front::House(_) | Front::Single) if bytes > limit => {
+                let mut new = self.new_request(&request, bytes);
+                new.work = Work::Refused(Problem::too_large(limit));
+                self.kernel.handle_request(self.clock.now, session, new);
+            }
             Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
             Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
             Some(Front::Packs { .. } | Front::Link(_)) | None => return,
