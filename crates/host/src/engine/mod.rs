@@ -283,6 +283,8 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
+        #[cfg(feature = "simulation")]
+        crate::sim::turn(event.label());
         self.reports
             .watchdog
             .enter(event.label(), event.session());

@@ -397,7 +397,7 @@ impl Kernel {
         }
         self.end_if_idle(generation);
         self.fail_queue_if_closed(now, slot);
-        self.take_over(now, slot);
+        self.replace_lost(now, slot);
         self.dispatch(now, slot);
     }
 

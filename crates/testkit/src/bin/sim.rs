@@ -122,6 +122,8 @@ fn many(options: &Options) -> bool {
         Duration::from_millis(found.virtual_ms).as_secs_f64() / 3600.0,
         found.failed.len()
     );
+    let (took, seed) = found.slowest;
+    println!("slowest: seed {seed} in {:.2} s", took.as_secs_f64());
     if let Some((seed, broken)) = found.failed.first() {
         let small = shrink(&Scenario::of(*seed), broken.rule);
         println!("\nshrunken scenario for \"{}\":\n{small}", broken.rule);

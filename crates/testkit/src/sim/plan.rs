@@ -247,7 +247,7 @@ impl Scenario {
             limits,
             backend,
             built_in: one_in(rng, 2),
-            swap_one_in: [0, 3, 20][rng.between(0, 2)],
+            swap_one_in: [0, 0, 5, 30][rng.between(0, 3)],
             incarnations,
             clients,
             singles,
