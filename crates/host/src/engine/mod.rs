@@ -265,6 +265,8 @@ impl Engine {
             // After every burst, so that no flood of events delays a deadline.
             let now = self.clock.now();
             if self.core.next_timeout().is_some_and(|at| at <= now) {
+                #[cfg(feature = "simulation")]
+                crate::sim::turn("timer");
                 self.reports.watchdog.enter("timer", None);
                 self.core.handle(now, CoreEvent::Timeout);
                 self.act();
