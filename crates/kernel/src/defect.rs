@@ -58,8 +58,6 @@ defects! {
     HoldNeverReleased = "hold-never-released";
     /// Every replay is refused, also while attempts are left.
     ReplayRefused = "replay-refused";
-    /// The answer of a replaced worker ends a call that its successor runs.
-    FencedAnswer = "fenced-answer";
     /// Progress moves a deadline but sets no timer.
     DeadlineLost = "deadline-lost";
     /// A pong does not count as a sign of life.

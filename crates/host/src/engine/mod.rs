@@ -270,6 +270,8 @@ impl Engine {
             // After every burst, so that no flood of events delays a deadline.
             let now = self.clock.now();
             if self.core.next_timeout().is_some_and(|at| at <= now) {
+                #[cfg(feature = "simulation")]
+                crate::sim::turn("timer");
                 self.reports.watchdog.enter("timer", None);
                 self.report(CoreEvent::Timeout);
                 self.act();
@@ -288,6 +290,8 @@ impl Engine {
     }
 
     fn handle(&mut self, event: Event) {
+        #[cfg(feature = "simulation")]
+        crate::sim::turn(event.label());
         self.reports.watchdog.enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),

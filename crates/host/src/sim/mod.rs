@@ -33,6 +33,9 @@ use crate::process::Pipes;
 /// Seconds between 1970 and the beginning of every simulated run.
 const BEGINNING: u64 = 1_800_000_000;
 
+/// Events that the loop of one run may handle: some hundred times the usual number.
+const MOST_TURNS: u64 = 3_000;
+
 /// The programs of a simulated machine.
 pub trait Programs {
     /// Starts the program that a command names.
@@ -47,6 +50,8 @@ struct World {
     /// The core is saved and restored after one in so many events; 0 is never.
     swap_one_in: u32,
     checks: CheckNoise,
+    /// Events that the loop has handled.
+    turns: u64,
     /// The most bytes that waited in outboxes, by their marks.
     backlog: BTreeMap<u64, u64>,
     /// The first thing that a seam found wrong.
@@ -81,6 +86,7 @@ pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
         entropy: seed,
         swap_one_in: 0,
         checks: CheckNoise::default(),
+        turns: 0,
         backlog: BTreeMap::new(),
         complaint: None,
     }));
@@ -108,6 +114,21 @@ pub fn swap_one_in(events: u32) {
             world.swap_one_in = events;
         }
     });
+}
+
+/// The loop handles an event. A loop that never rests is ended, since no time passes for it.
+#[expect(clippy::panic, reason = "the run is over, and its report says why")]
+pub(crate) fn turn(label: &str) {
+    let turns = WORLD.with_borrow_mut(|world| {
+        world.as_mut().map_or(0, |world| {
+            world.turns += 1;
+            world.turns
+        })
+    });
+    if turns > MOST_TURNS {
+        complain(&format!("the loop never rests; it handles {label}"));
+        panic!("the loop never rests");
+    }
 }
 
 /// Whether the core is saved and restored now.

@@ -69,7 +69,7 @@ impl Kernel {
         }
         self.fail_queue_if_closed(now, slot);
         self.fail_queue_in_vain(now, slot);
-        self.take_over(now, slot);
+        self.replace_lost(now, slot);
         self.dispatch(now, slot);
     }
 

@@ -121,6 +121,14 @@ impl Kernel {
         }
     }
 
+    /// A worker was lost: a ready spare takes over, unless another worker serves. The end of a worker
+    /// that a rollout retired must not make the standby replace its successor.
+    pub(super) fn replace_lost(&mut self, now: Time, slot: SlotId) {
+        if self.serving(slot).is_none() {
+            self.take_over(now, slot);
+        }
+    }
+
     /// A ready spare becomes the one that serves; the one before finishes what it runs.
     pub(super) fn take_over(&mut self, now: Time, slot: SlotId) {
         let Some(owner) = self.slots.get_mut(&slot) else {

@@ -185,11 +185,8 @@ impl Kernel {
 
     /// Takes a call out of the hands of a worker that answered it, if its answers still count.
     fn release(&mut self, from: Generation, id: CallId) -> Option<Run> {
-        let fenced = is_planted(Defect::FencedAnswer);
-        let worker = self
-            .worker_mut(from)
-            .filter(|worker| worker.is_heard() || fenced)?;
-        let run = worker.running.remove(&id).or(fenced.then_some(Run::Live))?;
+        let worker = self.worker_mut(from).filter(|worker| worker.is_heard())?;
+        let run = worker.running.remove(&id)?;
         if let Run::Abandoned { until, .. } = run {
             self.timers.remove(&(until, Timer::Grace(from, id)));
         }
@@ -399,7 +396,7 @@ impl Kernel {
         }
         self.end_if_idle(generation);
         self.fail_queue_if_closed(now, slot);
-        self.take_over(now, slot);
+        self.replace_lost(now, slot);
         self.dispatch(now, slot);
     }
 

@@ -17,7 +17,8 @@ use mainstay_testkit::sim::{Scenario, run, shrink, sweep};
 const USAGE: &str = "\
 usage: sim [--seeds N] [--first S]       run N seeds (2000) from S (0) on
        sim --seed S [--defect NAME]      run one seed and print its trace
-       sim --catalogue [--seeds N]       look for each deliberate defect in at most N seeds";
+       sim --catalogue [--seeds N] [--defect NAME]
+                                         look for each deliberate defect in at most N seeds";
 
 /// Failures of one rule that are shown.
 const SHOWN: u32 = 3;
@@ -122,6 +123,8 @@ fn many(options: &Options) -> bool {
         Duration::from_millis(found.virtual_ms).as_secs_f64() / 3600.0,
         found.failed.len()
     );
+    let (took, seed) = found.slowest;
+    println!("slowest: seed {seed} in {:.2} s", took.as_secs_f64());
     if let Some((seed, broken)) = found.failed.first() {
         let small = shrink(&Scenario::of(*seed), broken.rule);
         println!("\nshrunken scenario for \"{}\":\n{small}", broken.rule);
@@ -134,7 +137,8 @@ fn many(options: &Options) -> bool {
 fn every_defect(options: &Options) -> bool {
     let mut good = true;
     println!("| defect | seeds | rule |\n|---|---|---|");
-    for defect in Defect::ALL {
+    let wanted = |defect: &&Defect| options.defect.is_none_or(|wanted| wanted == **defect);
+    for defect in Defect::ALL.iter().filter(wanted) {
         match catalogue::find(*defect, options.first, options.seeds) {
             Some(found) => println!("| {} | {} | {} |", defect.name(), found.seeds, found.rule),
             None => {

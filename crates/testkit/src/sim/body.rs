@@ -19,6 +19,9 @@ const LINE: usize = 256 * 1024;
 /// Milliseconds between a call and its effect, and between the effect and its answer.
 const WORK_MS: u64 = 2;
 
+/// Milliseconds for which a process does not read after it closed its output.
+const UNHEARD_MS: u64 = 25;
+
 /// The language of a program.
 pub(super) trait Tongue: Send {
     /// What the process says by itself once it has started.
@@ -440,6 +443,9 @@ impl<T: Tongue> Body<T> {
             Deed::CloseOutput => {
                 self.out.clear();
                 self.ends.stdout = None;
+                // What is sent meanwhile waits, and is read after the host has given it up.
+                self.reads = false;
+                self.later(UNHEARD_MS, Task::ReadAgain);
             }
             Deed::CloseInput => {
                 self.close_input();

@@ -499,7 +499,8 @@ impl Reader {
         page.order.push(number);
         if let Some(asked) = page.requests.get_mut(number) {
             let level = message["result"]["structuredContent"]["level"].as_str();
-            let is_right = |level: &&str| *level == asked.level || asked.level == UNKNOWN;
+            let is_certain = asked.level != UNKNOWN && asked.cancelled.is_none() && asked.extra == 0;
+            let is_right = |level: &&str| *level == asked.level || !is_certain;
             let what = match level.filter(|level| !is_right(level)) {
                 Some(level) => Outcome::WrongLevel(level.to_owned()),
                 None => what,

@@ -247,7 +247,7 @@ impl Scenario {
             limits,
             backend,
             built_in: one_in(rng, 2),
-            swap_one_in: [0, 3, 20][rng.between(0, 2)],
+            swap_one_in: [0, 0, 5, 30][rng.between(0, 3)],
             incarnations,
             clients,
             singles,
@@ -409,7 +409,7 @@ fn troubles(rng: &mut Rng, slow: bool) -> Vec<Deed> {
         Deed::CrashInsideAnswer,
         Deed::AnswerThenCrash,
         Deed::LastLineOpen,
-        Deed::Orphan(ms(rng, 8)),
+        Deed::Orphan(ms(rng, 40)),
         Deed::Twice,
         Deed::Garbage,
         Deed::Refuse,
@@ -459,7 +459,7 @@ fn incarnation(rng: &mut Rng, troubles: &[Deed], slow: bool) -> Incarnation {
         start,
         deeds,
         ignores_term: slow && one_in(rng, 4),
-        kill_ms: ms(rng, 10),
+        kill_ms: ms(rng, 40),
     }
 }
 
@@ -477,6 +477,21 @@ fn client(rng: &mut Rng, slow: bool, limits: &Limits, backend: Backend) -> Clien
         if next.is_last() {
             break;
         }
+    }
+    if slow && one_in(rng, 8) {
+        // Asks for much, and reads nothing for long.
+        let size = limits.outbox_bytes;
+        let greedy = Step::Call {
+            tool: Tool::Get,
+            size,
+            token: false,
+        };
+        return ClientPlan {
+            start_ms: ms(rng, 60),
+            speech,
+            steps: vec![greedy; 24],
+            pauses: vec![(0, 5000)],
+        };
     }
     let pauses = if slow && one_in(rng, 2) {
         (0..rng.between(1, 2))

@@ -112,7 +112,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         }
     };
     if let Some(complaint) = sim::complaint() {
-        book.violation("a state is not restored", complaint);
+        book.violation("a seam complains", complaint);
     }
     drop(world);
     check::check(scenario, &book, &backlog);
@@ -447,6 +447,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         if let Some(page) = book.lock().clients.get_mut(number) {
             change(page);
         }
+        book.answered.notify_waiters();
     };
     note(&mut |page| page.requests.push(asked.clone()));
     let (end, want) = host.single(request, 100, &format!("caller {number}")).await;
@@ -480,5 +481,4 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
             asked.answers.push(Answered { at, what });
         }
     });
-    book.answered.notify_waiters();
 }

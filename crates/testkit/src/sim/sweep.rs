@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::book::Violation;
 use super::plan::Scenario;
@@ -18,6 +19,8 @@ pub struct Sweep {
     pub requests: u64,
     pub events: u64,
     pub virtual_ms: u64,
+    /// The seed that took longest, and how long.
+    pub slowest: (Duration, u64),
     /// Seeds that broke a rule, lowest first, with the first rule that each broke.
     pub failed: Vec<(u64, Violation)>,
 }
@@ -36,12 +39,15 @@ pub fn sweep(first: u64, seeds: u64) -> Sweep {
                     if seed >= end {
                         return;
                     }
+                    let began = Instant::now();
                     let report = run(&Scenario::of(seed), false);
+                    let took = began.elapsed();
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     found.seeds += 1;
                     found.requests += report.requests as u64;
                     found.events += report.events;
                     found.virtual_ms += report.virtual_ms;
+                    found.slowest = found.slowest.max((took, seed));
                     let broken = report.violations.into_iter().next();
                     found.failed.extend(broken.map(|broken| (seed, broken)));
                     if found.failed.len() >= FAILURES {
