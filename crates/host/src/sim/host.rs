@@ -115,7 +115,10 @@ impl Host {
         request: Request,
         bytes: usize,
         caller: &str,
-    ) -> (oneshot::Receiver<Result<Box<End>, Problem>>, oneshot::Sender<()>) {
+    ) -> (
+        oneshot::Receiver<Result<Box<End>, Problem>>,
+        oneshot::Sender<()>,
+    ) {
         let (reply, end) = oneshot::channel();
         let (want, wanted) = oneshot::channel();
         let single = Single {
