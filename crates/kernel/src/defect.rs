@@ -38,8 +38,6 @@ defects! {
     SentAsUnsent = "sent-as-unsent";
     /// Calls that never reached a lost worker are reported as sent.
     UnsentAsSent = "unsent-as-sent";
-    /// A write that waits for room goes on after its worker was lost.
-    SealOverlooked = "seal-overlooked";
     /// The last line of a client is dropped when it has no newline.
     LastLineLost = "last-line-lost";
     /// Answers that a worker wrote just before its end are dropped.

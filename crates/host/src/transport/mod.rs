@@ -120,10 +120,8 @@ async fn write_unless_sealed(
     bytes: &[u8],
 ) -> Option<io::Result<usize>> {
     let mut write = pin!(sink.write(bytes));
-    let mut is_first = true;
     poll_fn(|context| {
-        let looks = std::mem::take(&mut is_first) || !is_planted(Defect::SealOverlooked);
-        if looks && outbox.is_sealed() {
+        if outbox.is_sealed() {
             Poll::Ready(None)
         } else {
             write.as_mut().poll(context).map(Some)

@@ -81,7 +81,8 @@ enum Task {
 pub(super) struct Ends {
     pub(super) stdin: Option<PipeReader>,
     pub(super) stdout: Option<PipeWriter>,
-    pub(super) stderr: Option<PipeWriter>,
+    /// Only held open.
+    pub(super) _stderr: Option<PipeWriter>,
 }
 
 /// One process.
@@ -446,6 +447,7 @@ impl<T: Tongue> Body<T> {
                 // What is sent meanwhile waits, and is read after the host has given it up.
                 self.reads = false;
                 self.later(UNHEARD_MS, Task::ReadAgain);
+                self.plan.ignores_term = true;
             }
             Deed::CloseInput => {
                 self.close_input();

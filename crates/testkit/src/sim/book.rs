@@ -19,84 +19,77 @@ pub struct Violation {
 
 /// The notes of one run, shared by its peers.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub(super) struct Book {
     pages: Arc<Mutex<Pages>>,
     /// Woken by every answer.
-    pub answered: Arc<Notify>,
+    pub(super) answered: Arc<Notify>,
 }
 
 /// The notes.
 #[derive(Debug, Default)]
-pub struct Pages {
-    pub clients: Vec<ClientPage>,
+pub(super) struct Pages {
+    pub(super) clients: Vec<ClientPage>,
     /// When each effect was made, by key.
-    pub effects: BTreeMap<String, Vec<Instant>>,
+    pub(super) effects: BTreeMap<String, Vec<Instant>>,
     /// Keys of calls of which a worker's pipe took at least one byte.
-    pub handed_over: BTreeMap<String, u32>,
+    pub(super) handed_over: BTreeMap<String, u32>,
     /// A worker's pipe broke inside a line, whose key is therefore unknown.
-    pub torn: bool,
+    pub(super) torn: bool,
     /// Keys whose whole answer was in the host's reach.
-    pub answered: BTreeMap<String, u32>,
+    pub(super) answered: BTreeMap<String, u32>,
     /// Worker processes that ended, and when.
-    pub deaths: Vec<Instant>,
+    pub(super) deaths: Vec<Instant>,
     /// Processes that run.
-    pub alive: usize,
+    pub(super) alive: usize,
     /// A process that did nothing wrong was ended although nobody asked for that.
-    pub ended_innocent: bool,
-    pub stopped: Option<Instant>,
-    pub violations: Vec<Violation>,
+    pub(super) ended_innocent: bool,
+    pub(super) stopped: Option<Instant>,
+    pub(super) violations: Vec<Violation>,
 }
 
 /// One client's side.
 #[derive(Debug, Default)]
-pub struct ClientPage {
-    pub requests: Vec<Asked>,
+pub(super) struct ClientPage {
+    pub(super) requests: Vec<Asked>,
     /// Lines that get an answer without an id, and such answers.
-    pub junk: usize,
-    pub junk_answers: usize,
+    pub(super) junk: usize,
+    pub(super) junk_answers: usize,
     /// The log level that the client has set.
-    pub level: String,
+    pub(super) level: String,
     /// The client disconnected.
-    pub left: bool,
+    pub(super) left: bool,
     /// It will send nothing more.
-    pub input_closed: bool,
+    pub(super) input_closed: bool,
     /// The host closed its side.
-    pub ended: bool,
+    pub(super) ended: bool,
     /// Requests in the order of their answers.
-    pub order: Vec<usize>,
+    pub(super) order: Vec<usize>,
 }
 
 /// One request of a client.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    pub id: String,
-    pub tool: Option<Tool>,
-    pub key: String,
-    pub token: bool,
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) tool: Option<Tool>,
+    pub(super) key: String,
+    pub(super) token: bool,
     /// It must be refused.
-    pub refused: Option<ErrorKind>,
-    pub at: Instant,
+    pub(super) refused: Option<ErrorKind>,
+    pub(super) at: Instant,
     /// The whole line is in the host's reach.
-    pub whole: bool,
+    pub(super) whole: bool,
     /// It was cancelled; whether a cancel of this form is answered.
-    pub cancelled: Option<bool>,
+    pub(super) cancelled: Option<bool>,
     /// The log level of its session when it was sent.
-    pub level: String,
+    pub(super) level: String,
     /// Requests with the same id that were sent while it was open.
-    pub extra: usize,
-    pub answers: Vec<Answered>,
-}
-
-/// One answer.
-#[derive(Clone, Debug)]
-pub struct Answered {
-    pub at: Instant,
-    pub what: Outcome,
+    pub(super) extra: usize,
+    pub(super) answers: Vec<Outcome>,
 }
 
 /// What an answer says: a request that is not a tool call is `Done` with nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// A result with the key that it is about.
     Done(Option<String>),
     /// The same, of a session with another log level than it should have.
@@ -110,19 +103,19 @@ pub enum Outcome {
 
 impl Asked {
     /// Whether the client still waits for an answer.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.whole && self.answers.is_empty() && self.cancelled != Some(false)
     }
 }
 
 impl Book {
     /// Opens it.
-    pub fn lock(&self) -> MutexGuard<'_, Pages> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A rule was broken.
-    pub fn violation(&self, rule: &'static str, detail: impl Into<String>) {
+    pub(super) fn violation(&self, rule: &'static str, detail: impl Into<String>) {
         let detail = detail.into();
         self.lock().violations.push(Violation { rule, detail });
     }
@@ -130,7 +123,7 @@ impl Book {
 
 impl Pages {
     /// Requests that wait for an answer.
-    pub fn open(&self) -> usize {
+    pub(super) fn open(&self) -> usize {
         let staying = self.clients.iter().filter(|page| !page.left && !page.ended);
         staying
             .map(|page| page.requests.iter().filter(|asked| asked.is_open()).count())
@@ -138,7 +131,7 @@ impl Pages {
     }
 
     /// Whether a call took effect.
-    pub fn is_applied(&self, key: &str) -> bool {
+    pub(super) fn is_applied(&self, key: &str) -> bool {
         self.effects.contains_key(key)
     }
 }

@@ -7,7 +7,36 @@ use super::run::run;
 
 /// Every defect, and the number of seeds, from 0 on, within which it must be found: some three
 /// times what it takes today.
-pub const CATALOGUE: &[(Defect, u64)] = &[];
+pub const CATALOGUE: &[(Defect, u64)] = &[
+    (Defect::LostWakeUp, 200),
+    (Defect::SilentGate, 50),
+    (Defect::GateNeverCloses, 200),
+    (Defect::ShortWrite, 10),
+    (Defect::SentAsUnsent, 60),
+    (Defect::UnsentAsSent, 60),
+    (Defect::LastLineLost, 20),
+    (Defect::LastAnswerLost, 600),
+    (Defect::ReapedEarly, 10),
+    (Defect::NeverKilled, 50),
+    (Defect::NeverReplayReplayed, 200),
+    (Defect::ProbeSkipped, 200),
+    (Defect::HoldIgnored, 600),
+    (Defect::HoldNeverReleased, 50),
+    (Defect::ReplayRefused, 50),
+    (Defect::DeadlineLost, 800),
+    (Defect::PongIgnored, 10),
+    (Defect::QueueUnbounded, 200),
+    (Defect::CancelTwice, 20),
+    (Defect::AnswerTwice, 50),
+    (Defect::WrongSession, 10),
+    (Defect::LateProgress, 20),
+    (Defect::SessionNotRestored, 50),
+    (Defect::LevelNotRestored, 400),
+    (Defect::HeldForever, 10),
+    (Defect::VerdictLost, 10),
+    (Defect::RolloutUnreported, 20),
+    (Defect::SessionLeak, 600),
+];
 
 /// A defect that was found.
 #[derive(Clone, Debug)]

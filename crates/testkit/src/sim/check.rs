@@ -96,7 +96,7 @@ impl Judge<'_> {
     }
 
     fn request(&self, asked: &Asked) -> Option<(&'static str, String)> {
-        let mut answers: Vec<_> = asked.answers.iter().map(|answer| &answer.what).collect();
+        let mut answers: Vec<_> = asked.answers.iter().collect();
         // Each request that reused the id has an answer of its own.
         for _ in 0..asked.extra {
             let sure = answers.iter().position(|answer| EXTRA.contains(answer));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::book::{Answered, Asked, Book, ClientPage, Outcome};
+use super::book::{Asked, Book, ClientPage, Outcome};
 use super::plan::{Backend, ClientPlan, Speech, Step, Tool};
 
 /// Longest line that a client reads.
@@ -92,7 +92,7 @@ impl Client {
                 .requests
                 .first()
                 .and_then(|asked| asked.answers.first());
-            first.is_some_and(|answer| answer.what == EXTRA)
+            first == Some(&EXTRA)
         });
         if is_open {
             self.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")
@@ -115,7 +115,7 @@ impl Client {
         self.page(|page| {
             let asked = page.requests.iter().find(|asked| asked.id == id);
             let answer = asked.and_then(|asked| asked.answers.first());
-            match answer.map(|answer| &answer.what) {
+            match answer {
                 Some(Outcome::Done(_)) => level.clone_into(&mut page.level),
                 // The server may have taken it.
                 _ => UNKNOWN.clone_into(&mut page.level),
@@ -499,14 +499,14 @@ impl Reader {
         page.order.push(number);
         if let Some(asked) = page.requests.get_mut(number) {
             let level = message["result"]["structuredContent"]["level"].as_str();
-            let is_certain = asked.level != UNKNOWN && asked.cancelled.is_none() && asked.extra == 0;
+            let is_certain =
+                asked.level != UNKNOWN && asked.cancelled.is_none() && asked.extra == 0;
             let is_right = |level: &&str| *level == asked.level || !is_certain;
             let what = match level.filter(|level| !is_right(level)) {
                 Some(level) => Outcome::WrongLevel(level.to_owned()),
                 None => what,
             };
-            let at = Instant::now();
-            asked.answers.push(Answered { at, what });
+            asked.answers.push(what);
         }
     }
 }

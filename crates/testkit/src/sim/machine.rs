@@ -45,7 +45,7 @@ impl Programs for Machine {
         let ends = Ends {
             stdin: Some(their_stdin),
             stdout: Some(their_stdout),
-            stderr: Some(their_stderr),
+            _stderr: Some(their_stderr),
         };
         let pid = PIDS + u32::try_from(number).unwrap_or(0);
         let around = (self.book.clone(), self.weather.clone());

@@ -376,7 +376,7 @@ fn limits(rng: &mut Rng) -> Limits {
         rest_ms: 2000,
         ping_interval_ms: [0, 300, 5000][rng.between(0, 2)],
         ping_timeout_ms: 1500,
-        standby: u32::from(one_in(rng, 6)),
+        standby: u32::from(one_in(rng, 3)),
         ..Limits::default()
     }
 }
@@ -392,7 +392,7 @@ fn check_noise(rng: &mut Rng, slow: bool) -> CheckNoise {
 }
 
 fn noise(rng: &mut Rng, stalls: bool) -> Noise {
-    let capacity = [256, 1024, 4096, 65_536][rng.between(0, 3)];
+    let capacity = [128, 1024, 4096, 65_536][rng.between(0, 3)];
     Noise {
         capacity,
         chunk: [64, 512, capacity][rng.between(0, 2)],
@@ -434,7 +434,9 @@ fn troubles(rng: &mut Rng, slow: bool) -> Vec<Deed> {
     } else {
         fast.to_vec()
     };
-    (0..rng.between(1, 4))
+    // A seed with one kind of trouble has it often.
+    let kinds = if one_in(rng, 3) { 1 } else { 4 };
+    (0..rng.between(1, kinds))
         .map(|_| all[rng.between(0, all.len() - 1)])
         .collect()
 }
@@ -447,7 +449,7 @@ fn incarnation(rng: &mut Rng, troubles: &[Deed], slow: bool) -> Incarnation {
         3 | 4 if slow => Start::Slow(ms(rng, 900)),
         _ => Start::Normal,
     };
-    let deeds = (0..rng.between(0, 2))
+    let deeds = (0..rng.between(0, 3))
         .map(|_| {
             (
                 rng.between(0, 4),

@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::book::{Answered, Asked, Book, ClientPage, Outcome, Violation};
+use super::book::{Asked, Book, ClientPage, Outcome, Violation};
 use super::check;
 use super::client;
 use super::client::Client;
@@ -270,7 +270,12 @@ impl Around<'_> {
     fn start_sampler(&self) -> JoinHandle<()> {
         let (host, book) = (Arc::clone(&self.host), self.book.clone());
         let limits = &self.scenario.limits;
-        let most = limits.queue + 2 * limits.pool;
+        // A wrapped server has a queue for each client.
+        let queues = match self.scenario.backend {
+            Backend::Pack => 1,
+            Backend::Server => self.scenario.clients.len() + self.scenario.singles.len(),
+        };
+        let most = queues * (limits.queue + 2 * limits.pool);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(LOOK).await;
@@ -474,11 +479,9 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         }
     };
     drop(want);
-    let at = Instant::now();
     note(&mut |page| {
         for asked in &mut page.requests {
-            let what = what.clone();
-            asked.answers.push(Answered { at, what });
+            asked.answers.push(what.clone());
         }
     });
 }
