@@ -405,7 +405,7 @@ pub(crate) fn simulate(
     let events = queue.sender();
     let engine = Engine::new(Setup {
         core: plan.core,
-        checkers: Checkers::new(&plan.shim, CheckLimits::default(), events.clone()),
+        checkers: Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone()),
         launch: Launch {
             shim: plan.shim,
             commands: plan.commands,

@@ -114,7 +114,11 @@ impl Engine {
                 let events = self.events();
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
-                    let checked = crate::check::Checked { ticket, verdict };
+                    let checked = crate::check::Checked {
+                        ticket,
+                        verdict,
+                        tool: None,
+                    };
                     let _ = events.send(checked.into()).await;
                 });
             }

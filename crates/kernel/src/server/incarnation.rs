@@ -180,9 +180,8 @@ impl Incarnation {
     /// True if the server could confuse a request of this id with one that it has not answered. Servers may
     /// respell the id of an abandoned call in its late answer.
     pub(super) fn is_taken(&self, id: &RequestId) -> bool {
-        let like = |known: &RequestId| {
-            known.same_value(id) || known.lookup_form() == id.lookup_form()
-        };
+        let like =
+            |known: &RequestId| known.same_value(id) || known.lookup_form() == id.lookup_form();
         self.awaited.contains(id) || self.abandoned.iter().any(like)
     }
 
