@@ -1,12 +1,14 @@
-//! What a host answered, in the one form in which a command shows it.
+//! A host's answer, in the form in which a command shows it.
 
 use anyhow::anyhow;
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::outcome::Problem;
+use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::content;
 use serde_json::{Map, Value, json};
 
-use crate::exit::Failure;
+use mainstay_host::AskError;
+
+use crate::exit::{self, Failure};
 
 /// Members of an error payload after its sentence, in its order.
 const FACTS: [&str; 8] = [
@@ -27,31 +29,77 @@ pub(crate) enum Wants {
     Json,
 }
 
-/// What a tool answered.
+/// The answer of a tool.
 #[derive(Debug)]
 pub(crate) struct ToolAnswer {
-    pub(crate) is_error: bool,
-    /// What a person is shown.
+    /// The exit code of the command that asked.
+    pub(crate) code: u8,
+    /// The form for people.
     pub(crate) text: String,
-    /// What a program is given: the structured content, else the content.
+    /// The form for programs: the structured content, else the content.
     pub(crate) json: Value,
 }
 
 impl ToolAnswer {
-    /// A result of `tools/call`.
+    /// A tool's success.
+    pub(crate) fn of_reply(reply: &ToolReply) -> Self {
+        let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
+        Self {
+            code: exit::SUCCESS,
+            text: text.to_owned(),
+            json: reply.json.to_value().unwrap_or_default(),
+        }
+    }
+
+    /// The error payload of a problem.
+    pub(crate) fn of_problem(problem: &Problem) -> Self {
+        let text = problem.payload();
+        Self {
+            code: code_of(problem.kind.row().code.as_str()),
+            json: serde_json::from_str(&text).unwrap_or_default(),
+            text,
+        }
+    }
+
+    /// A wrapped server's own error: a failed result keeps its words.
+    pub(crate) fn of_server_problem(problem: &Problem) -> Self {
+        let details = problem.details.as_ref();
+        match details.and_then(|details| details.to_value().ok()) {
+            Some(result) if is_failure(&result) => Self::of_failure(result, problem.payload()),
+            _ => Self::of_problem(problem),
+        }
+    }
+
+    /// A result that a wrapped server marked as an error. Words that look like an error payload of the host
+    /// are shown inside `payload`, the payload of the server's failure.
+    pub(crate) fn of_failure(result: Value, payload: String) -> Self {
+        let answer = Self::of_result(result);
+        let text = match payload_code(&answer.text) {
+            Some(_) => payload,
+            None => answer.text,
+        };
+        let code = exit::NO;
+        Self {
+            code,
+            text,
+            ..answer
+        }
+    }
+
+    /// A result of `tools/call` over MCP.
     pub(crate) fn of_result(mut result: Value) -> Self {
         let text = content(&result);
-        let is_error = result.get("isError") == Some(&json!(true));
+        let is_error = is_failure(&result);
+        let code = match is_error {
+            true => exit_code(&text),
+            false => exit::SUCCESS,
+        };
         let mut part = |name: &str| result.get_mut(name).map(Value::take);
         let json = match part("structuredContent").filter(|json| !json.is_null()) {
             Some(structured) if !is_error => structured,
             _ => json!({ "content": part("content").unwrap_or_else(|| json!([])) }),
         };
-        Self {
-            is_error,
-            text,
-            json,
-        }
+        Self { code, text, json }
     }
 
     /// A failure in the host's words: the error payload that MCP clients get, whichever form the
@@ -65,11 +113,37 @@ impl ToolAnswer {
             }
         }
         let json = Value::Object(payload);
+        let text = json.to_string();
         Self {
-            is_error: true,
-            text: json.to_string(),
+            code: exit_code(&text),
+            text,
             json,
         }
+    }
+}
+
+/// True for a result of `tools/call` that its server marked as an error.
+pub(crate) fn is_failure(result: &Value) -> bool {
+    result.get("isError") == Some(&json!(true))
+}
+
+/// The exit code of an error payload.
+pub(crate) fn exit_code(payload: &str) -> u8 {
+    payload_code(payload).map_or(exit::NO, |code| code_of(&code))
+}
+
+/// The code in an error payload. `None` for other texts.
+fn payload_code(text: &str) -> Option<String> {
+    let payload: Value = serde_json::from_str(text).ok()?;
+    payload.get("code")?.as_str().map(str::to_owned)
+}
+
+/// The exit code of an error code: it shows who must act.
+fn code_of(code: &str) -> u8 {
+    match code {
+        "INVALID_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN" => exit::INPUT,
+        "INTERNAL" => exit::FAULT,
+        _ => exit::NO,
     }
 }
 
@@ -88,7 +162,10 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// What a JSON-RPC error says. Only a host of ours has a code in its data.
+    /// A JSON-RPC error of a host on a socket. An error with a code in its data counts as the host's own. A
+    /// server that this host wraps could write the same, but the peer is the host that the owner of the socket
+    /// runs: the command believes it as it would believe that host's list of tools. With a host of its own
+    /// the command gets typed errors instead.
     pub(crate) fn of_error(error: &Value) -> Self {
         let message = error.get("message").and_then(Value::as_str);
         let message = message.unwrap_or_default().to_owned();
@@ -118,6 +195,25 @@ impl From<anyhow::Error> for Refused {
     }
 }
 
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Host(problem) => {
+                let failure = Self::fault(anyhow!(problem.sentence().to_owned()));
+                let failure = failure.said(problem.payload());
+                match problem.hint {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
+            AskError::Server(problem) => {
+                let said = anyhow!("the server says: {}", problem.sentence());
+                Self::input(said).said(problem.payload())
+            }
+        }
+    }
+}
+
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -129,10 +225,7 @@ impl From<Refused> for Failure {
                     None => failure,
                 }
             }
-            Refused::Server(problem) => {
-                let said = anyhow!("the server says: {}", problem.sentence());
-                Self::input(said).said(problem.payload())
-            }
+            Refused::Server(problem) => AskError::Server(problem).into(),
             Refused::Other(error) => Self::fault(error),
         }
     }

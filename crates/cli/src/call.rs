@@ -8,7 +8,7 @@ use mainstay_contract::meta;
 use mainstay_contract::normalise::{Resolution, resolve_method};
 use serde_json::{Map, Value, json};
 
-use crate::answer::Wants;
+use crate::answer::{Wants, exit_code};
 use crate::args::{Call, Render};
 use crate::exit::{self, Failure, eprint_line, print};
 use crate::target::Connection;
@@ -21,7 +21,7 @@ pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
             ..
         }) => {
             print(&format!("{payload}\n"))?;
-            Ok(ExitCode::from(code_of(&payload)))
+            Ok(ExitCode::from(exit_code(&payload)))
         }
         other => other,
     }
@@ -147,20 +147,15 @@ fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, Af
     let name = tool.and_then(|tool| tool.get("name")?.as_str());
     let name = name.unwrap_or(&call.tool);
     let answer = connection.call(name, &Value::Object(arguments), wants)?;
-    let after = after(name, &answer.json);
-    let code = match answer.is_error {
-        true => code_of(&answer.text),
-        false => exit::SUCCESS,
+    let after = match answer.code {
+        exit::SUCCESS => after(name, &answer.json),
+        _ => After::Nothing,
     };
     let text = match wants {
         Wants::Text => answer.text,
         Wants::Json => answer.json.to_string(),
     };
-    let after = match answer.is_error {
-        true => After::Nothing,
-        false => after,
-    };
-    Ok((format!("{text}\n"), code, after))
+    Ok((format!("{text}\n"), answer.code, after))
 }
 
 /// Whether a definition has what only our tools have.
@@ -168,16 +163,6 @@ fn is_ours(tool: &Value) -> bool {
     tool.get("_meta")
         .and_then(|meta| meta.get(meta::CONTRACT))
         .is_some()
-}
-
-/// A failed answer's exit code: who has to do something about it.
-fn code_of(payload: &str) -> u8 {
-    let payload: Value = serde_json::from_str(payload).unwrap_or_default();
-    match payload.get("code").and_then(Value::as_str) {
-        Some("INVALID_REQUEST" | "UNAUTHORIZED" | "FORBIDDEN") => exit::INPUT,
-        Some("INTERNAL") => exit::FAULT,
-        _ => exit::NO,
-    }
 }
 
 fn find<'a>(tools: &'a [Value], name: &str) -> Result<&'a Value, Failure> {

@@ -1,4 +1,4 @@
-//! A small MCP client over a stream socket, for one-off commands.
+//! A small MCP client for one-off commands that ask a running host on its socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -112,7 +112,14 @@ impl Client {
                 if let Some(bar) = &mut self.progress
                     && method == Some(Method::Progress.name())
                 {
-                    bar.show(answer.get("params").unwrap_or(&Value::Null));
+                    let param = |key: &str| answer.get("params").and_then(|params| params.get(key));
+                    let number = |key| param(key).and_then(Value::as_f64);
+                    let message = param("message").and_then(Value::as_str);
+                    bar.show(
+                        number("progress"),
+                        number("total"),
+                        message.unwrap_or_default(),
+                    );
                 }
                 continue;
             }

@@ -20,6 +20,7 @@ mod local;
 mod lock;
 mod once;
 mod operate;
+mod own_host;
 mod program;
 mod progress_bar;
 mod remote;
@@ -45,6 +46,10 @@ const VERSION: &str = env!("MAINSTAY_VERSION");
 fn main() -> ExitCode {
     // The process between a host and its worker; the command line proper does not know it.
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
+        return code;
+    }
+    // The process in which a host checks values; the command line proper does not know it either.
+    if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
     let arguments = match Arguments::try_parse() {

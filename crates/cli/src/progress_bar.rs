@@ -2,8 +2,6 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use serde_json::Value;
-
 /// Cells of the bar.
 const CELLS: usize = 30;
 
@@ -21,9 +19,9 @@ impl ProgressBar {
             .then_some(Self { shown: false })
     }
 
-    /// Draws what a progress notification says.
-    pub(crate) fn show(&mut self, params: &Value) {
-        let line = line(params);
+    /// Draws one step of progress.
+    pub(crate) fn show(&mut self, done: Option<f64>, total: Option<f64>, message: &str) {
+        let line = line(done, total, message);
         if !line.is_empty() {
             // Nobody is left to be told that the terminal is gone.
             let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
@@ -41,19 +39,14 @@ impl ProgressBar {
     }
 }
 
-fn line(params: &Value) -> String {
-    let number = |key: &str| params.get(key).and_then(Value::as_f64);
-    let message = params
-        .get("message")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+fn line(done: Option<f64>, total: Option<f64>, message: &str) -> String {
     // A message may come from anywhere; nothing in it may move the cursor.
     let message: String = message
         .chars()
         .filter(|c| !c.is_control())
         .take(60)
         .collect();
-    match (number("progress"), number("total")) {
+    match (done, total) {
         (Some(done), Some(total)) if total > 0.0 => {
             let share = (done / total).clamp(0.0, 1.0);
             let full = (share * CELLS as f64) as usize;
@@ -66,17 +59,15 @@ fn line(params: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_bar_shows_the_share_and_cannot_be_made_to_move_the_cursor() {
-        let half = line(&json!({"progress": 5, "total": 10, "message": "indexed\u{1b}[2J 5"}));
+        let half = line(Some(5.0), Some(10.0), "indexed\u{1b}[2J 5");
         assert_eq!(half, "[###############...............]  50 % indexed[2J 5");
-        assert_eq!(line(&json!({"progress": 1, "message": "on"})), "on");
+        assert_eq!(line(Some(1.0), None, "on"), "on");
         assert_eq!(
-            line(&json!({"progress": 30, "total": 10})),
+            line(Some(30.0), Some(10.0), ""),
             format!("[{}] 100 % ", "#".repeat(30))
         );
     }

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
 
-use crate::answer::{Refused, ToolAnswer, Wants};
-use crate::exit::Failure;
+use crate::answer::{Refused, ToolAnswer, Wants, is_failure};
+use crate::exit::{self, Failure};
 
 /// Time to reach the host.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ impl Remote {
         let answer = self.answer(request.send(body))?;
         if answer.status == 200 && wants == Wants::Text {
             return Ok(ToolAnswer {
-                is_error: false,
+                code: exit::SUCCESS,
                 text: answer.text,
                 json: Value::Null,
             });
@@ -122,7 +122,7 @@ impl Remote {
         if answer.status == 200 {
             return match envelope.get_mut("data").map(Value::take) {
                 Some(json) => Ok(ToolAnswer {
-                    is_error: false,
+                    code: exit::SUCCESS,
                     text: String::new(),
                     json,
                 }),
@@ -204,13 +204,14 @@ fn failed(envelope: &Value) -> Option<ToolAnswer> {
     let error = envelope.get("error")?;
     let message = error.get("message")?.as_str()?;
     let details = error.get("details")?.as_object()?;
-    // A wrapped server's own words.
-    let own = details.get("details");
-    if let Some(result) = own.filter(|own| own.get("isError") == Some(&json!(true))) {
-        return Some(ToolAnswer::of_result(result.clone()));
-    }
     details.get("code")?.as_str()?;
-    Some(ToolAnswer::problem(message, details))
+    let answer = ToolAnswer::problem(message, details);
+    // A wrapped server's own words.
+    let own = details.get("details").filter(|own| is_failure(own));
+    Some(match own {
+        Some(result) => ToolAnswer::of_failure(result.clone(), answer.text),
+        None => answer,
+    })
 }
 
 /// The definition of a tool, from its entry in the catalog.

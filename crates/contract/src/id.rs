@@ -1,9 +1,10 @@
 //! Identities: what a client calls its request, and what the host calls its own things.
 //!
-//! [`RequestId`] is a client's JSON-RPC id. It keeps the bytes it was written with, because the
-//! answer must echo them, and compares by value, because peers spell one number in several ways:
-//! `1`, `1.0` and `1e0` are one id, `"1"` is another. [`CallId`], [`SessionId`] and
-//! [`Generation`] are the host's own numbers and never leave it as ids of the protocol.
+//! [`RequestId`] is a client's JSON-RPC id. It keeps the bytes it was written with, because the answer must
+//! echo them: `1`, `1.0` and `"1"` are three ids that may be in flight together. Peers spell one number in
+//! several ways, so answers and cancels are matched by value ([`crate::request_table`]).
+//! [`CallId`], [`SessionId`] and [`Generation`] are the host's own numbers and never leave it as ids of the
+//! protocol.
 //!
 //! Deliberately absent: allocation of the numbers (the kernel counts) and `null` as an id: a
 //! message with it is not a request.
@@ -11,9 +12,7 @@
 mod value;
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -23,11 +22,9 @@ use crate::scan::{Lexer, unquote};
 /// A client's JSON-RPC id as its exact JSON text: a string with its quotes and escapes, or a
 /// number.
 ///
-/// Equality, order and hash are those of the value: numbers by their exact decimal value, strings
-/// by their text, and a number never equals a string. Compare [`RequestId::as_raw`] where the
-/// spelling matters. The text holds no line break and no surrounding space, so it can be written
-/// into an answer as it is.
-#[derive(Clone, Debug, Deserialize)]
+/// Equality, order and hash are those of the text; [`RequestId::same_value`] compares by value. The text
+/// holds no line break and no surrounding space, so it can be written into an answer as it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RequestId(Box<str>);
 
@@ -64,34 +61,9 @@ impl RequestId {
         unquote(&self.0).unwrap_or(Cow::Borrowed(&self.0))
     }
 
-    fn value(&self) -> IdValue<'_> {
-        IdValue::of(&self.0)
-    }
-}
-
-impl PartialEq for RequestId {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0 || self.value() == other.value()
-    }
-}
-
-impl Eq for RequestId {}
-
-impl PartialOrd for RequestId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for RequestId {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.value().cmp(&other.value())
-    }
-}
-
-impl Hash for RequestId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.value().hash(state);
+    /// True if both ids stand for one value: `1`, `1.0` and `1e0` do, `1` and `"1"` do not.
+    pub fn same_value(&self, other: &Self) -> bool {
+        self.0 == other.0 || IdValue::of(&self.0) == IdValue::of(&other.0)
     }
 }
 

@@ -96,6 +96,12 @@ impl Problem {
         }
     }
 
+    /// A request of more than `limit` bytes.
+    pub fn too_large(limit: usize) -> Self {
+        Self::of(ErrorKind::FrameTooLarge)
+            .with_hint(format!("send a request of at most {limit} bytes"))
+    }
+
     /// What a call that was hit by `fault` is told. The fault's detail is for operators; the
     /// client gets the row's sentence and the cause in brackets.
     pub fn from_fault(kind: ErrorKind, fault: &Fault) -> Self {

@@ -1,8 +1,9 @@
 //! Requests in flight by their JSON-RPC ids: one table for every place that matches answers and cancels
 //! to requests.
 //!
-//! Ids match by value, so an answer may spell a number differently. Some peers also turn numbers into
-//! strings or back; [`RequestTable::meant`] accepts that as long as exactly one request can be meant.
+//! An id in flight is taken by its exact text. A peer may spell a number differently in its answer or cancel,
+//! or turn it into a string or back; [`RequestTable::meant`] accepts that as long as exactly one request can
+//! be meant.
 
 use std::collections::BTreeMap;
 
@@ -54,18 +55,21 @@ impl<T> RequestTable<T> {
         self.open.remove(id)
     }
 
-    /// The id of the request that a peer means: the one of this value, else the only one of the same
-    /// text for which `may_be` holds.
+    /// The id of the request that a peer means: the one of this text, else the only one of the same value,
+    /// else the only one whose string form is the same; of the latter two only one for which `may_be` holds.
     pub fn meant(&self, id: &RequestId, may_be: impl Fn(&RequestId) -> bool) -> Option<RequestId> {
-        if let Some((known, _)) = self.open.get_key_value(id) {
-            return Some(known.clone());
+        if self.open.contains_key(id) {
+            return Some(id.clone());
         }
+        let only = |is_it: &dyn Fn(&RequestId) -> bool| {
+            let mut same = self
+                .open
+                .keys()
+                .filter(|known| is_it(known) && may_be(known));
+            same.next().filter(|_| same.next().is_none()).cloned()
+        };
         let text = id.lookup_form();
-        let mut same = self
-            .open
-            .keys()
-            .filter(|known| known.lookup_form() == text && may_be(known));
-        same.next().filter(|_| same.next().is_none()).cloned()
+        only(&|known| known.same_value(id)).or_else(|| only(&|known| known.lookup_form() == text))
     }
 
     /// Removes the request that a peer means, if exactly one can be meant.
@@ -131,11 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn the_other_type_is_meant_only_if_one_request_fits() {
+    fn another_spelling_is_meant_only_if_one_request_fits() {
         let open = table(&["7", "\"b\""]);
         assert_eq!(open.meant(&id("\"7\""), |_| true), Some(id("7")));
         assert_eq!(open.meant(&id("\"7\""), |_| false), None);
         assert_eq!(open.meant(&id("8"), |_| true), None);
+        assert_eq!(open.meant(&id("7.0"), |_| true), Some(id("7")), "by value");
         let both = table(&["7", "\"\\u0037\""]);
         assert_eq!(both.meant(&id("\"7\""), |_| true), None, "two fit");
         assert_eq!(both.meant(&id("7"), |_| true), Some(id("7")), "exactly");

@@ -39,7 +39,11 @@ pub(crate) fn find(result: &Json, named_only: &[PathBuf]) -> Result<RootsFound, 
     let mut found = RootsFound::default();
     for (index, root) in listed.roots.iter().enumerate() {
         if index >= ROOTS_MAX {
-            ignore(&mut found, &root.uri, "comes after as many roots as are looked at");
+            ignore(
+                &mut found,
+                &root.uri,
+                "comes after as many roots as are looked at",
+            );
             continue;
         }
         match directory(&root.uri, named_only) {

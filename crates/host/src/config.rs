@@ -13,8 +13,9 @@ use mainstay_contract::tool::Catalog;
 use serde::Deserialize;
 
 use crate::http::HttpConfig;
-use mainstay_kernel::locked::Locked;
+use crate::local::LocalRequests;
 use crate::telemetry::OtlpConfig;
+use mainstay_kernel::locked::Locked;
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -173,8 +174,8 @@ pub enum Transport {
     Socket { path: PathBuf, mode: u32 },
     /// Many clients over HTTP.
     Http(HttpConfig),
-    /// One client on a connected stream socket.
-    Connected(OwnedFd),
+    /// The process that runs the host, through [`Local`](crate::Local).
+    Local(LocalRequests),
 }
 
 impl Transport {
@@ -184,7 +185,7 @@ impl Transport {
             Self::Stdio => "stdio",
             Self::Socket { .. } => "socket",
             Self::Http(_) => "http",
-            Self::Connected(_) => "memory",
+            Self::Local(_) => "memory",
         }
     }
 }

@@ -4,8 +4,8 @@
 //! out the core's actions and writes bytes. [`serve`] runs one host until it is told to stop. The rooms:
 //!
 //! * [`config`]: everything a host is told at its start;
-//! * `transport`: clients on stdio, on a Unix socket, or in memory; `http`: those that come over
-//!   the network;
+//! * `transport`: clients on stdio or on a Unix socket; `http`: clients over the network; `local`: typed
+//!   requests of the process itself; `forwarded`: a wrapped server's answer as a typed outcome;
 //! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap; `shim`: the
 //!   process that does so even when the host is killed;
 //! * `telemetry`: event lines in a file that several hosts may share;
@@ -24,9 +24,11 @@ mod drivers;
 mod engine;
 mod entropy;
 mod envelopes;
+mod forwarded;
 mod http;
 mod io;
 mod link_ids;
+mod local;
 mod log;
 mod outbox;
 mod process;
@@ -40,10 +42,12 @@ mod transport;
 mod watchdog;
 pub mod wrap;
 
+pub use self::check::run_checker;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
 pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
+pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, serve, serve_wrapped};
 pub use self::shim::run_shim;

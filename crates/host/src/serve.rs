@@ -22,13 +22,12 @@ use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
-use crate::engine::{
-    Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
-};
+use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup};
 use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
 use crate::io::{Sink, Source};
+use crate::local::LocalRequests;
 use crate::log::{Level, Log};
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
@@ -132,7 +131,11 @@ impl Plan {
         for pack in config.packs {
             commands.push(pack.command);
             let follows = pack.follows_roots;
-            named_only.extend(follows.iter().flat_map(|follows| follows.named_only.clone()));
+            named_only.extend(
+                follows
+                    .iter()
+                    .flat_map(|follows| follows.named_only.clone()),
+            );
             packs.push(PackConfig {
                 name: pack.name,
                 settings: pack.settings,
@@ -246,8 +249,8 @@ impl Plan {
 /// A host with one client ends with it.
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
-        Transport::Stdio | Transport::Connected(_) => Lifetime::Client,
-        Transport::Socket { .. } | Transport::Http(_) => Lifetime::Service,
+        Transport::Stdio => Lifetime::Client,
+        Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
 }
 
@@ -339,7 +342,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
     };
-    let checkers = Checkers::new(&plan.shim, CheckLimits::default(), events.clone());
+    let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
     let engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
@@ -402,7 +405,7 @@ pub(crate) fn simulate(
     let events = queue.sender();
     let engine = Engine::new(Setup {
         core: plan.core,
-        checkers: Checkers::new(&plan.shim, CheckLimits::default(), events.clone()),
+        checkers: Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone()),
         launch: Launch {
             shim: plan.shim,
             commands: plan.commands,
@@ -458,20 +461,24 @@ enum Clients {
     One(Client),
     Many(Bound),
     Http(TcpListener, SocketAddr, HttpConfig),
+    Local(LocalRequests),
 }
 
 /// Opens a transport.
 fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
-    let one = |what, opened: io::Result<(Source, Sink)>| {
-        let (source, sink) = opened.map_err(|source| ServeError::Io { what, source })?;
-        Ok(Opened {
-            place: String::new(),
-            source: Clients::One(Client { source, sink }),
-        })
-    };
     match transport {
-        Transport::Stdio => one("open stdin and stdout", stdio()),
-        Transport::Connected(fd) => one("use the connection", both_ways(fd)),
+        Transport::Stdio => {
+            let what = "open stdin and stdout";
+            let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
+            Ok(Opened {
+                place: String::new(),
+                source: Clients::One(Client { source, sink }),
+            })
+        }
+        Transport::Local(requests) => Ok(Opened {
+            place: String::new(),
+            source: Clients::Local(requests),
+        }),
         Transport::Socket { path, mode } => Ok(Opened {
             source: Clients::Many(Bound::bind(&path, mode)?),
             place: format!(" path={}", path.display()),
@@ -502,12 +509,7 @@ fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
 
 impl Clients {
     /// Delivers clients from here on. What listens for HTTP must be drained in the end.
-    fn start(
-        self,
-        events: mpsc::Sender<Event>,
-        facts: FrontFacts,
-        log: &Log,
-    ) -> Option<Listening> {
+    fn start(self, events: mpsc::Sender<Event>, facts: FrontFacts, log: &Log) -> Option<Listening> {
         match self {
             Self::One(client) => {
                 tokio::spawn(async move {
@@ -517,6 +519,10 @@ impl Clients {
             }
             Self::Many(bound) => {
                 tokio::spawn(Self::deliver(bound, events, log.clone()));
+                None
+            }
+            Self::Local(requests) => {
+                tokio::spawn(requests.deliver(events));
                 None
             }
             Self::Http(listener, bound, config) => {

@@ -25,5 +25,7 @@ pub mod supervisor;
 pub mod system_tools;
 pub mod time;
 
-pub use self::core::{Core, CoreConfig, Lifetime, PackConfig, SetupError, STATE_VERSION, StateError};
+pub use self::core::{
+    Core, CoreConfig, Lifetime, PackConfig, STATE_VERSION, SetupError, StateError,
+};
 pub use self::kernel::{Conduct, Kernel};

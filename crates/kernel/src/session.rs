@@ -6,11 +6,12 @@
 //! come in request order. The line is bounded by [`Session::wants_input`], which tells the driver
 //! to stop reading.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use mainstay_contract::dialect::Order;
 use mainstay_contract::id::{CallId, RequestId};
 use mainstay_contract::limits::Limits;
+use mainstay_contract::request_table::RequestTable;
 use serde::{Deserialize, Serialize};
 
 /// The machine.
@@ -22,7 +23,7 @@ pub struct Session {
     /// Bytes of all requests that have no answer yet.
     bytes: usize,
     /// Requests with an id that have no answer yet.
-    ids: BTreeMap<RequestId, CallId>,
+    ids: RequestTable<CallId>,
     /// How many of them are in free order.
     free: usize,
     /// Requests in turn; the first is the one that runs.
@@ -70,7 +71,7 @@ impl Session {
             backlog: limits.ordered_backlog,
             backlog_bytes: limits.backlog_bytes,
             bytes: 0,
-            ids: BTreeMap::new(),
+            ids: RequestTable::default(),
             free: 0,
             line: VecDeque::new(),
             input: Input::Open,
@@ -80,7 +81,7 @@ impl Session {
 
     /// Takes a request's id into the table.
     pub fn admit(&mut self, id: &RequestId, call: CallId, order: Order) -> Result<(), Refusal> {
-        if self.ids.contains_key(id) {
+        if self.ids.contains(id) {
             return Err(Refusal::DuplicateId);
         }
         match order {
@@ -88,8 +89,8 @@ impl Session {
             Order::Free => self.free += 1,
             Order::InTurn => {}
         }
-        self.ids.insert(id.clone(), call);
-        Ok(())
+        let opened = self.ids.open(id.clone(), call);
+        opened.map_err(|_| Refusal::DuplicateId)
     }
 
     /// Puts a request where its order wants it.
@@ -120,7 +121,7 @@ impl Session {
         if let Some(id) = id
             && self.ids.get(id) == Some(&call)
         {
-            self.ids.remove(id);
+            self.ids.close(id);
             self.free -= usize::from(place.is_none());
         }
         if ran {
@@ -130,17 +131,10 @@ impl Session {
         }
     }
 
-    /// The call that a cancel means: the exact id, else the only one of the same string form.
+    /// The call that a cancel means, as far as exactly one can be meant.
     pub fn find(&self, target: &RequestId) -> Option<CallId> {
-        if let Some(call) = self.ids.get(target) {
-            return Some(*call);
-        }
-        let wanted = target.lookup_form();
-        let mut same = self.ids.iter().filter(|(id, _)| id.lookup_form() == wanted);
-        match (same.next(), same.next()) {
-            (Some((_, call)), None) => Some(*call),
-            _ => None,
-        }
+        let known = self.ids.meant(target, |_| true)?;
+        self.ids.get(&known).copied()
     }
 
     /// The client takes its answers, or does not. True if that is a change.

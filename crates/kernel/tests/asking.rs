@@ -19,9 +19,9 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay::NeverReplay;
+use mainstay_kernel::Conduct;
 use mainstay_kernel::action::Action;
 use mainstay_kernel::call::{SlotId, Work};
-use mainstay_kernel::Conduct;
 use proptest::prelude::*;
 
 use self::desk::{Desk, tool_of};

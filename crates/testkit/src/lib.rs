@@ -34,6 +34,7 @@ pub mod fixture;
 pub mod foreign;
 pub mod fuzz;
 pub mod hostile;
+pub mod hostile_server;
 pub mod http;
 pub mod judge;
 mod mailbox;

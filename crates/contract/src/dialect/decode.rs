@@ -76,12 +76,10 @@ pub fn decode_oversize(head: &[u8], last: Option<Dialect>, limit: usize) -> Inbo
         Dialect::Envelope => envelope::shape(facts.method.as_deref().unwrap_or_default()),
         _ => Shape::Plain,
     };
-    let problem = Problem::of(ErrorKind::FrameTooLarge)
-        .with_hint(format!("send a request of at most {limit} bytes"));
     Inbound::Refused(Refused {
         id,
         form: Form { dialect, shape },
-        problem,
+        problem: Problem::too_large(limit),
         payload: None,
     })
 }

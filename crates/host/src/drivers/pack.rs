@@ -93,7 +93,14 @@ pub(crate) fn start<E: Listener>(
     let form = StderrForm::Prefixed(prefix);
     task::start(
         shim,
-        pack.command, generation, limits, Rpc, form, outbox, events, log,
+        pack.command,
+        generation,
+        limits,
+        Rpc,
+        form,
+        outbox,
+        events,
+        log,
     )
     .map(WorkerHandle)
 }

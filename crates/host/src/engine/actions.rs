@@ -14,16 +14,16 @@ use mainstay_kernel::system_tools;
 
 use super::workers::Handle;
 use super::{Engine, Event};
+use crate::client_roots;
 use crate::log::Level;
 use crate::process::usage;
-use crate::client_roots;
 
 impl Engine {
     pub(super) fn carry_out(&mut self, action: CoreAction) {
         match action {
             CoreAction::Tell { session, line } => self.tell(session, &line),
             CoreAction::End { end, asked } => self.answer(end, asked.as_deref()),
-            CoreAction::Progress(notice) => self.notify(&notice),
+            CoreAction::Progress(notice) => self.notify(*notice),
             CoreAction::Close { session } => self.close(session),
             CoreAction::OwnTool { call, tool, render } => self.own_tool(call, &tool, render),
             CoreAction::Spawn {
@@ -114,7 +114,11 @@ impl Engine {
                 let events = self.events();
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
-                    let checked = crate::check::Checked { ticket, verdict };
+                    let checked = crate::check::Checked {
+                        ticket,
+                        verdict,
+                        tool: None,
+                    };
                     let _ = events.send(checked.into()).await;
                 });
             }
@@ -151,7 +155,7 @@ impl Engine {
     }
 
     /// Ends a worker that is of no use, and reports it as lost.
-    fn abandon(&mut self, generation: Generation, fault: Fault) {
+    pub(super) fn abandon(&mut self, generation: Generation, fault: Fault) {
         let Some(worker) = self.workers.get(&generation) else {
             return;
         };

@@ -10,7 +10,8 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::core::action::CoreEvent;
 use mainstay_kernel::defect::{Defect, is_planted};
-use tokio::sync::oneshot;
+use mainstay_kernel::progress::Step;
+use tokio::sync::{mpsc, oneshot};
 
 use super::workers::Handle;
 use super::{Engine, Event, Phase};
@@ -30,7 +31,10 @@ pub(super) enum Conversation {
         behind: bool,
     },
     /// With the typed end of its only request.
-    Once(Option<oneshot::Sender<Ended>>),
+    Once {
+        reply: Option<oneshot::Sender<Ended>>,
+        steps: Option<mpsc::Sender<Step>>,
+    },
 }
 
 /// The typed end of a request, or the reason why it was not admitted.
@@ -52,6 +56,8 @@ pub(crate) struct Single {
     /// Names who asks: callers do not share the session of a wrapped server.
     pub(crate) caller: String,
     pub(crate) reply: oneshot::Sender<Ended>,
+    /// Takes the progress of the request. The engine drops steps while it is full.
+    pub(crate) steps: Option<mpsc::Sender<Step>>,
     /// Closed by the caller when it no longer wants the answer.
     pub(crate) wanted: oneshot::Receiver<()>,
 }
@@ -94,8 +100,9 @@ impl Engine {
             let _ = single.reply.send(Err(full));
             return;
         };
+        let (reply, steps) = (Some(single.reply), single.steps);
         self.conversations
-            .insert(session, Conversation::Once(Some(single.reply)));
+            .insert(session, Conversation::Once { reply, steps });
         let (events, wanted) = (self.events(), single.wanted);
         tokio::spawn(async move {
             let _ = wanted.await;
@@ -120,6 +127,15 @@ impl Engine {
         }
         if !is_planted(Defect::SessionLeak) {
             self.report(CoreEvent::Gone { session });
+        }
+    }
+
+    /// Closes a connection at once; what is in its outbox is not written.
+    pub(super) fn drop_conversation(&mut self, session: SessionId) {
+        if let Some(Conversation::Lines { outbox, gate, .. }) = self.conversations.remove(&session)
+        {
+            outbox.seal();
+            gate.set_open(true);
         }
     }
 
@@ -184,7 +200,8 @@ impl Engine {
     }
 
     /// Delivers the one end of a request.
-    pub(super) fn answer(&mut self, end: Box<End>, asked: Option<&Asked>) {
+    pub(super) fn answer(&mut self, mut end: Box<End>, asked: Option<&Asked>) {
+        self.add_last_words(&mut end);
         let mut output_bytes = 0;
         let mut reply = None;
         if end.delivery == Delivery::Send {
@@ -202,7 +219,7 @@ impl Engine {
                         outbox.push(&line);
                     }
                 }
-                Some(Conversation::Once(waiting)) => {
+                Some(Conversation::Once { reply: waiting, .. }) => {
                     output_bytes = length(&end.outcome);
                     reply = waiting.take();
                 }
@@ -219,10 +236,19 @@ impl Engine {
         }
     }
 
-    /// Reports progress of a pack's call.
-    pub(super) fn notify(&mut self, notice: &Notice) {
-        if let Some(line) = super::encode::progress(notice) {
-            self.tell(notice.session, &line);
+    /// Reports progress of a call.
+    pub(super) fn notify(&mut self, notice: Notice) {
+        match self.conversations.get(&notice.session) {
+            Some(Conversation::Once { steps, .. }) => {
+                if let Some(steps) = steps {
+                    let _ = steps.try_send(notice.step);
+                }
+            }
+            _ => {
+                if let Some(line) = super::encode::progress(&notice) {
+                    self.tell(notice.session, &line);
+                }
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use mainstay_contract::dialect::encode::{self, ProgressOf};
 use mainstay_contract::envelope::{Asked, Meta, TOOL_ID_PREFIX, Transport};
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::outcome::{Outcome, Problem};
 use mainstay_contract::scan;
 use mainstay_kernel::action::{End, Notice};
 
@@ -24,17 +23,15 @@ impl Engine {
                 let envelope = self.reports.envelopes.result(meta, outcome);
                 encode::enveloped(&end.id, &envelope.text)
             }
-            (_, Err(problem)) => {
-                let outcome: Outcome = Err(self.with_last_words(problem, end));
-                encode::answer(&end.id, end.form, &outcome)
-            }
             (_, outcome) => encode::answer(&end.id, end.form, outcome),
         }
     }
 
-    /// The problem of a call that a wrapped server did not answer in time, with the server's last words.
-    fn with_last_words(&self, problem: &Problem, end: &End) -> Problem {
-        let mut problem = problem.clone();
+    /// Adds the server's last words to the problem of a call that a wrapped server did not answer in time.
+    pub(super) fn add_last_words(&self, end: &mut End) {
+        let Err(problem) = &mut end.outcome else {
+            return;
+        };
         let late = matches!(problem.kind, ErrorKind::Timeout | ErrorKind::WorkerNotReady);
         let worker = problem.generation.or(end.generation);
         let worker = worker.and_then(|worker| self.workers.get(&worker));
@@ -45,14 +42,12 @@ impl Engine {
             let words = mainstay_contract::failure::tail(&server.last_words());
             problem.stderr = Some(words).filter(|words| !words.is_empty());
         }
-        problem
     }
 
     fn meta_of(&self, end: &End, asked: &Asked) -> Meta {
         let transport = match self.facts.mode {
             "socket" => Transport::Socket,
             "http" => Transport::Http,
-            "memory" => Transport::Cli,
             _ => Transport::Stdio,
         };
         let mut meta = self.reports.envelopes.meta(asked, transport);

@@ -8,6 +8,7 @@ mod actions;
 mod clients;
 mod control;
 mod encode;
+mod isolate;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +20,12 @@ use mainstay_kernel::core::action::{CoreEvent, RootsFound};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub(crate) use self::clients::Single;
 use self::clients::Conversation;
+pub(crate) use self::clients::Single;
 use self::control::Operators;
-pub(crate) use self::workers::{Commands, Launch};
+use self::isolate::Origin;
 use self::workers::Incarnation;
+pub(crate) use self::workers::{Commands, Launch};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
 use crate::control::Control;
@@ -211,6 +213,8 @@ pub(crate) struct Engine {
     /// Sessions whose gates may have to be moved.
     unpaced: BTreeSet<SessionId>,
     phase: Phase,
+    /// The peer whose event is being handled.
+    handling: Origin,
     queue: Queue,
 }
 
@@ -228,6 +232,7 @@ impl Engine {
             operators: Operators::default(),
             unpaced: BTreeSet::new(),
             phase: Phase::Open,
+            handling: Origin::Host,
             queue: setup.queue,
         }
     }
@@ -268,7 +273,7 @@ impl Engine {
                 #[cfg(feature = "simulation")]
                 crate::sim::turn("timer");
                 self.reports.watchdog.enter("timer", None);
-                self.core.handle(now, CoreEvent::Timeout);
+                self.report(CoreEvent::Timeout);
                 self.act();
                 self.reports.watchdog.leave();
             }
@@ -287,9 +292,7 @@ impl Engine {
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
         crate::sim::turn(event.label());
-        self.reports
-            .watchdog
-            .enter(event.label(), event.session());
+        self.reports.watchdog.enter(event.label(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Line { session, line } => {
@@ -336,7 +339,11 @@ impl Engine {
             Ok(core) if core == self.core => self.core = core,
             Ok(core) => {
                 let (was, is) = (format!("{:?}", self.core), format!("{core:?}"));
-                let same = was.bytes().zip(is.bytes()).take_while(|(a, b)| a == b).count();
+                let same = was
+                    .bytes()
+                    .zip(is.bytes())
+                    .take_while(|(a, b)| a == b)
+                    .count();
                 let from = same.saturating_sub(120);
                 let (was, is) = (was.get(from..same + 80), is.get(from..same + 80));
                 crate::sim::complain(&format!("was {was:?}, is {is:?}"));
@@ -347,13 +354,15 @@ impl Engine {
 
     /// Reports an event to the core.
     fn report(&mut self, event: CoreEvent) {
-        self.core.handle(self.clock.now(), event);
+        let now = self.clock.now();
+        self.handling = Origin::of(&event);
+        self.guarded(|core| core.handle(now, event));
     }
 
     /// Carries out what the core decided, until it has nothing more.
     fn act(&mut self) {
         loop {
-            while let Some(action) = self.core.poll() {
+            while let Some(action) = self.guarded(Core::poll).flatten() {
                 self.carry_out(action);
             }
             let Some(session) = self.unpaced.pop_first() else {

@@ -105,7 +105,8 @@ impl Engine {
     ) -> Result<Handle, String> {
         let (shim, limits, log) = (&self.launch.shim, self.core.limits(), &self.reports.log);
         let events = self.events();
-        let failed = |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
+        let failed =
+            |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
         match &self.launch.commands {
             Commands::Packs(commands) => {
                 let Some(command) = commands.get(slot.0) else {
@@ -207,38 +208,60 @@ impl Engine {
     fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
         #[cfg(feature = "simulation")]
         if crate::sim::is_entered() {
-            return self.vetted(generation, ready, &Verdict::Passed);
+            return self.vetted(generation, ready, &Verdict::Passed, None);
         }
-        let definitions = ready.catalog.tools.iter().map(Definition::of_pack).collect();
+        let definitions = ready
+            .catalog
+            .tools
+            .iter()
+            .map(Definition::of_pack)
+            .collect();
         let ticket = VET | generation.get();
         let within = std::time::Duration::from_millis(self.core.limits().start_timeout_ms);
         let until = tokio::time::Instant::now() + within;
         match self.checkers.vet(ticket, definitions, until) {
-            Some(verdict) => self.vetted(generation, ready, &verdict),
+            Some(verdict) => self.vetted(generation, ready, &verdict, None),
             None => {
                 self.launch.vetting.insert(ticket, (generation, ready));
             }
         }
     }
 
-    fn vetted(&mut self, generation: Generation, ready: Box<Ready>, verdict: &Verdict) {
+    fn vetted(
+        &mut self,
+        generation: Generation,
+        ready: Box<Ready>,
+        verdict: &Verdict,
+        tool: Option<&str>,
+    ) {
         let vetted = match verdict {
             Verdict::Rejected { violations } => {
                 let first = violations.first();
                 Err(first.map_or_else(String::new, |first| {
-                    format!("announced a tool that cannot be served: {} {}", first.path, first.message)
+                    format!(
+                        "announced a tool that cannot be served: {} {}",
+                        first.path, first.message
+                    )
                 }))
             }
-            Verdict::GaveUp { .. } => Err("announced schemas that take too long to compile".to_owned()),
+            Verdict::GaveUp { .. } => Err(format!(
+                "announced schemas that take too long to compile, first the tool {}",
+                tool.unwrap_or("?")
+            )),
             Verdict::Passed | Verdict::Prepared { .. } | Verdict::Unchecked { .. } => Ok(()),
         };
         self.news(generation, WorkerNews::Ready { ready, vetted });
     }
 
     /// A checker has a verdict.
-    pub(super) fn checked(&mut self, Checked { ticket, verdict, .. }: Checked) {
+    pub(super) fn checked(&mut self, checked: Checked) {
+        let Checked {
+            ticket,
+            verdict,
+            tool,
+        } = checked;
         if let Some((generation, ready)) = self.launch.vetting.remove(&ticket) {
-            return self.vetted(generation, ready, &verdict);
+            return self.vetted(generation, ready, &verdict, tool.as_deref());
         }
         self.report(CoreEvent::Checked { ticket, verdict });
     }

@@ -235,10 +235,7 @@ pub(super) async fn read(
     limit: usize,
     patience: Duration,
 ) -> Result<Bytes, Problem> {
-    let too_large = || {
-        Problem::of(ErrorKind::FrameTooLarge)
-            .with_hint(format!("send a request of at most {limit} bytes"))
-    };
+    let too_large = || Problem::too_large(limit);
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
+use mainstay_contract::id::RequestId;
+use mainstay_contract::request_table::RequestTable;
 use mainstay_contract::scan;
 
 use super::access::Credential;
@@ -35,8 +37,8 @@ pub(super) struct Session {
 /// What is known about the requests of a session.
 #[derive(Debug)]
 struct Desk {
-    /// Streams of requests in flight, by id as it was written.
-    requests: BTreeMap<String, StreamId>,
+    /// Streams of requests in flight.
+    requests: RequestTable<StreamId>,
     tokens: BTreeMap<String, StreamId>,
     /// The revision that was agreed on.
     version: Option<String>,
@@ -62,7 +64,7 @@ impl Session {
             input,
             streams: Arc::new(Mutex::new(streams)),
             desk: Mutex::new(Desk {
-                requests: BTreeMap::new(),
+                requests: RequestTable::default(),
                 tokens: BTreeMap::new(),
                 version: None,
                 used: Instant::now(),
@@ -99,13 +101,12 @@ impl Session {
     /// A stream for a request; `None` if its id is in flight.
     pub(super) fn open(self: &Arc<Self>, request: &RelayedRequest<'_>) -> Option<Reading> {
         let mut desk = lock(&self.desk);
-        let id = request.id.as_raw().to_owned();
-        if desk.requests.contains_key(&id) {
+        if desk.requests.contains(&request.id) {
             return None;
         }
         desk.used = Instant::now();
         let opened = lock(&self.streams).open();
-        desk.requests.insert(id, opened.0);
+        let _ = desk.requests.open(request.id.clone(), opened.0);
         if let Some(token) = request.meta("progressToken") {
             desk.tokens.insert(token.to_owned(), opened.0);
         }
@@ -123,7 +124,8 @@ impl Session {
     /// Ends the stream of a request that the client has cancelled: it is never answered.
     pub(super) fn cancelled(&self, params: Option<&str>) {
         let target = params.and_then(|params| scan::member(params, "requestId"));
-        let stream = target.and_then(|target| lock(&self.desk).cancelled(target));
+        let target = target.and_then(|target| RequestId::parse(target).ok());
+        let stream = target.and_then(|target| lock(&self.desk).cancelled(&target));
         if let Some(stream) = stream {
             lock(&self.streams).end(stream);
         }
@@ -190,17 +192,9 @@ impl Session {
 }
 
 impl Desk {
-    /// Forgets a request, which may be meant by the other spelling of its id if only one is.
-    fn cancelled(&mut self, target: &str) -> Option<StreamId> {
-        let bare = |raw: &str| raw.trim_matches('"').to_owned();
-        let id = if self.requests.contains_key(target) {
-            target.to_owned()
-        } else {
-            let mut same = self.requests.keys().filter(|id| bare(id) == bare(target));
-            let id = same.next()?.clone();
-            same.next().is_none().then_some(id)?
-        };
-        let stream = self.requests.remove(&id)?;
+    /// Forgets a request that its client cancelled.
+    fn cancelled(&mut self, target: &RequestId) -> Option<StreamId> {
+        let stream = self.requests.close_meant(target)?;
         self.tokens.retain(|_, of| *of != stream);
         Some(stream)
     }
@@ -208,7 +202,7 @@ impl Desk {
     fn place(&mut self, said: &Relayed<'_>) -> Place {
         let latest = || self.requests.values().max().copied();
         match said {
-            Relayed::Answer { id, .. } => match self.requests.remove(id.as_raw()) {
+            Relayed::Answer { id, .. } => match self.requests.close(id) {
                 Some(stream) => {
                     self.tokens.retain(|_, of| *of != stream);
                     self.used = Instant::now();
@@ -236,12 +230,16 @@ impl Desk {
 mod tests {
     use super::*;
 
+    fn id(raw: &str) -> RequestId {
+        RequestId::parse(raw).unwrap()
+    }
+
     fn desk() -> Desk {
+        let mut requests = RequestTable::default();
+        requests.open(id("1"), StreamId(1)).unwrap();
+        requests.open(id("\"b\""), StreamId(2)).unwrap();
         Desk {
-            requests: BTreeMap::from([
-                ("1".to_owned(), StreamId(1)),
-                ("\"b\"".to_owned(), StreamId(2)),
-            ]),
+            requests,
             tokens: BTreeMap::from([("7".to_owned(), StreamId(1))]),
             version: None,
             used: Instant::now(),
@@ -266,18 +264,18 @@ mod tests {
     #[test]
     fn a_cancelled_request_gives_up_its_id_and_its_token() {
         let mut all = desk();
-        assert_eq!(all.cancelled("7"), None);
+        assert_eq!(all.cancelled(&id("7")), None);
         assert_eq!(
-            all.cancelled("\"1\""),
+            all.cancelled(&id("\"1\"")),
             Some(StreamId(1)),
             "the other spelling"
         );
-        assert_eq!(all.cancelled("1"), None);
+        assert_eq!(all.cancelled(&id("1")), None);
         assert!(all.tokens.is_empty());
-        assert_eq!(all.cancelled("\"b\""), Some(StreamId(2)));
+        assert_eq!(all.cancelled(&id("\"b\"")), Some(StreamId(2)));
         let mut both = desk();
-        both.requests.insert("\"1\"".to_owned(), StreamId(3));
-        assert_eq!(both.cancelled("1"), Some(StreamId(1)), "exactly first");
+        both.requests.open(id("\"1\""), StreamId(3)).unwrap();
+        assert_eq!(both.cancelled(&id("1")), Some(StreamId(1)), "exactly first");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! * [`lifeline`]: what host and shim say to each other;
 //! * [`descendants`]: looking through `/proc`;
 //! * [`orphans`]: what a killed shim leaves;
+//! * [`piped_child`]: children of the host without a shim;
 //! * `taskkill`: the semantics of Windows.
 //!
 //! There is no host-wide wait, no signal handler and no parent-death signal: that one is bound to a
@@ -29,6 +30,7 @@ pub(crate) mod descendants;
 mod ladder;
 pub(crate) mod lifeline;
 mod orphans;
+mod piped_child;
 #[cfg(any(windows, test))]
 mod taskkill;
 pub(crate) mod usage;
@@ -49,6 +51,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) use self::ladder::{Climb, Ladder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
 pub(crate) use self::orphans::adopt;
+pub(crate) use self::piped_child::{ChildPipes, PipedChild};
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};
 use crate::shim;

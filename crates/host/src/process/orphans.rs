@@ -1,8 +1,8 @@
 //! What becomes of a tree whose shim was killed.
 //!
 //! The host is a subreaper itself. A process that loses its shim becomes the host's child, however
-//! often it has forked and whatever session it leads; and a child of the host that is not a shim
-//! can be nothing else. So the host can find, kill and reap such orphans without knowing more about
+//! often it has forked and whatever session it leads; and a child of the host that is neither a shim
+//! nor a piped child can be nothing else. So the host can find, kill and reap such orphans without knowing more about
 //! them.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::descendants::{below, strangers};
 
-/// The shims that have not been reaped. Children belong to a process, not to a host in it, so
+/// The shims and piped children that have not been reaped. Children belong to a process, not to a host in it, so
 /// there is one set per process. Whoever replaces the host in place must hand it over: a shim that
 /// is not in it would be taken for an orphan.
 static SHIMS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -23,14 +23,14 @@ pub(crate) fn adopt() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// A shim was started.
+/// A shim or piped child was started.
 pub(super) fn know(shim: Pid) {
     shims(|set| {
         set.insert(shim.as_raw_nonzero().get());
     });
 }
 
-/// A shim was reaped.
+/// A shim or piped child was reaped.
 pub(super) fn forget(shim: Pid) {
     shims(|set| {
         set.remove(&shim.as_raw_nonzero().get());

@@ -127,6 +127,7 @@ impl Host {
             caller: caller.to_owned(),
             reply,
             wanted,
+            steps: None,
         };
         let _ = self.events.send(Box::new(single).into()).await;
         (end, want)

@@ -1,4 +1,4 @@
-//! Clients: stdio, a Unix socket, or a connected socket. A transport moves lines; it knows nothing of their
+//! Clients on stdio or on a Unix socket. A transport moves lines; it knows nothing of their
 //! meaning.
 
 mod connection;

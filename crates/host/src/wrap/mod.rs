@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use mainstay_contract::limits::Limits;
 pub use mainstay_kernel::locked::Locked;
-pub use mainstay_kernel::server::{Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay};
+pub use mainstay_kernel::server::{
+    Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay,
+};
 
 pub(crate) use self::remembered::Remembered;
 pub use self::reread::{Found, Reread};

@@ -27,15 +27,16 @@ impl PackCatalog {
     pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
         self.accept(slot, ready)?;
         let facts = ready.facts.to_value().unwrap_or_default();
-        let roots = facts.get(ROOTS).map_or_else(String::new, ToString::to_string);
+        // A null is the same as no digests, also after a restore.
+        let roots = facts.get(ROOTS).filter(|roots| !roots.is_null()).cloned();
         let Some(entry) = self.packs.get_mut(&slot) else {
             return Ok(Read::AsBefore);
         };
-        entry.served = true;
-        let before = entry.roots.replace(roots);
-        Ok(match before {
-            Some(before) if Some(&before) != entry.roots.as_ref() => Read::Otherwise,
-            _ => Read::AsBefore,
+        let had_served = std::mem::replace(&mut entry.served, true);
+        let before = std::mem::replace(&mut entry.roots, roots);
+        Ok(match had_served && before != entry.roots {
+            true => Read::Otherwise,
+            false => Read::AsBefore,
         })
     }
 
@@ -168,4 +169,3 @@ impl PackCatalog {
         self.aliases.retain(|_, canonical| canonical != name);
     }
 }
-

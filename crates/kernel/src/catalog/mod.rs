@@ -19,6 +19,7 @@ use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub(crate) use self::announce::Read;
 pub(crate) use self::route::Route;
@@ -54,7 +55,7 @@ struct Entry {
     /// Workers that were lost before one announced anything.
     failed_starts: u32,
     /// Digests of the files that the last accepted worker read at its start.
-    roots: Option<String>,
+    roots: Option<Value>,
     /// A worker of this pack was accepted once.
     served: bool,
 }

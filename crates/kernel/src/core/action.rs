@@ -63,7 +63,10 @@ pub enum CoreEvent {
 #[derive(Clone, Debug)]
 pub enum WorkerNews {
     /// Its process runs; `tree_kill` names the way in which its tree is killed.
-    Up { pid: u32, tree_kill: String },
+    Up {
+        pid: u32,
+        tree_kill: String,
+    },
     /// A pack's worker announced itself; `vetted` is an error if its schemas cannot be compiled.
     Ready {
         ready: Box<rpc::Ready>,
@@ -83,7 +86,10 @@ pub enum WorkerNews {
     /// A wrapped server sent a line over the limit; only its beginning was kept.
     Oversize(Vec<u8>),
     /// It ended, closed its pipe or broke the protocol. Not one byte of `unsent` was handed over.
-    Lost { fault: Fault, unsent: Vec<CallId> },
+    Lost {
+        fault: Fault,
+        unsent: Vec<CallId>,
+    },
     /// It and its whole tree are gone.
     Reaped,
     /// It was killed and is still there.
@@ -98,7 +104,9 @@ pub enum WorkerNews {
         seen: Option<Activity>,
     },
     /// The memory of its whole tree.
-    Weighed { bytes: u64 },
+    Weighed {
+        bytes: u64,
+    },
 }
 
 /// The directories of a client's roots.
@@ -115,7 +123,10 @@ pub struct RootsFound {
 #[serde(rename_all = "snake_case")]
 pub enum CoreAction {
     /// Send a line to a client.
-    Tell { session: SessionId, line: String },
+    Tell {
+        session: SessionId,
+        line: String,
+    },
     /// The one end of a request: encode it and send it.
     End {
         end: Box<End>,
@@ -124,7 +135,9 @@ pub enum CoreAction {
     /// Report progress of a pack's call to its client.
     Progress(Box<Notice>),
     /// Everything is answered: close the client's connection once its output is written.
-    Close { session: SessionId },
+    Close {
+        session: SessionId,
+    },
     /// Carry out one of the host's own tools, then report [`CoreEvent::Served`].
     OwnTool {
         call: CallId,
@@ -160,18 +173,28 @@ pub enum CoreAction {
         call: CallId,
     },
     /// Ask a pack's worker for a sign of life.
-    Ping { generation: Generation },
+    Ping {
+        generation: Generation,
+    },
     /// End a worker.
-    Stop { generation: Generation, how: Manner },
+    Stop {
+        generation: Generation,
+        how: Manner,
+    },
     /// A worker is of no use: send it nothing more, end it, and report it as lost with this fault.
-    Abandon { generation: Generation, fault: Fault },
+    Abandon {
+        generation: Generation,
+        fault: Fault,
+    },
     /// Read the processor use of a worker's tree.
     Look {
         generation: Generation,
         at_ping: bool,
     },
     /// Measure the memory of a worker's tree.
-    Weigh { generation: Generation },
+    Weigh {
+        generation: Generation,
+    },
     /// Check a value, then report [`CoreEvent::Checked`].
     Check {
         ticket: u64,
@@ -181,14 +204,24 @@ pub enum CoreAction {
         until: Time,
     },
     /// A verdict is no longer wanted.
-    ForgetCheck { ticket: u64 },
+    ForgetCheck {
+        ticket: u64,
+    },
     /// Look at the directories of a client's roots, then report [`CoreEvent::RootsFound`].
-    FindRoots { question: u64, answer: Json },
+    FindRoots {
+        question: u64,
+        answer: Json,
+    },
     /// Store how the server answered `server/discover`, for later runs.
     Remember(Option<Discovered>),
-    Log { level: LogLevel, line: String },
+    Log {
+        level: LogLevel,
+        line: String,
+    },
     /// A worker is ready to serve, for telemetry.
-    WorkerReady { generation: Generation },
+    WorkerReady {
+        generation: Generation,
+    },
     /// A worker was lost after a fault or must be replaced: log and record it, and report its last words.
     WorkerLost {
         slot: SlotId,
@@ -196,9 +229,15 @@ pub enum CoreAction {
         fault: Fault,
     },
     /// All rollouts that an operator waits for are over.
-    RolledOut { waiter: u64, done: Vec<RolledOut> },
+    RolledOut {
+        waiter: u64,
+        done: Vec<RolledOut>,
+    },
     /// An operator's rollout was rejected.
-    RolloutRefused { waiter: u64, reason: String },
+    RolloutRefused {
+        waiter: u64,
+        reason: String,
+    },
 }
 
 /// The level of a log line.

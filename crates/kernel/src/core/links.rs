@@ -16,6 +16,9 @@ use crate::call::{SlotId, Work};
 use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig};
 use crate::time::Time;
 
+/// How long more servers than the limit may run before an idle one is stopped, in milliseconds.
+const CROWDED_MS: u64 = 1000;
+
 /// All links of a host, and the server that they lead to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Links {
@@ -30,6 +33,8 @@ pub(super) struct Links {
     /// Links whose next timeout may have changed.
     stale: BTreeSet<SlotId>,
     due: BTreeMap<SlotId, Time>,
+    /// When an idle server is stopped because more run than may.
+    crowded: Option<Time>,
 }
 
 impl Links {
@@ -44,6 +49,7 @@ impl Links {
             touched: BTreeSet::new(),
             stale: BTreeSet::new(),
             due: BTreeMap::new(),
+            crowded: None,
         }
     }
 
@@ -136,6 +142,14 @@ impl Core {
         };
         self.with_link(slot, |link, cx| link.rest(cx, "others need the place"));
         true
+    }
+
+    /// A server that had been stopped is started again, perhaps one too many.
+    pub(super) fn watch_crowd(&mut self) {
+        let most = self.kernel.limits().wrapped_workers;
+        let is_crowded = self.links.server.is_some() && self.kernel.running_workers() > most;
+        let until = self.clock.now.plus_ms(CROWDED_MS);
+        self.links.crowded = is_crowded.then_some(until);
     }
 
     /// Opens the link of a client. `None` if the host serves packs.
@@ -305,12 +319,17 @@ impl Core {
                 None => self.links.due.remove(&slot),
             };
         }
-        self.links.due.values().min().copied()
+        let crowded = self.links.crowded;
+        self.links.due.values().copied().chain(crowded).min()
     }
 
     /// Works on the links whose time has come.
     pub(super) fn links_due(&mut self) {
         let now = self.clock.now;
+        if self.links.crowded.is_some_and(|at| at <= now) {
+            self.make_room();
+            self.watch_crowd();
+        }
         let idle_ms = self.kernel.limits().http_session_idle_ms;
         let due: Vec<SlotId> = self
             .links

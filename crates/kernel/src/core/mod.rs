@@ -44,8 +44,8 @@ use self::action::{CoreAction, CoreEvent, LogLevel};
 use self::checks::Checks;
 use self::links::Links;
 use self::operators::Rollouts;
-use self::packs::Workers;
 pub use self::packs::SetupError;
+use self::packs::Workers;
 use self::roots::ClientRoots;
 use self::sessions::Front;
 use self::spans::Spans;
@@ -301,7 +301,7 @@ impl Core {
                 generation,
                 at_ping: false,
             }),
-            Decision::RolloutOver { slot, result } => self.rollout_over(slot, result),
+            Decision::RolloutOver { slot, result } => self.rollout_over(slot, &result),
             Decision::Stop { generation, how } => {
                 self.out.push_back(CoreAction::Stop { generation, how });
             }

@@ -38,7 +38,11 @@ impl Core {
         if slots.is_empty() && !pack.map_or(server.is_some(), knows) {
             let known: Vec<&str> = match &server {
                 Some(server) => vec![server],
-                None => self.kernel.slot_ids().map(|slot| self.name_of(slot)).collect(),
+                None => self
+                    .kernel
+                    .slot_ids()
+                    .map(|slot| self.name_of(slot))
+                    .collect(),
             };
             let reason = match pack {
                 Some(pack) => format!("there is no pack {pack:.64}; served: {}", known.join(", ")),
@@ -49,7 +53,9 @@ impl Core {
                 .push_back(CoreAction::RolloutRefused { waiter, reason });
         }
         let (waiting, done) = (slots.clone(), Vec::new());
-        self.rollouts.waiters.insert(waiter, Waiter { waiting, done });
+        self.rollouts
+            .waiters
+            .insert(waiter, Waiter { waiting, done });
         let now = self.clock.now;
         for slot in slots {
             self.kernel.handle_rollout(now, slot);
@@ -57,11 +63,11 @@ impl Core {
         self.finish_rollouts();
     }
 
-    pub(super) fn rollout_over(&mut self, slot: SlotId, result: Result<Generation, Fault>) {
+    pub(super) fn rollout_over(&mut self, slot: SlotId, result: &Result<Generation, Fault>) {
         let now = self.clock.now;
         let pack = self.name_of(slot).to_owned();
         if !self.is_server(slot) {
-            self.log(match &result {
+            self.log(match result {
                 Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
                 Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
             });
@@ -69,7 +75,7 @@ impl Core {
         if result.is_err() {
             self.release(slot);
         }
-        self.with_link(slot, |link, _| link.rollout_over(now, &result));
+        self.with_link(slot, |link, _| link.rollout_over(now, result));
         for waiter in self.rollouts.waiters.values_mut() {
             if let Some(at) = waiter.waiting.iter().position(|waiting| *waiting == slot) {
                 waiter.waiting.swap_remove(at);

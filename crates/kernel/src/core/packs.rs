@@ -90,6 +90,7 @@ impl Core {
             generation,
             settings,
         });
+        self.watch_crowd();
     }
 
     pub(super) fn send(&mut self, generation: Generation, call: rpc::Call) {
@@ -215,8 +216,7 @@ impl Core {
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
                 self.log(format!("mcp:warning reason=worker_refused {fault}"));
                 self.catalog.give_up(slot);
-                self.kernel
-                    .handle_unfit(self.clock.now, generation, &fault);
+                self.kernel.handle_unfit(self.clock.now, generation, &fault);
             }
         }
         if !was_complete && self.catalog.is_complete() {
@@ -231,7 +231,7 @@ impl Core {
         let pid = worker.process.as_ref().map_or(0, |(pid, _)| *pid);
         let build = ready.build.clone();
         worker.build = Some(ready.build);
-        worker.facts = Some(ready.facts);
+        worker.facts = Some(ready.facts).filter(|facts| *facts != Json::null());
         let said =
             format!("worker ready pack={name} generation={generation} pid={pid} build={build}");
         self.log_at(LogLevel::Info, said);
@@ -301,9 +301,7 @@ impl Core {
         let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
         let answer = Box::new(answer);
         let purpose = Purpose::PackReply { call, tool, answer };
-        let check = self
-            .checks
-            .begin(purpose, fair, definition, subject, until);
+        let check = self.checks.begin(purpose, fair, definition, subject, until);
         self.out.push_back(check);
     }
 

@@ -42,7 +42,9 @@ impl Core {
         let limits = self.kernel.limits();
         // Sessions over HTTP have a limit of their own.
         let most = limits.connections.max(2 * limits.http_sessions);
-        if self.sessions.len() >= most || !self.has_room_for_server() {
+        // A host that drains starts no further server.
+        let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
+        if closed || self.sessions.len() >= most || !self.has_room_for_server() {
             self.log("mcp:warning reason=too_many_connections".to_owned());
             return None;
         }
@@ -106,7 +108,13 @@ impl Core {
 
     /// A session that takes a typed end asks its only request.
     pub(super) fn ask(&mut self, session: SessionId, request: Request, bytes: usize) {
+        let limit = self.kernel.limits().request_frame_bytes;
         match self.sessions.get(&session) {
+            Some(Front::House(_) | Front::Single) if bytes > limit => {
+                let mut new = self.new_request(&request, bytes);
+                new.work = Work::Refused(Problem::too_large(limit));
+                self.kernel.handle_request(self.clock.now, session, new);
+            }
             Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
             Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
             Some(Front::Packs { .. } | Front::Link(_)) | None => return,
@@ -228,9 +236,7 @@ impl Core {
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         let until = now.plus_ms(timeout_ms);
-        let check = self
-            .checks
-            .begin(purpose, fair, definition, subject, until);
+        let check = self.checks.begin(purpose, fair, definition, subject, until);
         self.out.push_back(check);
     }
 
@@ -324,7 +330,8 @@ impl Core {
         match (&pending.stage, &pending.op) {
             (PendingStage::Own(render), Op::CallTool { name, .. }) => {
                 let (tool, render) = (name.clone(), *render);
-                self.out.push_back(CoreAction::OwnTool { call, tool, render });
+                self.out
+                    .push_back(CoreAction::OwnTool { call, tool, render });
             }
             (_, Op::Listen {}) => self.listen(call),
             _ if pending.house.is_some() => {

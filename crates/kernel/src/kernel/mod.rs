@@ -157,6 +157,16 @@ impl Kernel {
         self.stats.poll_loss()
     }
 
+    /// True until the host must stop.
+    pub fn is_serving(&self) -> bool {
+        self.mode == Mode::Serving
+    }
+
+    /// True until a client will ask no more and everything that it asked is answered.
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
     /// True while a client lets its answers pile up.
     pub fn is_behind(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(Session::is_behind)

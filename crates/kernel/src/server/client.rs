@@ -86,9 +86,10 @@ impl Link {
             let id = EchoId::Known(request.id.clone());
             return self.reject(cx, id, request.form(), problem, text.len());
         }
-        let asked = ClientRequest::new(text, request);
+        let meta = request.param("_meta");
+        let asked = ClientRequest::new(text, request, meta);
         if request.dialect == Dialect::Modern
-            && let Some(meta) = request.param("_meta")
+            && let Some(meta) = meta
         {
             self.memory.modern_meta = Some(Json::from_scanned(&edit::only(meta, &OWN_META)));
         }
@@ -104,7 +105,7 @@ impl Link {
             tool: None,
             progress_token: None,
             input_bytes: text.len(),
-            trace: cx.spans.of(trace_of(request)),
+            trace: cx.spans.of(meta.and_then(trace_of)),
             work,
         };
         if let Some(call) = cx.kernel.handle_request(cx.now, session, new) {
@@ -130,7 +131,11 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
-        if request.tool.as_deref().is_some_and(|tool| !self.tools.knows(tool)) {
+        if request
+            .tool
+            .as_deref()
+            .is_some_and(|tool| !self.tools.knows(tool))
+        {
             self.requests.hold(call, cx.now.plus_ms(HELD_MS));
             return self.want_tools(cx);
         }
@@ -147,7 +152,11 @@ impl Link {
     /// Rejects a tool call, has its arguments checked, or queues it.
     fn admit(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let tools_of = self.handover.tools_of;
-        if self.requests.get(call).is_some_and(|request| self.is_listing(request)) {
+        if self
+            .requests
+            .get(call)
+            .is_some_and(|request| self.is_listing(request))
+        {
             return self.admit_listing(cx, call);
         }
         let Some(request) = self.requests.get_mut(call) else {
@@ -165,7 +174,7 @@ impl Link {
         if let Some(problem) = tool.refusal(&name) {
             return self.finish_routing(cx, call, Some(problem));
         }
-        if !tool.check.input.is_some() {
+        if tool.check.input.is_none() {
             return self.finish_routing(cx, call, None);
         }
         request.checked = Some(tool.check.digest());
@@ -176,13 +185,18 @@ impl Link {
         let purpose = Purpose::ServerArguments { slot, call };
         let until = cx.now.plus_ms(timeout_ms);
         let subject = Subject::Arguments(arguments);
-        let check = cx.checks.begin(purpose, self.fair(), definition, subject, until);
+        let check = cx
+            .checks
+            .begin(purpose, self.fair(), definition, subject, until);
         cx.out.push_back(check);
     }
 
     /// The arguments of a call were checked.
     pub(crate) fn arguments_checked(&mut self, cx: &mut Cx<'_>, call: CallId, verdict: &Verdict) {
-        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        let name = self
+            .requests
+            .get(call)
+            .and_then(|request| request.tool.clone());
         let Some(name) = name else { return };
         let problem = self.objection_of(cx, &name, verdict);
         self.finish_routing(cx, call, problem);
@@ -340,7 +354,9 @@ impl Link {
                 if self.handover.deferred.len() >= DEFERRED {
                     self.handover.deferred.pop_front();
                 }
-                self.handover.deferred.push_back((self.requests.last(), line));
+                self.handover
+                    .deferred
+                    .push_back((self.requests.last(), line));
             }
             None => {}
         }
@@ -469,9 +485,14 @@ fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
 
 /// True if an object has one of these members twice, whatever the case of its letters.
 fn twofold(object: &str, keys: &[&str]) -> bool {
-    keys.iter().any(|key| {
-        let same = scan::members(object).filter(|(name, _)| name.eq_ignore_ascii_case(key));
-        same.count() > 1
+    // One pass: the object may be as large as a frame.
+    let mut seen = 0_u32;
+    scan::members(object).any(|(name, _)| {
+        let at = keys.iter().position(|key| name.eq_ignore_ascii_case(key));
+        let bit = at.map_or(0, |at| 1 << at);
+        let twice = seen & bit != 0;
+        seen |= bit;
+        twice
     })
 }
 
@@ -483,8 +504,8 @@ fn names_version(result: &Json, request: &ClientRequest) -> bool {
 }
 
 /// The span of the client.
-fn trace_of(request: &RelayedRequest<'_>) -> Option<TraceContext> {
-    let raw = request.meta(meta::TRACEPARENT).and_then(scan::unquote)?;
+fn trace_of(meta: &str) -> Option<TraceContext> {
+    let raw = scan::member(meta, meta::TRACEPARENT).and_then(scan::unquote)?;
     TraceContext::parse(&raw)
 }
 

@@ -346,7 +346,10 @@ impl Link {
             Some(rpc::Op::Forward(forward)) => forward.line.clone(),
             _ => return,
         };
-        let name = self.requests.get(call).and_then(|request| request.tool.clone());
+        let name = self
+            .requests
+            .get(call)
+            .and_then(|request| request.tool.clone());
         match self.objection_of(cx, &name.unwrap_or_default(), verdict) {
             None => self.forward(cx, generation, call, &line),
             Some(problem) => {
@@ -359,7 +362,196 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use mainstay_contract::dialect::{Relayed, relay};
+    use mainstay_contract::limits::Limits;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::core::action::CoreAction;
+    use crate::core::checks::Checks;
+    use crate::core::spans::Spans;
+    use crate::server::requests::ClientRequest;
+    use crate::server::{Client, Rules, ServerConfig};
+    use crate::time::Time;
+    use crate::{Conduct, Kernel};
+
+    /// A link, and the parts of a core around it.
+    struct Bench {
+        link: Link,
+        kernel: Kernel,
+        out: VecDeque<CoreAction>,
+    }
+
+    impl Bench {
+        fn new(rules: &str) -> Self {
+            let mut kernel = Kernel::new(Limits::default());
+            let session = kernel.open_session();
+            let slot = kernel.add_slot("demo", Conduct::Lenient, Some(session));
+            let rules: Rules = serde_json::from_str(rules).unwrap();
+            let config = ServerConfig {
+                name: "demo".to_owned(),
+                rules: Arc::new(rules),
+                locked: None,
+                discovered: None,
+                version: "1".to_owned(),
+            };
+            let mut out = VecDeque::new();
+            let link = within(&mut kernel, &mut out, |cx| {
+                let client = Client::Session(session);
+                Link::open(cx, &config, slot, "demo".to_owned(), client, 7)
+            });
+            Self { link, kernel, out }
+        }
+
+        fn with<T>(&mut self, work: impl FnOnce(&mut Link, &mut Cx<'_>) -> T) -> T {
+            let link = &mut self.link;
+            within(&mut self.kernel, &mut self.out, |cx| work(link, cx))
+        }
+    }
+
+    fn within<T>(
+        kernel: &mut Kernel,
+        out: &mut VecDeque<CoreAction>,
+        work: impl FnOnce(&mut Cx<'_>) -> T,
+    ) -> T {
+        work(&mut Cx {
+            now: Time::from_ms(0),
+            kernel,
+            out,
+            checks: &mut Checks::default(),
+            discovered: &mut None,
+            epoch_ms: 0,
+            version: "1",
+            spans: &mut Spans::seeded(None),
+        })
+    }
+
+    /// A call of the tool `t`.
+    fn call() -> ClientRequest {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{}}}"#;
+        let Ok(Relayed::Request(request)) = relay(text.as_bytes(), 64) else {
+            panic!("it is a request");
+        };
+        ClientRequest::new(text, &request, None)
+    }
+
+    /// Something that a client sends while no server serves.
+    #[derive(Clone, Debug)]
+    enum Sent {
+        Notification,
+        /// A call; one that ends before a server is ready never gets there.
+        Call {
+            ends_early: bool,
+        },
+    }
+
+    fn sent() -> impl Strategy<Value = Sent> {
+        prop_oneof![
+            Just(Sent::Notification),
+            any::<bool>().prop_map(|ends_early| Sent::Call { ends_early }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn deferred_notifications_keep_their_place_and_are_sent_once(sent in vec(sent(), 0..20)) {
+            let mut bench = Bench::new("{}");
+            let server = Generation::new(1);
+            let (mut last, mut calls, mut expected) = (None, Vec::new(), Vec::new());
+            for (number, sent) in sent.iter().enumerate() {
+                match sent {
+                    Sent::Notification => {
+                        let line = Json::from(serde_json::json!({ "n": number }));
+                        expected.push(line.to_string());
+                        bench.link.handover.deferred.push_back((last, line));
+                    }
+                    Sent::Call { ends_early } => {
+                        let call = CallId::new(number as u64);
+                        last = Some(call);
+                        if !ends_early {
+                            calls.push(call);
+                            expected.push(call.to_string());
+                        }
+                    }
+                }
+            }
+            let mut got = Vec::new();
+            let mut said = |bench: &mut Bench, before| {
+                bench.with(|link, cx| link.send_deferred(cx, server, before));
+                for action in bench.out.drain(..) {
+                    match action {
+                        CoreAction::Say { generation, line, .. } if generation == server => {
+                            got.push(line.to_string());
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                got.extend(before.map(|call| call.to_string()));
+            };
+            for call in calls {
+                said(&mut bench, Some(call));
+            }
+            said(&mut bench, None);
+            said(&mut bench, None);
+            prop_assert_eq!(got, expected);
+        }
+
+        #[test]
+        fn a_call_is_reconsidered_once_and_only_if_the_tools_are_of_another_server(
+            admitted in 1..3_u64,
+            tools_of in 1..3_u64,
+            definition in prop_oneof![
+                Just(None),
+                Just(Some(r#"{"name":"t"}"#)),
+                Just(Some(r#"{"name":"t","inputSchema":{"type":"object"}}"#)),
+            ],
+            is_denied in any::<bool>(),
+            is_complete in any::<bool>(),
+            was_listed in any::<bool>(),
+            was_checked in any::<bool>(),
+        ) {
+            let rules = if is_denied { r#"{"deny":["t"]}"# } else { "{}" };
+            let mut bench = Bench::new(rules);
+            let id = CallId::new(1);
+            bench.link.handover.tools_of = Some(Generation::new(tools_of));
+            bench.link.tools.learn(definition.unwrap_or(r#"{"name":"other"}"#));
+            if is_complete {
+                let epoch = bench.link.tools.epoch();
+                bench.link.tools.completed(epoch);
+            }
+            let mut request = call();
+            request.admitted = Some(Generation::new(admitted));
+            request.listed = was_listed;
+            let known = bench.link.tools.get("t");
+            let digest = known.map(|tool| tool.check.digest());
+            request.checked = digest.filter(|_| was_checked);
+            bench.link.requests.insert(id, request);
+            let has_schema = definition.is_some_and(|text| text.contains("inputSchema"));
+            let expected = match definition {
+                _ if admitted == tools_of => "send",
+                None if was_listed && is_complete => "unknown_tool",
+                _ if is_denied => "forbidden",
+                Some(_) if has_schema && !was_checked => "check",
+                _ => "send",
+            };
+            let decided = |reconsidered| match reconsidered {
+                Reconsidered::Send => "send",
+                Reconsidered::Check(_) => "check",
+                Reconsidered::Refuse(problem) => match problem.kind {
+                    ErrorKind::UnknownTool => "unknown_tool",
+                    ErrorKind::Forbidden => "forbidden",
+                    other => panic!("{other:?}"),
+                },
+            };
+            let first = bench.with(|link, cx| link.reconsider(cx, id));
+            prop_assert_eq!(decided(first), expected);
+            let again = bench.with(|link, cx| link.reconsider(cx, id));
+            prop_assert_eq!(decided(again), "send", "the same server");
+        }
+    }
 
     #[test]
     fn a_list_that_is_malformed_or_does_not_end_cannot_be_read() {

@@ -11,7 +11,8 @@ use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
 use mainstay_contract::method::Method;
-use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
+use mainstay_contract::rpc::Progress;
 use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,6 +26,9 @@ use crate::system_tools;
 
 /// How long a listing waits for a server that is ready, in milliseconds.
 const LISTING_MS: u64 = 10_000;
+
+/// The code of a method that a server does not have.
+const UNKNOWN_METHOD: &str = "-32601";
 
 /// A session that the host opened for a caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,9 +65,16 @@ impl Link {
                 let mut params = ObjectWriter::with_capacity(arguments.len() + 96)
                     .string("name", name)
                     .raw("arguments", arguments.as_str());
+                let mut meta = ObjectWriter::with_capacity(96);
                 if let Some(trace) = &request.trace {
-                    let meta = json!({ meta::TRACEPARENT: trace.to_string() });
-                    params = params.value("_meta", &meta);
+                    meta = meta.string(meta::TRACEPARENT, &trace.to_string());
+                }
+                if request.progress_token.is_some() {
+                    meta = meta.raw(meta::PROGRESS_TOKEN, id.as_raw());
+                }
+                let meta = meta.finish();
+                if meta != "{}" {
+                    params = params.raw("_meta", &meta);
                 }
                 let name = Some(name.clone());
                 (Method::CallTool.name(), name, params.finish())
@@ -74,11 +85,14 @@ impl Link {
         };
         Some(ClientRequest {
             line: self::request(&id, method, &params),
+            token: request
+                .progress_token
+                .as_ref()
+                .map(|_| id.as_raw().to_owned()),
             id,
             dialect: request.dialect,
             method: method.to_owned(),
             tool,
-            token: None,
             cancel: None,
             admitted: None,
             checked: None,
@@ -118,11 +132,27 @@ impl Link {
         let Client::House(house) = &self.client else {
             return Err(Problem::of(ErrorKind::Internal));
         };
+        match self.tools.refusal() {
+            _ if self.tools.is_complete() => {}
+            // The server has no tools at all.
+            Some(line) if error_code(line) == Some(UNKNOWN_METHOD) => {}
+            Some(line) => {
+                let (line, is_error) = (line.clone(), true);
+                return Ok(Success::Forwarded(Forwarded { line, is_error }));
+            }
+            None => {
+                let said = "the server's list of tools cannot be read";
+                return Err(Problem::new(ErrorKind::WorkerProtocol, said));
+            }
+        }
         let mut tools: Vec<String> = self.tools.visible().map(Json::to_string).collect();
         if self.rules().system_tools {
             let timeout_ms = cx.kernel.limits().call_timeout_ms;
             let own = system_tools::specs(cx.version);
-            tools.extend(own.iter().map(|spec| spec.definition(timeout_ms).to_string()));
+            tools.extend(
+                own.iter()
+                    .map(|spec| spec.definition(timeout_ms).to_string()),
+            );
         }
         let listing = if request.method == Method::ListTools.name() {
             ObjectWriter::with_capacity(1024)
@@ -217,6 +247,29 @@ impl Link {
     }
 }
 
+/// Progress of a call in a server's words. Shares of a unit become thousandths.
+pub(super) fn progress_of(params: &str) -> Progress {
+    let number = |key| scan::member(params, key).and_then(|raw| raw.parse::<f64>().ok());
+    let (done, total) = (number("progress"), number("total"));
+    let whole = |number: &Option<f64>| number.is_none_or(|number| number.fract() == 0.0);
+    let scale = match whole(&done) && whole(&total) {
+        true => 1.0,
+        false => 1000.0,
+    };
+    let counted = |number: f64| (number * scale) as u64;
+    let message = scan::member(params, "message").and_then(scan::unquote);
+    Progress {
+        message: message.unwrap_or_default().into_owned(),
+        done: done.map(counted),
+        total: total.map(counted),
+        ..Progress::default()
+    }
+}
+
+fn error_code(line: &Json) -> Option<&str> {
+    scan::member(scan::member(line.as_str(), "error")?, "code")
+}
+
 /// The answer to a question of a server that no client can answer.
 pub(super) fn answer_question(id: &RequestId, method: &str) -> String {
     let answer = ObjectWriter::with_capacity(128)
@@ -296,6 +349,20 @@ mod tests {
         ));
         assert!(speaks_modern("{}"));
         assert!(!speaks_modern(r#"{"supportedVersions":["2027-01-01"]}"#));
+    }
+
+    #[test]
+    fn progress_keeps_its_share_whatever_the_server_counts() {
+        let counted = |params: &str| {
+            let progress = progress_of(params);
+            (progress.done, progress.total, progress.message)
+        };
+        let whole = counted(r#"{"progress":3,"total":4.0,"message":"a\nb"}"#);
+        assert_eq!(whole, (Some(3), Some(4), "a\nb".to_owned()));
+        let share = counted(r#"{"progress":0.25,"total":1}"#);
+        assert_eq!(share, (Some(250), Some(1000), String::new()));
+        assert_eq!(counted(r#"{"progress":-1}"#).0, Some(0));
+        assert_eq!(counted(r#"{"progress":"x"}"#).0, None);
     }
 
     #[test]

@@ -46,7 +46,10 @@ pub(super) enum Start {
     Unasked,
     /// It got its first request then. Once it must open a session only an answer counts, before
     /// that any line.
-    Asked { since: Time, opening: bool },
+    Asked {
+        since: Time,
+        opening: bool,
+    },
     Over,
 }
 
@@ -169,7 +172,18 @@ impl Incarnation {
     pub(super) fn answered(&mut self, id: &RequestId) -> Option<Awaited> {
         let may_be = |known: &RequestId| !self.abandoned.contains(known);
         let known = self.awaited.meant(id, may_be)?;
+        // The id may be used again, and then names another call.
+        self.abandoned.retain(|abandoned| *abandoned != known);
         self.awaited.close(&known)
+    }
+
+    /// True if the server could confuse a request of this id with one that it has not answered. Servers may
+    /// respell the id of an abandoned call in its late answer.
+    pub(super) fn is_taken(&self, id: &RequestId) -> bool {
+        let like = |known: &RequestId| {
+            known.same_value(id) || known.lookup_form() == id.lookup_form()
+        };
+        self.awaited.contains(id) || self.abandoned.iter().any(like)
     }
 
     /// True while it owes the answer to a call.
@@ -212,5 +226,208 @@ impl Incarnation {
         }
         self.script.push_back(Step::Say(line));
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ids that a client uses, each with other spellings that servers answer with: the same number, or
+    /// the same text as a string, a number, or with escapes.
+    const IDS: [&[&str]; 4] = [
+        &["1", "1.0", "1e0", "10e-1", "\"1\""],
+        &["100", "1e2", "100.00", "\"100\""],
+        &["\"1\"", "\"\\u0031\"", "1"],
+        &["\"a\"", "\"\\u0061\""],
+    ];
+
+    fn id(raw: &str) -> RequestId {
+        RequestId::parse(raw).unwrap()
+    }
+
+    fn spelling(of: usize, number: usize) -> RequestId {
+        let spellings = IDS[of];
+        id(spellings[number % spellings.len()])
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// The client asks something, under an id that none of its open requests has.
+        Send(usize),
+        /// The server answers one of the requests that it owes, and spells the id as it likes.
+        Answer {
+            owed: usize,
+            spelled: usize,
+        },
+        Abandon(usize),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let answer = (any::<usize>(), any::<usize>());
+        prop_oneof![
+            4 => (0..IDS.len()).prop_map(Event::Send),
+            4 => answer.prop_map(|(owed, spelled)| Event::Answer { owed, spelled }),
+            2 => any::<usize>().prop_map(Event::Abandon),
+        ]
+    }
+
+    /// A request that the server owes an answer to.
+    #[derive(Clone, Debug)]
+    struct Owed {
+        call: CallId,
+        wire: RequestId,
+        of: usize,
+        is_abandoned: bool,
+    }
+
+    /// One server, and every request that it owes an answer to.
+    #[derive(Debug, Default)]
+    struct Model {
+        server: Incarnation,
+        owed: Vec<Owed>,
+        sent: u64,
+    }
+
+    impl Model {
+        fn open(&self) -> Vec<CallId> {
+            let open = self.owed.iter().filter(|owed| !owed.is_abandoned);
+            open.map(|owed| owed.call).collect()
+        }
+
+        fn send(&mut self, of: usize) {
+            let mut open = self.owed.iter().filter(|owed| !owed.is_abandoned);
+            if open.any(|owed| owed.of == of) {
+                return;
+            }
+            self.sent += 1;
+            let call = CallId::new(self.sent);
+            let given = spelling(of, 0);
+            // As `Link::forward` does: an id that may still be answered is not used again.
+            let wire = match self.server.awaited.contains(&given) {
+                true => id(&format!("\"own/{}\"", self.sent)),
+                false => given,
+            };
+            let awaited = Awaited::Call(call);
+            self.server.awaited.open(wire.clone(), awaited).unwrap();
+            self.owed.push(Owed {
+                call,
+                wire,
+                of,
+                is_abandoned: false,
+            });
+        }
+
+        /// The only request for which this holds, if there is one.
+        fn only(&self, is_it: impl Fn(&Owed) -> bool) -> Option<CallId> {
+            let all: Vec<&Owed> = self.owed.iter().filter(|owed| is_it(owed)).collect();
+            match all.as_slice() {
+                [only] => Some(only.call),
+                _ => None,
+            }
+        }
+
+        fn answer(&mut self, owed: usize, spelled: usize) {
+            let answered = self.owed[owed % self.owed.len()].clone();
+            let is_own = answered.wire.as_raw().starts_with("\"own/");
+            let said = match is_own {
+                true => answered.wire.clone(),
+                false => spelling(answered.of, spelled),
+            };
+            let same_text = |owed: &Owed| owed.wire.lookup_form() == said.lookup_form();
+            let meant = self
+                .only(|owed| owed.wire == said)
+                .or_else(|| self.only(|owed| !owed.is_abandoned && owed.wire.same_value(&said)))
+                .or_else(|| self.only(|owed| !owed.is_abandoned && same_text(owed)));
+            let is_exact = said == answered.wire;
+            assert!(!is_exact || meant == Some(answered.call), "{said}");
+            let ended = self.server.answered(&said);
+            assert_eq!(ended, meant.map(Awaited::Call), "{said}");
+            self.owed.retain(|owed| Some(owed.call) != meant);
+        }
+
+        fn abandon(&mut self, number: usize) {
+            let open = self.open();
+            let call = open[number % open.len()];
+            self.server.abandon(call);
+            for owed in &mut self.owed {
+                owed.is_abandoned |= owed.call == call;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_ends_exactly_the_call_that_it_was_sent_for(events in vec(event(), 0..60)) {
+            let mut model = Model::default();
+            for event in events {
+                match event {
+                    Event::Send(of) => model.send(of),
+                    Event::Answer { owed, spelled } if !model.owed.is_empty() => {
+                        model.answer(owed, spelled);
+                    }
+                    Event::Abandon(number) if !model.open().is_empty() => model.abandon(number),
+                    Event::Answer { .. } | Event::Abandon(_) => {}
+                }
+                let server = &model.server;
+                prop_assert_eq!(server.awaited.len(), model.owed.len());
+                let abandoned = model.owed.iter().filter(|owed| owed.is_abandoned);
+                let abandoned: Vec<&RequestId> = abandoned.map(|owed| &owed.wire).collect();
+                prop_assert_eq!(server.abandoned.len(), abandoned.len());
+                for owed in &model.owed {
+                    prop_assert_eq!(server.wire_id(owed.call), Some(&owed.wire));
+                    let is_abandoned = server.abandoned.contains(&owed.wire);
+                    prop_assert_eq!(is_abandoned, owed.is_abandoned);
+                }
+            }
+        }
+
+        #[test]
+        fn a_number_ends_its_call_however_it_is_spelled(spelled in 0..4_usize, others in 2..9_u64) {
+            let mut server = Incarnation::default();
+            server.awaited.open(id("1"), Awaited::Call(CallId::new(1))).unwrap();
+            for other in 2..others {
+                let awaited = Awaited::Call(CallId::new(other));
+                server.awaited.open(id(&other.to_string()), awaited).unwrap();
+            }
+            let ended = server.answered(&spelling(0, spelled));
+            prop_assert_eq!(ended, Some(Awaited::Call(CallId::new(1))));
+        }
+    }
+
+    #[test]
+    fn abandoned_calls_are_bounded_and_never_take_an_open_one_with_them() {
+        let mut server = Incarnation::default();
+        let send = |server: &mut Incarnation, raw: &str, call: u64| {
+            let awaited = Awaited::Call(CallId::new(call));
+            server.awaited.open(id(raw), awaited).unwrap();
+        };
+        send(&mut server, "7", 1);
+        server.abandon(CallId::new(1));
+        assert!(server.answered(&id("7")).is_some(), "a late answer");
+        send(&mut server, "7", 2);
+        for call in 0..2 * ABANDONED as u64 {
+            send(&mut server, &format!("\"{call}\""), 10 + call);
+            server.abandon(CallId::new(10 + call));
+        }
+        assert_eq!(server.abandoned.len(), ABANDONED);
+        assert_eq!(server.awaited.len(), ABANDONED + 1);
+        let ended = server.answered(&id("7"));
+        assert_eq!(ended, Some(Awaited::Call(CallId::new(2))));
+    }
+
+    #[test]
+    fn lines_that_wait_for_the_script_keep_their_order() {
+        let mut server = Incarnation::default();
+        let line = |text: &str| Json::from_scanned(text);
+        assert_eq!(server.after_script(line("1")), Some(line("1")));
+        server.script.push_back(Step::Say(line("2")));
+        assert_eq!(server.after_script(line("3")), None);
+        assert_eq!(server.after_script(line("4")), None);
+        let said = [line("2"), line("3"), line("4")].map(Step::Say);
+        assert_eq!(server.script, said);
     }
 }

@@ -96,7 +96,7 @@ impl Link {
         let Some(id) = id else { return };
         let known = self.incarnations.get(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
-        let taken = known.is_some_and(|server| server.awaited.contains(&id));
+        let taken = known.is_some_and(|server| server.is_taken(&id));
         let (id, line) = if taken {
             let own = self.own_id();
             let line = edit::with_member(line.as_str(), "id", own.as_raw());
@@ -160,8 +160,11 @@ impl Link {
                 self.touch(cx.now);
                 self.server_question(cx, generation, text, &request.id, &request.method);
             }
-            // The server that serves said the same; a standby's copy is dropped.
-            Ok(Relayed::Notice { method, .. }) if cx.kernel.is_spare(self.slot, generation) => {
+            // The server that serves said the same; a standby's copy is dropped. It may withdraw its questions.
+            Ok(Relayed::Notice { method, .. })
+                if method != Method::Cancelled.name()
+                    && cx.kernel.is_spare(self.slot, generation) =>
+            {
                 if method == ListKind::Tools.changed().name() {
                     server.catalog = None;
                 }
@@ -182,6 +185,9 @@ impl Link {
         line: &[u8],
         refused: &Refused,
     ) {
+        if is_request(line) {
+            return self.junk(cx, line);
+        }
         let id = match &refused.id {
             EchoId::Known(id) => Some(id.clone()),
             EchoId::Null | EchoId::Absent => scan::legible_id(line),
@@ -217,6 +223,9 @@ impl Link {
 
     /// A server sent a line over the limit; only its beginning was kept.
     pub(crate) fn server_oversize(&mut self, cx: &mut Cx<'_>, generation: Generation, head: &[u8]) {
+        if is_request(head) {
+            return self.junk(cx, head);
+        }
         let id = scan::head_id(head)
             .id
             .and_then(|id| RequestId::parse(id).ok());
@@ -261,7 +270,14 @@ impl Link {
                 let answer = self.answer_of(cx, call, &text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
-            Some(other) => self.own_answer(cx, generation, other, result),
+            Some(other) => {
+                if let (Awaited::List { kind, .. }, None) = (&other, result)
+                    && *kind == ListKind::Tools
+                {
+                    self.tools.refuse(Json::from_scanned(text));
+                }
+                self.own_answer(cx, generation, other, result);
+            }
             // The request was given up long ago.
             None => {}
         }
@@ -313,7 +329,10 @@ impl Link {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
         }
-        match self.questions.open(by, id.clone(), method) {
+        let Self {
+            questions, upkeep, ..
+        } = self;
+        match questions.open(by, id.clone(), method, || upkeep.own_id()) {
             Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
             Ok(shown) => {
                 self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
@@ -353,25 +372,31 @@ impl Link {
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
                 let call = self.requests.by_token(token);
-                let is_open = call.is_some_and(|call| {
-                    cx.kernel.handle_own_progress(cx.now, generation, call)
-                });
+                if let (Client::House(_), Some(call)) = (&self.client, call) {
+                    let progress = super::house::progress_of(params.unwrap_or_default());
+                    return cx
+                        .kernel
+                        .handle_progress(cx.now, generation, call, progress);
+                }
+                let is_open = call
+                    .is_some_and(|call| cx.kernel.handle_own_progress(cx.now, generation, call));
                 if !is_open {
                     return;
                 }
             }
             Some(Method::Cancelled) => {
                 let id = param("requestId").and_then(|id| RequestId::parse(id).ok());
-                if let Some(id) = id
-                    && let Some(shown) = self.questions.cancel(generation, &id)
-                {
-                    self.pause_deadlines(cx);
-                    if shown.as_raw() != id.as_raw() {
-                        let changed = params
-                            .map(|params| edit::with_member(params, "requestId", shown.as_raw()));
-                        let line = edit::with_member(text, "params", &changed.unwrap_or_default());
-                        return self.tell_client(cx, line);
-                    }
+                // Another server may have an open question with this id.
+                let Some(id) = id else { return };
+                let Some(shown) = self.questions.cancel(generation, &id) else {
+                    return;
+                };
+                self.pause_deadlines(cx);
+                if shown.as_raw() != id.as_raw() {
+                    let changed =
+                        params.map(|params| edit::with_member(params, "requestId", shown.as_raw()));
+                    let line = edit::with_member(text, "params", &changed.unwrap_or_default());
+                    return self.tell_client(cx, line);
                 }
             }
             Some(Method::ToolsChanged) => {
@@ -382,4 +407,13 @@ impl Link {
         }
         self.tell_client(cx, text.to_owned());
     }
+}
+
+/// True if a line that cannot be read has a method. A question or a notification answers nothing, whatever
+/// its id is.
+fn is_request(line: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(line);
+    // A byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
+    scan::head_id(text.as_bytes()).method.is_some()
 }

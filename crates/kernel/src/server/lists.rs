@@ -107,7 +107,72 @@ pub(super) fn page_request(
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Reads items in pages that end after these items.
+    fn read(items: &[u8], ends: &[usize]) -> Seen {
+        let mut ends: Vec<usize> = ends.iter().map(|end| end % (items.len() + 1)).collect();
+        ends.sort_unstable();
+        ends.push(items.len());
+        let (mut seen, mut start, mut cursor) = (Seen::default(), 0, None);
+        for (number, end) in ends.iter().enumerate() {
+            let page = items.get(start..*end).unwrap();
+            let page: Vec<Value> = page.iter().map(|item| json!({ "name": item })).collect();
+            let mut result = json!({ "tools": page });
+            let next = (number + 1 < ends.len()).then(|| format!("page {number}"));
+            if let Some(next) = &next {
+                result["nextCursor"] = Value::from(next.as_str());
+            }
+            assert_eq!(seen.fingerprint(), None, "it is not whole yet");
+            assert!(seen.page(ListKind::Tools, cursor.as_deref(), &result.to_string()));
+            assert_eq!(seen.next(), next.as_deref());
+            (start, cursor) = (*end, next);
+        }
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn a_fingerprint_depends_on_the_items_and_not_on_the_pages(
+            one in vec(0..3_u8, 0..6),
+            other in vec(0..3_u8, 0..6),
+            ends in vec(any::<usize>(), 0..4),
+            other_ends in vec(any::<usize>(), 0..4),
+        ) {
+            let seen = read(&one, &ends).fingerprint();
+            prop_assert!(seen.is_some());
+            prop_assert_eq!(seen, read(&one, &other_ends).fingerprint());
+            let changed = seen != read(&other, &other_ends).fingerprint();
+            prop_assert_eq!(changed, one != other);
+        }
+
+        #[test]
+        fn a_page_that_does_not_follow_changes_nothing(
+            items in vec(0..3_u8, 1..6),
+            cursor in "[a-z]{1,4}",
+        ) {
+            let mut seen = read(&items, &[]);
+            let before = seen.clone();
+            let follows = seen.page(ListKind::Tools, Some(&cursor), r#"{"tools":[{}]}"#);
+            prop_assert!(!follows);
+            prop_assert_eq!(seen, before);
+        }
+    }
+
+    #[test]
+    fn a_list_that_never_ends_is_given_up() {
+        let mut seen = Seen::default();
+        let page = r#"{"tools":[],"nextCursor":"again"}"#;
+        assert!(seen.page(ListKind::Tools, None, page));
+        for _ in 1..PAGES {
+            assert!(seen.page(ListKind::Tools, Some("again"), page));
+        }
+        assert!(!seen.page(ListKind::Tools, Some("again"), page));
+        assert_eq!(seen.fingerprint(), None);
+    }
 
     #[test]
     fn a_list_is_known_when_its_last_page_was_seen() {

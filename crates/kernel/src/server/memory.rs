@@ -51,7 +51,12 @@ pub(super) enum Step {
 
 impl SessionMemory {
     /// Records a request that a server answered with a result. True if every server must get it.
-    pub(super) fn record_answer(&mut self, method: &str, params: Option<&str>, result: &str) -> bool {
+    pub(super) fn record_answer(
+        &mut self,
+        method: &str,
+        params: Option<&str>,
+        result: &str,
+    ) -> bool {
         let kept = || Json::from_scanned(params.unwrap_or("{}"));
         let uri = || {
             let uri = scan::member(params?, "uri")?;
@@ -60,11 +65,16 @@ impl SessionMemory {
         match Method::parse(method) {
             Some(Method::Initialize) => {
                 self.initialize = Some(kept());
-                self.capabilities = scan::member(result, "capabilities").map(Json::from_scanned);
+                let declared = scan::member(result, "capabilities");
+                // A null is restored as nothing, so it must not count as something before.
+                let declared = declared.filter(|declared| *declared != "null");
+                self.capabilities = declared.map(Json::from_scanned);
             }
             Some(Method::SetLogLevel) => self.level = Some(kept()),
             Some(Method::SubscribeResource) => {
-                if let Some(uri) = uri().filter(|_| self.subscriptions.len() < SUBSCRIPTIONS) {
+                let has_room = self.subscriptions.len() < SUBSCRIPTIONS;
+                let fits = |uri: &String| has_room || self.subscriptions.contains_key(uri);
+                if let Some(uri) = uri().filter(fits) {
                     self.subscriptions.insert(uri, kept());
                 }
             }
@@ -153,6 +163,11 @@ pub(super) fn request(id: &RequestId, method: &str, params: &str) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn ids() -> impl FnMut() -> RequestId {
@@ -166,7 +181,10 @@ mod tests {
     #[test]
     fn a_successor_gets_everything_in_order_and_nothing_that_is_over() {
         let mut memory = SessionMemory::default();
-        assert!(memory.restore_script(ids()).is_empty(), "nothing was said yet");
+        assert!(
+            memory.restore_script(ids()).is_empty(),
+            "nothing was said yet"
+        );
         let result = r#"{"capabilities":{"tools":{"listChanged":true},"logging":{}}}"#;
         memory.record_answer(
             "initialize",
@@ -201,5 +219,141 @@ mod tests {
         );
         assert!(memory.announces("tools") && !memory.announces("prompts"));
         assert!(memory.capability("logging").is_some());
+    }
+
+    /// Something that changes, or does not change, the state of a session.
+    #[derive(Clone, Debug)]
+    enum Said {
+        Initialize(u8),
+        Initialized(u8),
+        Level(u8),
+        Subscribe { uri: u8, detail: u8 },
+        Unsubscribe(u8),
+        Other,
+    }
+
+    fn said() -> impl Strategy<Value = Said> {
+        prop_oneof![
+            any::<u8>().prop_map(Said::Initialize),
+            any::<u8>().prop_map(Said::Initialized),
+            any::<u8>().prop_map(Said::Level),
+            (0..4_u8, any::<u8>()).prop_map(|(uri, detail)| Said::Subscribe { uri, detail }),
+            (0..4_u8).prop_map(Said::Unsubscribe),
+            Just(Said::Other),
+        ]
+    }
+
+    /// The state that a server must have at the end, kept in the simplest way.
+    #[derive(Debug, Default)]
+    struct Model {
+        initialize: Option<String>,
+        initialized: Option<String>,
+        level: Option<String>,
+        subscriptions: BTreeMap<String, String>,
+    }
+
+    impl Model {
+        fn hear(&mut self, memory: &mut SessionMemory, said: &Said) {
+            let (method, params) = match said {
+                Said::Initialized(number) => {
+                    let line = format!(r#"{{"method":"notifications/initialized","n":{number}}}"#);
+                    let method = "notifications/initialized";
+                    assert!(memory.record_notification(method, &line));
+                    assert!(!memory.record_notification("notifications/other", "{}"));
+                    self.initialized = Some(line);
+                    return;
+                }
+                Said::Initialize(number) => ("initialize", format!(r#"{{"n":{number}.0}}"#)),
+                Said::Level(number) => ("logging/setLevel", format!(r#"{{"level":{number}}}"#)),
+                Said::Subscribe { uri, detail } => {
+                    let params = format!(r#"{{"uri":"r:{uri}","detail":{detail}}}"#);
+                    ("resources/subscribe", params)
+                }
+                Said::Unsubscribe(uri) => {
+                    ("resources/unsubscribe", format!(r#"{{"uri":"r:{uri}"}}"#))
+                }
+                Said::Other => ("tools/call", r#"{"name":"t"}"#.to_owned()),
+            };
+            let counts = memory.record_answer(method, Some(&params), "{}");
+            assert_eq!(counts, !matches!(said, Said::Other));
+            match said {
+                Said::Initialize(_) => self.initialize = Some(params),
+                Said::Level(_) => self.level = Some(params),
+                Said::Subscribe { uri, .. } => {
+                    self.subscriptions.insert(format!("r:{uri}"), params);
+                }
+                Said::Unsubscribe(uri) => {
+                    self.subscriptions.remove(&format!("r:{uri}"));
+                }
+                Said::Initialized(_) | Said::Other => {}
+            }
+        }
+
+        /// Method and parameters of each step; the handshake's last line as it is.
+        fn script(&self) -> Vec<(String, String)> {
+            let Some(initialize) = &self.initialize else {
+                return Vec::new();
+            };
+            let step = |method: &str, params: &String| (method.to_owned(), params.clone());
+            let mut script = vec![step("initialize", initialize)];
+            script.extend(self.initialized.iter().map(|line| step("", line)));
+            script.extend(
+                self.level
+                    .iter()
+                    .map(|level| step("logging/setLevel", level)),
+            );
+            let subscriptions = self.subscriptions.values();
+            script.extend(subscriptions.map(|params| step("resources/subscribe", params)));
+            script
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_script_restores_the_last_state_of_any_session(heard in vec(said(), 0..40)) {
+            let (mut memory, mut model) = (SessionMemory::default(), Model::default());
+            for said in &heard {
+                model.hear(&mut memory, said);
+            }
+            let mut used = BTreeSet::new();
+            let mut script = Vec::new();
+            for step in memory.restore_script(ids()) {
+                match step {
+                    Step::Say(line) => script.push((String::new(), line.to_string())),
+                    Step::Ask { id, line, purpose } => {
+                        let member = |key| scan::member(line.as_str(), key).unwrap();
+                        prop_assert_eq!(member("id"), id.as_raw());
+                        prop_assert!(used.insert(id.clone()), "{} is used twice", id);
+                        let method = scan::unquote(member("method")).unwrap().into_owned();
+                        let opens = method == "initialize";
+                        prop_assert_eq!(purpose == Purpose::Open, opens);
+                        script.push((method, member("params").to_owned()));
+                    }
+                }
+            }
+            prop_assert_eq!(script, model.script());
+            prop_assert_eq!(memory.has_session(), model.initialize.is_some());
+            prop_assert_eq!(memory.has_subscriptions(), !model.subscriptions.is_empty());
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_bounded_and_a_renewed_one_needs_no_room() {
+        let mut memory = SessionMemory::default();
+        memory.record_answer("initialize", None, "{}");
+        let subscribe = |memory: &mut SessionMemory, uri: usize, detail: &str| {
+            let params = format!(r#"{{"uri":"{uri:05}","detail":"{detail}"}}"#);
+            memory.record_answer("resources/subscribe", Some(&params), "{}");
+        };
+        for uri in 0..SUBSCRIPTIONS + 10 {
+            subscribe(&mut memory, uri, "old");
+        }
+        subscribe(&mut memory, 0, "new");
+        let script = memory.restore_script(ids());
+        assert_eq!(script.len(), 1 + SUBSCRIPTIONS);
+        let Some(Step::Ask { line, .. }) = script.get(1) else {
+            panic!("the first subscription is asked for");
+        };
+        assert!(line.as_str().contains("new"), "{line}");
     }
 }

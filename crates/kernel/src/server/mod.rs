@@ -49,8 +49,8 @@ use self::outputs::Outputs;
 use self::questions::Questions;
 use self::requests::Requests;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
-pub use self::tools::declared_replay;
 use self::tools::Tools;
+pub use self::tools::declared_replay;
 use crate::Kernel;
 use crate::call::SlotId;
 use crate::core::action::{CoreAction, LogLevel};
@@ -126,6 +126,16 @@ struct Upkeep {
     /// When the client or the server last said something.
     last_work: Time,
     next_look: Time,
+}
+
+impl Upkeep {
+    /// A fresh id that no peer can have chosen.
+    fn own_id(&mut self) -> RequestId {
+        self.next_id += 1;
+        let raw = format!("\"io.mainstay/{:x}/{}\"", self.nonce, self.next_id);
+        // Short, and a string.
+        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+    }
 }
 
 /// The parts of the core that a link works with.
@@ -224,18 +234,14 @@ impl Link {
 
     /// A fresh id for a request of the host.
     fn own_id(&mut self) -> RequestId {
-        self.upkeep.next_id += 1;
-        let raw = format!(
-            "\"io.mainstay/{:x}/{}\"",
-            self.upkeep.nonce, self.upkeep.next_id
-        );
-        // Short, and a string.
-        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+        self.upkeep.own_id()
     }
 
-    /// Sends a line to the client.
+    /// Sends a line to the client, unless its session is over.
     fn tell_client(&self, cx: &mut Cx<'_>, line: String) {
-        if let Client::Session(session) = self.client {
+        if let Client::Session(session) = self.client
+            && cx.kernel.has_session(session)
+        {
             cx.out.push_back(CoreAction::Tell { session, line });
         }
     }
@@ -260,7 +266,7 @@ impl Link {
 
     /// Since when the link has been idle; `None` while it is not, or has no server to stop.
     pub(crate) fn idle_since(&self, kernel: &Kernel) -> Option<Time> {
-        let has_server = kernel.workers_of(self.slot).next().is_some();
+        let has_server = kernel.serving(self.slot).is_some();
         (has_server && self.is_idle(kernel)).then_some(self.upkeep.last_work)
     }
 

@@ -163,7 +163,107 @@ impl Outputs {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// A block of a result: text, or something else.
+    fn block() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            4 => "[a-zä€\"\\\\\n🦀]{0,200}".prop_map(|text| json!({ "type": "text", "text": text })),
+            1 => "[a-z]{0,200}".prop_map(|data| json!({ "type": "image", "data": data })),
+        ]
+    }
+
+    fn text_of(block: &Value) -> Option<&str> {
+        (block["type"] == "text").then(|| block["text"].as_str().unwrap())
+    }
+
+    fn read(outputs: &mut Outputs, now: Time, uri: &str) -> Option<String> {
+        let read = outputs.read(now, uri).unwrap().ok()?.to_value().unwrap();
+        assert_eq!(read["contents"][0]["uri"], uri);
+        Some(read["contents"][0]["text"].as_str().unwrap().to_owned())
+    }
+
+    proptest! {
+        #[test]
+        fn the_cut_result_and_the_kept_text_together_are_the_whole(
+            blocks in vec(block(), 0..8),
+            limit in 1..600_usize,
+        ) {
+            let mut outputs = Outputs::default();
+            let now = Time::from_ms(5);
+            let result = json!({ "content": blocks, "other": 1 }).to_string();
+            let all: String = blocks.iter().filter_map(text_of).collect();
+            let cut = match outputs.bound(now, &result, limit) {
+                Bounded::Cut(cut) => cut,
+                Bounded::AsItIs => {
+                    let is_short = result.len() <= limit + 32;
+                    prop_assert!(is_short || all.len() <= limit, "{} bytes", all.len());
+                    return Ok(());
+                }
+                Bounded::TooLarge(problem) => panic!("{problem:?}"),
+            };
+            let cut: Value = serde_json::from_str(&cut).unwrap();
+            prop_assert_eq!(&cut["other"], 1);
+            let shown = cut["content"].as_array().unwrap();
+            // Everything that is not text is still there, in its order.
+            let others = |blocks: &[Value]| -> Vec<Value> {
+                blocks.iter().filter(|block| text_of(block).is_none()).cloned().collect()
+            };
+            prop_assert_eq!(others(shown), others(&blocks));
+            let texts: Vec<&str> = blocks.iter().filter_map(text_of).collect();
+            let shown: Vec<&str> = shown.iter().filter_map(text_of).collect();
+            let (last, whole) = shown.split_last().unwrap();
+            prop_assert_eq!(whole, &texts[..whole.len()]);
+            let (last, _note) = last.rsplit_once('\n').unwrap();
+            let shown_bytes = whole.iter().map(|text| text.len()).sum::<usize>() + last.len();
+            prop_assert!(shown_bytes <= limit);
+            let kept = read(&mut outputs, now, "mainstay://output/1").unwrap();
+            prop_assert!(kept.starts_with(last));
+            prop_assert_eq!(kept, texts[whole.len()..].join("\n"));
+        }
+
+        #[test]
+        fn a_kept_text_is_readable_until_it_expires(
+            pauses in vec(0..KEPT_MS / 2, 1..12),
+        ) {
+            let mut outputs = Outputs::default();
+            let mut now = Time::from_ms(0);
+            let mut kept = Vec::new();
+            for (number, pause) in pauses.into_iter().enumerate() {
+                now = now.plus_ms(pause);
+                let text = format!("text {number}");
+                kept.push((outputs.keep(now, text.clone()), now, text));
+                for (number, since, text) in &kept {
+                    let uri = format!("{PREFIX}{number}");
+                    let expected = (now < since.plus_ms(KEPT_MS)).then(|| text.clone());
+                    prop_assert_eq!(read(&mut outputs, now, &uri), expected);
+                }
+                let bytes: usize = outputs.kept.iter().map(|kept| kept.text.len()).sum();
+                prop_assert_eq!(outputs.bytes, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn kept_bytes_are_bounded_and_the_oldest_make_room() {
+        let mut outputs = Outputs::default();
+        let now = Time::from_ms(0);
+        let size = KEPT_BYTES / 4;
+        for number in 1..=9 {
+            assert_eq!(outputs.keep(now, "x".repeat(size)), number);
+            assert!(outputs.bytes <= KEPT_BYTES, "{}", outputs.bytes);
+        }
+        let mut is_kept = |number: u64| {
+            let read = outputs.read(now, &format!("{PREFIX}{number}"));
+            read.unwrap().is_ok()
+        };
+        assert!(!is_kept(5));
+        assert!(is_kept(6) && is_kept(9));
+    }
 
     #[test]
     fn text_is_cut_with_a_note_and_the_whole_can_be_read_for_a_while() {

@@ -163,7 +163,11 @@ impl Link {
 
     /// Gives up requests of the host that were not answered in time.
     pub(super) fn own_requests_due(&mut self, cx: &mut Cx<'_>) {
-        if self.requests.held_until().is_some_and(|until| until <= cx.now) {
+        if self
+            .requests
+            .held_until()
+            .is_some_and(|until| until <= cx.now)
+        {
             self.release(cx);
         }
         // Servers are not read while the client does not read.
@@ -176,7 +180,11 @@ impl Link {
         let late: Vec<Generation> = self
             .incarnations
             .iter()
-            .filter(|(_, server)| server.own_deadline(start_ms).is_some_and(|until| until <= now))
+            .filter(|(_, server)| {
+                server
+                    .own_deadline(start_ms)
+                    .is_some_and(|until| until <= now)
+            })
             .map(|(generation, _)| *generation)
             .collect();
         for generation in late {
@@ -264,7 +272,10 @@ impl Link {
     }
 
     /// A page of a list arrived that the host asked for.
-    #[expect(clippy::too_many_arguments, reason = "one page, and what it belongs to")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one page, and what it belongs to"
+    )]
     pub(super) fn listed(
         &mut self,
         cx: &mut Cx<'_>,

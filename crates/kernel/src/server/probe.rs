@@ -6,8 +6,8 @@ use mainstay_contract::outcome::ToolReply;
 use mainstay_contract::rpc::Probed;
 use serde_json::{Map, Value, json};
 
-use super::rules::ProbeRule;
 use super::memory::request;
+use super::rules::ProbeRule;
 
 /// The line that asks about a call with these arguments.
 pub(super) fn line(

@@ -35,22 +35,19 @@ struct Question {
 pub(super) struct TooMany;
 
 impl Questions {
-    /// Opens a question. Returns the id for the client.
+    /// Opens a question. Returns the id for the client; `own_id` makes one that no server can choose.
     pub(super) fn open(
         &mut self,
         by: Generation,
         id: RequestId,
         method: &str,
+        own_id: impl FnOnce() -> RequestId,
     ) -> Result<RequestId, TooMany> {
         if self.open.len() >= OPEN {
             return Err(TooMany);
         }
         let first = *self.first.get_or_insert(by);
-        let shown = if by == first {
-            id.clone()
-        } else {
-            rename(by, &id)
-        };
+        let shown = if by == first { id.clone() } else { own_id() };
         let pauses = Method::parse(method).is_some_and(Method::pauses_deadlines);
         self.open.insert(shown.clone(), Question { pauses, by, id });
         Ok(shown)
@@ -93,18 +90,112 @@ impl Questions {
     }
 }
 
-/// An id that no server has chosen.
-fn rename(by: Generation, id: &RequestId) -> RequestId {
-    // As it was written: the number 1 and the text "1" are two questions.
-    let text = format!("mainstay:{by}:{}", id.as_raw());
-    let raw = serde_json::Value::from(text).to_string();
-    // A very long id may become too long with its prefix; it is then left as it is.
-    RequestId::parse(&raw).unwrap_or_else(|_| id.clone())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask {
+            by: u64,
+            id: usize,
+        },
+        /// The client answers one of the questions that it ever got.
+        Answer(usize),
+        Withdraw {
+            by: u64,
+            id: usize,
+        },
+        Lose(u64),
+    }
+
+    /// Ids that the host makes. A random part keeps servers from choosing one of them.
+    fn own_ids() -> impl FnMut() -> RequestId {
+        let mut next = 0;
+        move || {
+            next += 1;
+            id(&format!("\"io.mainstay/7f/{next}\""))
+        }
+    }
+
+    /// Ids that servers choose: equal texts of both types, one that looks like ours, a very long one.
+    fn chosen(number: usize) -> RequestId {
+        let long = format!("\"{}\"", "x".repeat(RequestId::MAX_LEN - 2));
+        let ids = ["0", "1", "\"0\"", "\"io.mainstay/0/1\"", long.as_str()];
+        id(ids.get(number % ids.len()).unwrap())
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let asked = || (1..4_u64, 0..5_usize);
+        prop_oneof![
+            4 => asked().prop_map(|(by, id)| Step::Ask { by, id }),
+            3 => any::<usize>().prop_map(Step::Answer),
+            1 => asked().prop_map(|(by, id)| Step::Withdraw { by, id }),
+            1 => (1..4_u64).prop_map(Step::Lose),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_question_is_closed_once_and_for_the_server_that_asked(
+            steps in vec(step(), 0..60),
+        ) {
+            let mut questions = Questions::default();
+            let mut own_id = own_ids();
+            // Every question that the client got, and those that are open.
+            let mut shown: Vec<(RequestId, u64)> = Vec::new();
+            let mut open: BTreeMap<RequestId, (u64, RequestId)> = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Ask { by, id } => {
+                        let id = chosen(id);
+                        // A server keeps its own ids apart.
+                        if open.values().any(|asked| *asked == (by, id.clone())) {
+                            continue;
+                        }
+                        let by_server = Generation::new(by);
+                        let known = questions.open(by_server, id.clone(), "roots/list", &mut own_id);
+                        let known = known.unwrap();
+                        let of_another = |(other, asker): &(RequestId, u64)| {
+                            *other == known && *asker != by
+                        };
+                        prop_assert!(!shown.iter().any(of_another), "{} is ambiguous", known);
+                        prop_assert_eq!(open.insert(known.clone(), (by, id)), None);
+                        shown.push((known, by));
+                    }
+                    Step::Answer(number) if !shown.is_empty() => {
+                        let (known, _) = shown.get(number % shown.len()).unwrap();
+                        let expected = open.remove(known);
+                        let closed = questions.close(known);
+                        let expected = expected.map(|(by, id)| (Generation::new(by), id));
+                        prop_assert_eq!(closed, expected);
+                    }
+                    Step::Answer(_) => {}
+                    Step::Withdraw { by, id } => {
+                        let asked = (by, chosen(id));
+                        let known = open.iter().find(|(_, open)| **open == asked);
+                        let known = known.map(|(known, _)| known.clone());
+                        let closed = questions.cancel(Generation::new(by), &asked.1);
+                        prop_assert_eq!(&closed, &known);
+                        open.retain(|_, open| *open != asked);
+                    }
+                    Step::Lose(by) => {
+                        let dropped = questions.drop_server(Generation::new(by));
+                        let dropped: BTreeSet<RequestId> = dropped.into_iter().collect();
+                        let theirs = open.iter().filter(|(_, (asker, _))| *asker == by);
+                        prop_assert_eq!(dropped, theirs.map(|(known, _)| known.clone()).collect());
+                        open.retain(|_, (asker, _)| *asker != by);
+                    }
+                }
+                prop_assert_eq!(questions.any(), !open.is_empty());
+            }
+        }
+    }
 
     fn id(raw: &str) -> RequestId {
         RequestId::parse(raw).unwrap()
@@ -115,13 +206,15 @@ mod tests {
         let (first, second) = (Generation::new(1), Generation::new(2));
         let mut questions = Questions::default();
         assert_eq!(
-            questions.open(first, id("0"), "roots/list"),
+            questions.open(first, id("0"), "roots/list", own_ids()),
             Ok(id("0")),
             "as it came"
         );
         assert_eq!(questions.drop_server(first), [id("0")]);
         assert!(!questions.any());
-        let shown = questions.open(second, id("0"), "roots/list").unwrap();
+        let shown = questions
+            .open(second, id("0"), "roots/list", own_ids())
+            .unwrap();
         assert_ne!(shown, id("0"));
         assert_eq!(
             questions.close(&id("0")),
@@ -135,7 +228,9 @@ mod tests {
     fn a_question_can_be_withdrawn() {
         let server = Generation::new(3);
         let mut questions = Questions::default();
-        questions.open(server, id("\"a\""), "roots/list").unwrap();
+        questions
+            .open(server, id("\"a\""), "roots/list", own_ids())
+            .unwrap();
         assert_eq!(questions.cancel(server, &id("\"b\"")), None);
         assert_eq!(questions.cancel(server, &id("\"a\"")), Some(id("\"a\"")));
         assert!(!questions.any());
@@ -145,11 +240,17 @@ mod tests {
     fn open_questions_are_bounded() {
         let mut questions = Questions::default();
         for number in 0..OPEN {
-            questions.open(Generation::new(1), id(&number.to_string()), "roots/list")
+            questions
+                .open(
+                    Generation::new(1),
+                    id(&number.to_string()),
+                    "roots/list",
+                    own_ids(),
+                )
                 .unwrap();
         }
         assert_eq!(
-            questions.open(Generation::new(1), id("\"x\""), "roots/list"),
+            questions.open(Generation::new(1), id("\"x\""), "roots/list", own_ids()),
             Err(TooMany)
         );
     }

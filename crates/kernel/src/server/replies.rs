@@ -193,7 +193,7 @@ impl Link {
             None | Some("\"complete\"")
         );
         let failed = scan::member(result, "isError") == Some("true");
-        if failed || !complete || !tool.check.output.is_some() {
+        if failed || !complete || tool.check.output.is_none() {
             return;
         }
         let subject = match scan::member(result, "structuredContent") {
@@ -230,7 +230,8 @@ impl Link {
             .filter(|definition| self.tools.shows(definition))
             .map(|definition| (*definition).to_owned())
             .collect();
-        let is_last = scan::member(result, "nextCursor").is_none();
+        let next = scan::member(result, "nextCursor").and_then(scan::unquote);
+        let is_last = next.is_none();
         if self.rules().system_tools && is_last {
             let timeout = cx.kernel.limits().call_timeout_ms;
             let own = system_tools::specs(cx.version);

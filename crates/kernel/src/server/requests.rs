@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use mainstay_contract::dialect::{Dialect, RelayedRequest};
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::Json;
+use mainstay_contract::meta::PROGRESS_TOKEN;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ pub(crate) struct ClientRequest {
 
 impl ClientRequest {
     /// A request as it arrived.
-    pub(super) fn new(text: &str, request: &RelayedRequest<'_>) -> Self {
+    pub(super) fn new(text: &str, request: &RelayedRequest<'_>, meta: Option<&str>) -> Self {
         let tool = (request.method == "tools/call")
             .then(|| request.param("name").and_then(scan::unquote))
             .flatten();
@@ -60,8 +61,8 @@ impl ClientRequest {
             method: request.method.clone().into_owned(),
             tool: tool.map(std::borrow::Cow::into_owned),
             line: Json::from_scanned(text),
-            token: request
-                .meta("progressToken")
+            token: meta
+                .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| token.len() <= TOKEN_BYTES)
                 .map(str::to_owned),
             cancel: None,
@@ -71,9 +72,9 @@ impl ClientRequest {
         }
     }
 
-    /// Its parameters, as JSON text.
+    /// Its parameters, as JSON text. A null stands for none.
     pub(super) fn params(&self) -> Option<&str> {
-        scan::member(self.line.as_str(), "params")
+        scan::member(self.line.as_str(), "params").filter(|params| *params != "null")
     }
 
     /// One of its parameters, as JSON text.

@@ -31,6 +31,8 @@ pub(super) struct Tools {
     rules: Arc<Rules>,
     locked: Option<Arc<Locked>>,
     known: BTreeMap<String, Tool>,
+    /// The server's error in place of its list.
+    refusal: Option<Json>,
     /// Whether the whole list was seen since it last changed.
     complete: bool,
     /// Counts the times that what was known was given up.
@@ -44,6 +46,8 @@ pub(super) struct Tools {
 pub(super) struct Tool {
     pub(super) replay: Replay,
     pub(super) standing: Standing,
+    /// Its place in the server's list.
+    position: usize,
     /// Its definition has a member twice, and there is a lock.
     ambiguous: bool,
     /// The definition as the server wrote it.
@@ -82,6 +86,7 @@ impl Tools {
             rules,
             locked,
             known: BTreeMap::new(),
+            refusal: None,
             complete: false,
             epoch: 0,
             rules_reported: false,
@@ -95,8 +100,19 @@ impl Tools {
     /// The list has changed: nothing is known any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();
+        self.refusal = None;
         self.complete = false;
         self.epoch += 1;
+    }
+
+    /// The server answered the request for its list with an error.
+    pub(super) fn refuse(&mut self, line: Json) {
+        self.refusal = Some(line);
+    }
+
+    /// The server's error in place of its list.
+    pub(super) const fn refusal(&self) -> Option<&Json> {
+        self.refusal.as_ref()
     }
 
     /// Applies changed rules: every tool must be learned again.
@@ -184,11 +200,12 @@ impl Tools {
         self.known.get(name)
     }
 
-    /// The definitions that a client may see, in order of their names.
+    /// The definitions that a client may see, in the server's order.
     pub(super) fn visible(&self) -> impl Iterator<Item = &Json> {
-        let tools = self.known.values();
         let open = |tool: &&Tool| tool.standing == Standing::Open && !tool.ambiguous;
-        tools.filter(open).map(|tool| &tool.definition)
+        let mut tools: Vec<&Tool> = self.known.values().filter(open).collect();
+        tools.sort_by_key(|tool| tool.position);
+        tools.into_iter().map(|tool| &tool.definition)
     }
 
     /// Records that a tool's schemas cannot be compiled. True the first time.
@@ -212,6 +229,7 @@ impl Tools {
             replay: self.replay(&name, &value),
             ambiguous,
             standing,
+            position: before.map_or(self.known.len(), |tool| tool.position),
             definition: Json::from_scanned(definition),
             check: Definition::of_server(
                 &name,
@@ -330,7 +348,123 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Definitions of three tools: as they were reviewed, changed, and with a member twice.
+    const DEFINITIONS: [&str; 6] = [
+        r#"{"name":"a","description":"reads"}"#,
+        r#"{"name":"a","description":"reads everything"}"#,
+        r#"{"name":"a","description":"evil","description":"reads"}"#,
+        r#"{"name":"b","description":"writes"}"#,
+        r#"{"name":"denied","description":"reads"}"#,
+        r#"{"name":"new","description":"reads"}"#,
+    ];
+
+    fn reviewed() -> Arc<Locked> {
+        let plain = [(0, "a"), (3, "b"), (4, "denied")];
+        let locked = plain.map(|(number, name)| {
+            let definition = serde_json::from_str(DEFINITIONS[number]).unwrap();
+            (name.to_owned(), Fingerprint::of(&definition))
+        });
+        Arc::new(Locked::from(locked))
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Learn(usize),
+        Forget,
+        Doubt,
+        ApplyRules,
+        /// A list ends that was begun so many epochs ago.
+        Complete(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..DEFINITIONS.len()).prop_map(Step::Learn),
+            1 => Just(Step::Forget),
+            1 => Just(Step::Doubt),
+            1 => Just(Step::ApplyRules),
+            3 => (0..3_u64).prop_map(Step::Complete),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_tool_is_as_good_as_the_worst_definition_of_it_that_was_learned(
+            steps in vec(step(), 0..40),
+            has_lock in any::<bool>(),
+        ) {
+            let rules: Arc<Rules> = Arc::new(serde_json::from_str(r#"{"deny":["denied"]}"#).unwrap());
+            let mut tools = Tools::new(Arc::clone(&rules), has_lock.then(reviewed));
+            let mut learned: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+            let mut is_complete = false;
+            for step in steps {
+                let epoch = tools.epoch();
+                match step {
+                    Step::Learn(number) => {
+                        let names = ["a", "a", "a", "b", "denied", "new"];
+                        learned.entry(names[number]).or_default().push(number);
+                        tools.learn(DEFINITIONS[number]).unwrap();
+                        prop_assert_eq!(tools.epoch(), epoch);
+                    }
+                    Step::Forget | Step::ApplyRules | Step::Doubt => {
+                        match step {
+                            Step::Forget => tools.forget(),
+                            Step::Doubt => tools.doubt(),
+                            _ => tools.apply_rules(Arc::clone(&rules)),
+                        }
+                        if has_lock || !matches!(step, Step::Doubt) {
+                            learned.clear();
+                        }
+                        is_complete = false;
+                        prop_assert!(tools.epoch() > epoch);
+                    }
+                    Step::Complete(ago) => {
+                        tools.completed(epoch.wrapping_sub(ago));
+                        is_complete |= ago == 0;
+                    }
+                }
+                prop_assert_eq!(tools.is_complete(), is_complete);
+                for name in ["a", "b", "denied", "new"] {
+                    let known = learned.get(name).map_or(&[][..], Vec::as_slice);
+                    // The lock knows the first definition of a, and b; it does not know new.
+                    let is_good = |number: &usize| !has_lock || matches!(number, 0 | 3);
+                    let is_open = name != "denied" && known.iter().all(is_good);
+                    let refusal = tools.get(name).map(|tool| tool.refusal(name));
+                    let expected = (!known.is_empty()).then_some(is_open);
+                    prop_assert_eq!(refusal.map(|refusal| refusal.is_none()), expected);
+                    prop_assert_eq!(tools.knows(name), is_complete || !known.is_empty());
+                }
+                // A definition is shown only if a call of its tool is permitted.
+                for definition in DEFINITIONS {
+                    let value: Value = serde_json::from_str(definition).unwrap();
+                    let name = value["name"].as_str().unwrap();
+                    let is_refused = tools.get(name).is_some_and(|tool| tool.refusal(name).is_some());
+                    prop_assert!(!(tools.shows(definition) && is_refused), "{}", definition);
+                }
+                let shown = tools.visible().count();
+                let open = learned.keys().filter(|name| {
+                    tools.get(name).unwrap().refusal(name).is_none()
+                });
+                prop_assert_eq!(shown, open.count());
+            }
+        }
+    }
+
+    #[test]
+    fn tools_are_bounded_and_a_known_one_is_learned_again() {
+        let mut tools = tools("{}");
+        for number in 0..TOOLS + 5 {
+            tools.learn(&format!(r#"{{"name":"t{number}"}}"#)).unwrap();
+        }
+        assert_eq!(tools.visible().count(), TOOLS);
+        tools.learn(r#"{"name":"t0","annotations":{"readOnlyHint":true}}"#);
+        assert_eq!(tools.get("t0").unwrap().replay, Replay::Convergent);
+    }
 
     fn tools(rules: &str) -> Tools {
         Tools::new(Arc::new(serde_json::from_str(rules).unwrap()), None)

@@ -263,8 +263,7 @@ impl World {
 
     /// The kernel's serialised state, to look inside.
     pub fn state(&self) -> serde_json::Value {
-        let state: serde_json::Value = serde_json::from_str(&serde_json::to_string(&self.kernel).unwrap()).unwrap();
-        state["kernel"].clone()
+        serde_json::to_value(&self.kernel).unwrap()
     }
 
     fn open(&mut self, speaks: Speaks) {

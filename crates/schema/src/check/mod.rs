@@ -15,6 +15,7 @@ mod compiled;
 mod cost;
 mod free;
 mod pattern;
+mod shape;
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -161,6 +162,21 @@ impl Definition {
     /// SHA-256 over every field, computed once.
     pub fn digest(&self) -> Fingerprint {
         *self.0.digest.get_or_init(|| self.0.parts.digest())
+    }
+
+    /// Bytes of both schemas.
+    pub fn schema_bytes(&self) -> usize {
+        let schemas = self.input.iter().chain(&self.output);
+        schemas.map(Json::len).fold(0, usize::saturating_add)
+    }
+
+    /// Whether the check of this value depends on anything. If not, it passes at any size.
+    pub fn reads(&self, subject: &Subject) -> bool {
+        match (self.side, subject) {
+            (Owner::Pack, _) => true,
+            (Owner::Server, Subject::Arguments(_)) => self.input.is_some(),
+            (Owner::Server, Subject::Reply(_) | Subject::NoReply) => self.output.is_some(),
+        }
     }
 
     /// Whether compiling it is proven to be quick: `cost` lists the conditions.

@@ -18,6 +18,8 @@ pub enum Part {
     Start,
     /// A thousand calls at once.
     Flood,
+    /// Other sessions while a hostile payload is checked.
+    Hostile,
     /// A worker killed with calls in flight.
     Recovery,
     /// Validation beside the libraries of others, and through the host.
@@ -71,6 +73,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Load => load(options, &mut report).context("load")?,
             Part::Start => start(options, &mut report).context("start")?,
             Part::Flood => super::flood::run(options, &mut report).context("flood")?,
+            Part::Hostile => super::hostile::run(&mut report).context("hostile")?,
             Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
             Part::Http => super::http::run(options, &mut report).context("http")?,
             Part::Faults => super::faults::run(options, &mut report).context("faults")?,

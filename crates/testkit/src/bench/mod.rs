@@ -13,6 +13,7 @@ mod faults;
 mod flood;
 mod floor;
 mod foreign;
+mod hostile;
 mod http;
 mod link;
 mod measure;

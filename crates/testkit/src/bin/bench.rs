@@ -1,5 +1,5 @@
-//! `bench [roundtrip] [load] [start] [flood] [recovery] [wrap] [faults] [http] [validate] [--quick]
-//! [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
+//! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [faults] [http] [validate]
+//! [--quick] [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
 //! `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
@@ -82,6 +82,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "load" => options.parts.push(Part::Load),
             "start" => options.parts.push(Part::Start),
             "flood" => options.parts.push(Part::Flood),
+            "hostile" => options.parts.push(Part::Hostile),
             "recovery" => options.parts.push(Part::Recovery),
             "validate" => options.parts.push(Part::Validate),
             "wrap" => options.parts.push(Part::Wrap),
@@ -104,7 +105,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
                 options.pack = bare.into();
             }
             _ => bail!(
-                "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [recovery] \
+                "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [hostile] [recovery] \
                  [wrap] [faults] [http] [validate] [--quick] [--json] [--bare-worker] \
                  [--prefix WORDS]"
             ),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mainstay_contract::dialect::{Dialect, Op, Request};
+use mainstay_contract::dialect::{Op, Request};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::push_string;
@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::super::Front;
 use super::super::access::Credential;
-use super::forwarded;
 use crate::engine::Single;
+use crate::forwarded::{self, Reader};
 
 /// How a request ended.
 #[derive(Debug)]
@@ -67,15 +67,6 @@ impl Order<'static> {
     }
 }
 
-/// Who reads an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
-    /// JSON alone.
-    Program,
-    /// The text that a client of MCP would show, too.
-    Person,
-}
-
 /// Runs a request of a caller. A caller that stops waiting cancels its request.
 pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_>) -> Ended {
     let started = Instant::now();
@@ -83,10 +74,7 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
     let (_wanting, wanted) = oneshot::channel();
     let request = Request {
         id: request_id(order.id),
-        dialect: match order.reader {
-            Reader::Program => Dialect::Rest,
-            Reader::Person => Dialect::Modern,
-        },
+        dialect: order.reader.dialect(),
         op,
         progress_token: None,
         trace: order.trace,
@@ -96,6 +84,7 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         bytes: order.bytes,
         caller: who.caller(),
         reply,
+        steps: None,
         wanted,
     };
     front.back.single(Box::new(single)).await;

@@ -5,9 +5,9 @@ use mainstay_contract::dialect::Op;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 
+use super::super::Front;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::Front;
 use super::ask::{self, Order};
 
 pub(super) async fn answer(front: &Front, who: &Credential) -> Answer {

@@ -14,9 +14,10 @@ use mainstay_contract::trace::TraceContext;
 use super::super::Front;
 use super::super::access::{Access, Credential, presented};
 use super::super::respond::{self, Answer};
-use super::ask::{self, Order, Reader};
+use super::ask::{self, Order};
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
+use crate::forwarded::Reader;
 
 /// The request that is answered where none could be read.
 const NOBODY: Responds<'static> = Responds {

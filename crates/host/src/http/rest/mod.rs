@@ -1,7 +1,7 @@
 //! Everything that is one request and one answer: the catalog, tools by name, invocation envelopes,
 //! diagnostics, schemas, the description of all of this, and metrics.
 //!
-//! * [`ask`]: one typed request and its end; [`forwarded`]: a wrapped server's own answer;
+//! * [`ask`]: one typed request and its end;
 //! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
 //! * [`openapi`]: what a program must know to use them.
@@ -12,7 +12,6 @@
 mod ask;
 mod catalog;
 mod diagnostics;
-mod forwarded;
 mod invoke;
 mod metrics;
 mod openapi;

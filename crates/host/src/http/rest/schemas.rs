@@ -3,13 +3,13 @@
 use mainstay_contract::dialect::Op;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::uri;
 use mainstay_schema::PUBLISHED_SCHEMAS;
 use serde_json::Value;
 
+use super::super::Front;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::Front;
-use super::tool::decoded;
 use super::ask::{self, Order};
 
 const SCHEMA: &str = "application/schema+json";
@@ -21,7 +21,7 @@ pub(super) async fn answer(front: &Front, file: &str, who: &Credential) -> Answe
             let found = published.find(|(name, _)| *name == file);
             Ok(found.map(|(_, text)| (*text).to_owned()))
         }
-        Some(file) => match file.strip_suffix(".json").and_then(decoded) {
+        Some(file) => match file.strip_suffix(".json").and_then(uri::decode) {
             Some(tool) => definition(front, &tool, who).await,
             None => Ok(None),
         },

@@ -11,11 +11,13 @@ use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::render::shorten;
 use mainstay_contract::scan::{self, ScanErrorKind};
 use mainstay_contract::trace::TraceContext;
+use mainstay_contract::uri;
 
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
 use super::super::{Front, headers};
-use super::ask::{self, Ended, Order, Reader};
+use super::ask::{self, Ended, Order};
+use crate::forwarded::Reader;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -82,7 +84,7 @@ pub(super) fn refuse(front: &Front, tool: &str, problem: &Problem) -> Answer {
         payload: Json::null(),
     };
     let mut meta = front.envelopes.meta(&asked, Transport::Http);
-    meta.tool_id = decoded(tool).and_then(|tool| known_id(&identifier(&tool)));
+    meta.tool_id = uri::decode(tool).and_then(|tool| known_id(&identifier(&tool)));
     if problem.kind == ErrorKind::FrameTooLarge {
         meta.input_bytes = front.limits.request_frame_bytes as u64;
     }
@@ -101,7 +103,7 @@ fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {
 
 /// What a request asks for.
 fn run(front: &Front, tool: &str, body: &Bytes) -> Result<(Op, Asked), Problem> {
-    let Some(tool) = decoded(tool) else {
+    let Some(tool) = uri::decode(tool) else {
         let said = "the name of the tool in the path is not UTF-8 in percent-encoding";
         return Err(Problem::new(ErrorKind::InvalidParams, said));
     };
@@ -158,22 +160,6 @@ fn known_id(id: &str) -> Option<String> {
     tool_name(id).map(|_| id.to_owned())
 }
 
-/// A part of a path without its percent-encoding, if it is text.
-pub(super) fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,15 +187,6 @@ mod tests {
             ),
         ] {
             assert_eq!(read(body).unwrap_err().kind, kind, "{body}");
-        }
-    }
-
-    #[test]
-    fn percent_encoding_is_taken_away_once() {
-        assert_eq!(decoded("a%2Fb%20%25"), Some("a/b %".to_owned()));
-        assert_eq!(decoded("%c3%a9"), Some("é".to_owned()));
-        for broken in ["%", "%2", "%zz", "%ff"] {
-            assert_eq!(decoded(broken), None, "{broken}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! A wrapped server's own answer as an outcome of REST.
+//! A wrapped server's own answer as an outcome, for REST and the command line.
 //!
 //! The host's errors arrive typed, so nothing that a server writes can pass for one of them: its failures
 //! are `backend_error`, or the row of its JSON-RPC code.
 
+use mainstay_contract::dialect::Dialect;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply, shorten_words};
@@ -10,10 +11,27 @@ use mainstay_contract::render::content;
 use mainstay_contract::scan;
 use serde_json::Value;
 
-use super::ask::Reader;
+/// The reader of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Reads JSON alone.
+    Program,
+    /// Reads the text that an MCP client would show, too.
+    Person,
+}
+
+impl Reader {
+    /// The dialect in which such a reader asks.
+    pub(crate) const fn dialect(self) -> Dialect {
+        match self {
+            Self::Program => Dialect::Rest,
+            Self::Person => Dialect::Modern,
+        }
+    }
+}
 
 /// The outcome of a request, in the form that packs have.
-pub(super) fn outcome_of(outcome: Outcome, reader: Reader) -> Outcome {
+pub(crate) fn outcome_of(outcome: Outcome, reader: Reader) -> Outcome {
     let Ok(Success::Forwarded(response)) = outcome else {
         return outcome;
     };
@@ -29,7 +47,11 @@ fn error_of(error: &str) -> Problem {
     let code = scan::member(error, "code").and_then(|code| code.parse().ok());
     let message = scan::member(error, "message").and_then(scan::unquote);
     let message = message.unwrap_or_default();
-    Problem::of_server(code.unwrap_or_default(), &message, Json::from_scanned(error))
+    Problem::of_server(
+        code.unwrap_or_default(),
+        &message,
+        Json::from_scanned(error),
+    )
 }
 
 /// The outcome of a call that a wrapped server answered with a result.
@@ -73,7 +95,7 @@ fn text_of(content: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
+    use mainstay_contract::dialect::{EchoId, Form, Shape, encode};
     use mainstay_contract::outcome::Forwarded;
 
     use super::*;

@@ -1,0 +1,114 @@
+//! A host in this process, for one-off commands. Requests and their ends are typed.
+
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, anyhow};
+use mainstay_contract::dialect::Op;
+use mainstay_contract::outcome::Success;
+use mainstay_contract::rpc::Progress;
+use mainstay_host::{AskError, Level, Local, Log, ServeError, Served, serve_wrapped};
+use serde_json::Value;
+
+use crate::answer::ToolAnswer;
+use crate::args::{Target, WrapRules};
+use crate::environment::Environment;
+use crate::exit::Failure;
+use crate::progress_bar::ProgressBar;
+use crate::{local, serve, wrap};
+
+/// How often a host restarts a server within one command before it reports the failure.
+const RESTARTS: u32 = 2;
+
+/// A host, before it runs.
+type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
+
+/// A host that ends with this command.
+#[derive(Debug)]
+pub(crate) struct OwnHost {
+    local: Local,
+    thread: JoinHandle<Result<Option<Served>, ServeError>>,
+    /// Shows the progress of calls on a terminal.
+    progress: Option<ProgressBar>,
+}
+
+impl OwnHost {
+    /// Starts the host of a target.
+    pub(crate) fn start(target: &Target) -> Result<Self, Failure> {
+        let (local, transport) = Local::open();
+        let log = Log::start(Level::Quiet);
+        let host: Host = if target.command.is_empty() {
+            let environment = Environment::read()?;
+            let config = local::config(&target.packs, &environment, transport)?;
+            Box::new(move || mainstay_host::serve(config, &log).map(Some))
+        } else {
+            let mut config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            config.limits.restarts = RESTARTS;
+            Box::new(move || serve_wrapped(config, &log).map(|()| None))
+        };
+        let thread = std::thread::Builder::new()
+            .name("host".into())
+            .spawn(host)
+            .context("cannot start a thread")
+            .map_err(Failure::fault)?;
+        Ok(Self {
+            local,
+            thread,
+            progress: ProgressBar::on_terminal(),
+        })
+    }
+
+    /// True if a terminal shows the progress of calls.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    /// The definitions of all tools.
+    pub(crate) fn tools(&self) -> Result<Vec<Value>, Failure> {
+        let listing = match self.local.ask(Op::ListTools {}, None)? {
+            Success::Members(members) => members.to_value().ok(),
+            Success::Tool(_) | Success::Forwarded(_) => None,
+        };
+        match listing.and_then(|mut listing| listing.get_mut("tools").map(Value::take)) {
+            Some(Value::Array(tools)) => Ok(tools),
+            _ => Err(Failure::fault(anyhow!("the list of tools cannot be read"))),
+        }
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+        let op = Op::CallTool {
+            name: tool.to_owned(),
+            arguments: arguments.clone().into(),
+        };
+        let answer = match &mut self.progress {
+            None => self.local.ask(op, None),
+            Some(bar) => {
+                let mut show = |number: u64, progress: &Progress| {
+                    let total = progress.total.map(|total| total as f64);
+                    bar.show(Some(number as f64), total, &progress.message);
+                };
+                let answer = self.local.ask(op, Some(&mut show));
+                bar.clear();
+                answer
+            }
+        };
+        match answer {
+            Ok(Success::Tool(reply)) => Ok(ToolAnswer::of_reply(&reply)),
+            Ok(Success::Members(_) | Success::Forwarded(_)) => {
+                Err(Failure::fault(anyhow!("the answer is not a tool's")))
+            }
+            Err(AskError::Host(problem)) => Ok(ToolAnswer::of_problem(&problem)),
+            Err(AskError::Server(problem)) => Ok(ToolAnswer::of_server_problem(&problem)),
+        }
+    }
+
+    /// Ends the host in order, so that no worker is left, and returns its offer.
+    pub(crate) fn close(self) -> Result<Option<Served>, Failure> {
+        drop(self.local);
+        match self.thread.join() {
+            Ok(Ok(served)) => Ok(served),
+            Ok(Err(error)) => Err(serve::explain(error)),
+            Err(_) => Err(Failure::fault(anyhow!("the host ended unexpectedly"))),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The core as bytes: versions, damage, and checks that a new shell does not know of.
+
+#![allow(
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "shared helpers; a test that cannot go on should say where"
+)]
+
+mod shell;
+
+use mainstay_contract::outcome::Success;
+use mainstay_kernel::core::action::{CoreAction, CoreEvent};
+use mainstay_kernel::{Core, STATE_VERSION, StateError};
+use mainstay_schema::check::Verdict;
+use serde_json::json;
+
+use self::shell::{Shell, packs, wrapping};
+
+fn busy_shell() -> Shell {
+    let mut shell = Shell::new(wrapping(json!({})));
+    let client = shell.greet();
+    shell.call(
+        client,
+        1,
+        "read",
+        json!({ "text": "ä \u{1F980}", "n": 1.5 }),
+    );
+    shell
+}
+
+#[test]
+fn a_state_of_another_version_is_rejected_with_its_version() {
+    for shell in [busy_shell(), Shell::new(packs(&["a"]))] {
+        let state = shell.core.save().unwrap();
+        assert_eq!(Core::restore(&state), Ok(shell.core));
+        let newer = STATE_VERSION + 1;
+        let other = state.replacen(
+            &format!("\"version\":{STATE_VERSION}"),
+            &format!("\"version\":{newer}"),
+            1,
+        );
+        let found = Err(StateError::Version { found: newer });
+        assert_eq!(Core::restore(&other), found);
+        // The version is read first: the rest of a newer state need not make sense.
+        assert_eq!(
+            Core::restore(&format!("{{\"version\":{newer},\"core\":7}}")),
+            found
+        );
+    }
+}
+
+#[test]
+fn nulls_of_peers_survive_a_restore() {
+    let mut shell = Shell::new(wrapping(json!({})));
+    shell.server.capabilities = json!(null);
+    let client = shell.open();
+    let line = |id: &str, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": null });
+    shell.say(client, line("1", "initialize"));
+    shell.say(client, line("2", "logging/setLevel"));
+    let restored = Core::restore(&shell.core.save().unwrap());
+    assert_eq!(restored, Ok(shell.core));
+}
+
+#[test]
+fn a_damaged_state_is_rejected() {
+    let state = busy_shell().core.save().unwrap();
+    let no_core = format!("{{\"version\":{STATE_VERSION}}}");
+    let cut = &state[..state.len() - 2];
+    for broken in ["", "{}", "[]", "{\"version\":\"1\"}", &no_core, cut] {
+        let restored = Core::restore(broken);
+        assert!(
+            matches!(restored, Err(StateError::Unreadable(_))),
+            "{broken}"
+        );
+    }
+}
+
+#[test]
+fn a_restored_core_asks_again_for_the_checks_under_way() {
+    let mut shell = Shell::new(wrapping(json!({})));
+    let client = shell.greet();
+    shell.keeps_checks = true;
+    shell.call(client, 1, "strict", json!({ "n": 1 }));
+    let asked = |shell: &Shell| -> Vec<CoreAction> {
+        let checks = shell
+            .actions()
+            .filter(|action| matches!(action, CoreAction::Check { .. }));
+        checks.cloned().collect()
+    };
+    let before = asked(&shell);
+    assert_eq!(before.len(), 1);
+    shell.core = Core::restore(&shell.core.save().unwrap()).unwrap();
+    shell.core.resume_checks();
+    shell.wait(0);
+    shell.did.clear();
+    // The shell polls only after an event.
+    shell.say(
+        client,
+        json!({ "jsonrpc": "2.0", "method": "notifications/other" }),
+    );
+    assert_eq!(asked(&shell), before);
+    let CoreAction::Check { ticket, .. } = before[0] else {
+        panic!("it is a check");
+    };
+    let verdict = Verdict::Passed;
+    shell.handle(CoreEvent::Checked { ticket, verdict });
+    shell.reply_all(&json!({ "content": [] }));
+    let outcome = shell.outcome(client, "1").unwrap();
+    assert!(matches!(outcome, Ok(Success::Forwarded(_))), "{outcome:?}");
+}

@@ -1,0 +1,382 @@
+//! Stories of a core with a wrapped server: ids, unreadable answers, progress, hand-over, checks.
+
+#![allow(
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "shared helpers; a test that cannot go on should say where"
+)]
+
+mod shell;
+
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
+use serde_json::{Value, json};
+
+use self::shell::{Shell, packs, wrapping};
+
+fn wrapped() -> (Shell, SessionId) {
+    let mut shell = Shell::new(wrapping(json!({})));
+    let client = shell.greet();
+    (shell, client)
+}
+
+/// The line with which a request ended, as the server's answer.
+fn forwarded(outcome: Option<&Outcome>) -> Value {
+    match outcome {
+        Some(Ok(Success::Forwarded(answer))) => serde_json::from_str(answer.line.as_str()).unwrap(),
+        other => panic!("not an answer of the server: {other:?}"),
+    }
+}
+
+fn problem(outcome: Option<&Outcome>) -> &Problem {
+    match outcome {
+        Some(Err(problem)) => problem,
+        other => panic!("not an error of the host: {other:?}"),
+    }
+}
+
+#[test]
+fn a_number_that_the_server_spells_differently_ends_the_call() {
+    for (sent, answered) in [
+        ("1.0", "1"),
+        ("100", "1e2"),
+        ("1e2", "100"),
+        ("-0", "0"),
+        ("7", "\"7\""),
+        ("\"7\"", "7"),
+        ("\"ä\"", "\"\\u00e4\""),
+    ] {
+        let (mut shell, client) = wrapped();
+        shell.ask(
+            client,
+            sent,
+            "tools/call",
+            json!({ "name": "write", "arguments": {} }),
+        );
+        let server = shell.newest();
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{answered},"result":{{"content":[]}}}}"#);
+        shell.server_line(server, line.as_bytes());
+        let Some(Ok(Success::Forwarded(answer))) = shell.outcome(client, sent) else {
+            panic!("{sent} answered as {answered} did not end");
+        };
+        let line = answer.line.as_str();
+        assert!(line.contains(&format!("\"id\":{sent},")), "{line}");
+    }
+}
+
+#[test]
+fn an_unreadable_answer_with_a_legible_id_fails_its_call_at_once() {
+    let answers: [&[u8]; 4] = [
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"text\":\"\xff\xfe\"}}",
+        b"{\"result\":{\"text\":\"\xc3\"},\"id\":1,\"jsonrpc\":\"2.0\"}",
+        b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}",
+        b"{\"jsonrpc\":\"1.0\",\"id\":1,\"result\":{}}",
+    ];
+    for answer in answers {
+        let (mut shell, client) = wrapped();
+        shell.call(client, 1, "write", json!({}));
+        shell.call(client, 2, "write", json!({}));
+        let server = shell.newest();
+        shell.server_line(server, answer);
+        let said = String::from_utf8_lossy(answer);
+        let kind = problem(shell.outcome(client, "1")).kind;
+        assert_eq!(kind, ErrorKind::WorkerProtocol, "{said}");
+        assert_eq!(shell.outcome(client, "2"), None, "{said}");
+    }
+}
+
+#[test]
+fn an_unreadable_question_does_not_end_the_call_with_the_same_id() {
+    let questions: [&[u8]; 5] = [
+        b"{\"params\":{\"text\":\"\xff\"},\"id\":1,\"method\":\"roots/list\",\"jsonrpc\":\"2.0\"}",
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\xff\"}}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\",\"params\":{\"text\":\"\xff\"}}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\",\"params\":[]}",
+        b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}",
+    ];
+    for question in questions {
+        let (mut shell, client) = wrapped();
+        shell.call(client, 1, "write", json!({}));
+        let server = shell.newest();
+        shell.server_line(server, question);
+        let said = String::from_utf8_lossy(question);
+        assert_eq!(shell.outcome(client, "1"), None, "{said}");
+        let news = WorkerNews::Oversize(question.to_vec());
+        shell.handle(CoreEvent::Worker {
+            generation: server,
+            news,
+        });
+        assert_eq!(shell.outcome(client, "1"), None, "an oversize line: {said}");
+        shell.reply_all(&json!({ "content": [] }));
+        forwarded(shell.outcome(client, "1"));
+    }
+}
+
+#[test]
+fn progress_reaches_the_client_only_for_a_call_that_is_open() {
+    let (mut shell, client) = wrapped();
+    let progress = |token: &Value| {
+        let params = json!({ "progressToken": token, "progress": 1 });
+        json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+    };
+    shell.call(client, 1, "write", json!({}));
+    let server = shell.newest();
+    shell.did.clear();
+    shell.server_says(server, &progress(&json!(1)));
+    assert_eq!(shell.told(client).len(), 1, "the call is open");
+    for unknown in [json!(2), json!("1"), json!(null), json!("never given")] {
+        shell.server_says(server, &progress(&unknown));
+        assert_eq!(shell.told(client).len(), 1, "{unknown}");
+    }
+    shell.reply_all(&json!({ "content": [] }));
+    shell.server_says(server, &progress(&json!(1)));
+    assert_eq!(shell.told(client).len(), 1, "after the answer");
+    let other = shell.greet();
+    shell.call(other, 1, "write", json!({}));
+    shell.did.clear();
+    shell.server_says(server, &progress(&json!(1)));
+    assert_eq!(
+        shell.told(other).len() + shell.told(client).len(),
+        0,
+        "of another session"
+    );
+}
+
+#[test]
+fn notifications_keep_their_place_between_requests_while_a_server_starts() {
+    let mut shell = Shell::new(wrapping(json!({ "lazy": true })));
+    let client = shell.greet();
+    shell.crash(shell.newest());
+    for number in 0..5 {
+        let method = format!("notifications/n{number}");
+        shell.say(client, json!({ "jsonrpc": "2.0", "method": method }));
+        shell.ask(
+            client,
+            &number.to_string(),
+            "resources/read",
+            json!({ "uri": "r" }),
+        );
+    }
+    assert!(shell.workers.is_empty(), "the successor waits for its turn");
+    shell.wait(10_000);
+    let got = &shell.workers[&shell.newest()].lines;
+    let got: Vec<String> = got
+        .iter()
+        .filter(|line| {
+            line["method"] == "resources/read"
+                || line["method"]
+                    .as_str()
+                    .is_some_and(|method| method.starts_with("notifications/n"))
+        })
+        .map(|line| {
+            line["method"]
+                .as_str()
+                .unwrap()
+                .replace("notifications/", "")
+                + &line["id"].to_string()
+        })
+        .collect();
+    let expected: Vec<String> = (0..5)
+        .flat_map(|number| [format!("n{number}null"), format!("resources/read{number}")])
+        .collect();
+    assert_eq!(got, expected);
+}
+
+/// Calls that wait for a server, whose successor lists these tools instead.
+fn handed_over(tools: &[Value]) -> (Shell, SessionId) {
+    let (mut shell, client) = wrapped();
+    shell.ask(client, "0", "tools/list", json!({}));
+    shell.server.tools = tools.to_vec();
+    shell.crash(shell.newest());
+    shell.call(client, 1, "read", json!({ "n": "text" }));
+    shell.wait(10_000);
+    shell.reply_all(&json!({ "content": [] }));
+    (shell, client)
+}
+
+#[test]
+fn a_call_is_reconsidered_when_the_tools_of_the_successor_differ() {
+    let read = json!({ "name": "read" });
+    let (shell, client) = handed_over(std::slice::from_ref(&read));
+    forwarded(shell.outcome(client, "1"));
+    let told = shell.told(client);
+    let is_change = |line: &&Value| line["method"] == "notifications/tools/list_changed";
+    assert_eq!(told.iter().filter(is_change).count(), 1, "{told:?}");
+
+    let (shell, client) = handed_over(&[json!({ "name": "other" })]);
+    assert_eq!(
+        problem(shell.outcome(client, "1")).kind,
+        ErrorKind::UnknownTool
+    );
+
+    let mut strict = read;
+    strict["inputSchema"] = json!({ "properties": { "n": { "type": "integer" } } });
+    let (shell, client) = handed_over(&[strict]);
+    assert_eq!(
+        problem(shell.outcome(client, "1")).kind,
+        ErrorKind::InvalidArguments
+    );
+}
+
+#[test]
+fn own_tools_are_listed_on_the_last_page_also_if_its_cursor_is_null() {
+    let mut shell = Shell::new(wrapping(json!({ "system_tools": true })));
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({ "cursor": "x" }));
+    let server = shell.newest();
+    assert!(
+        forwarded(shell.outcome(client, "1"))
+            .to_string()
+            .contains("system_health")
+    );
+    shell.server.answers_lists = false;
+    shell.ask(client, "2", "tools/list", json!({}));
+    let page = json!({ "tools": [{ "name": "a" }], "nextCursor": null });
+    shell.server_says(
+        server,
+        &json!({ "jsonrpc": "2.0", "id": 2, "result": page }),
+    );
+    let listed = forwarded(shell.outcome(client, "2"));
+    assert!(listed.to_string().contains("system_health"), "{listed}");
+}
+
+#[test]
+fn wrong_arguments_of_an_own_tool_are_rejected_alike_by_both_kinds_of_host() {
+    let mut rejected = Vec::new();
+    for config in [packs(&[]), wrapping(json!({ "system_tools": true }))] {
+        let mut shell = Shell::new(config);
+        let client = shell.greet();
+        shell.call(
+            client,
+            1,
+            "system_health",
+            json!({ "render": "xml", "bogus": 1 }),
+        );
+        shell.call(client, 2, "system_health", json!({}));
+        let outcome = shell.outcome(client, "2");
+        assert!(matches!(outcome, Some(Ok(Success::Tool(_)))), "{outcome:?}");
+        rejected.push(problem(shell.outcome(client, "1")).clone());
+    }
+    assert_eq!(rejected[0].kind, ErrorKind::InvalidArguments);
+    assert_eq!(rejected[0], rejected[1]);
+}
+
+#[test]
+fn a_check_that_never_ends_costs_only_its_own_call() {
+    let mut shell = Shell::new(wrapping(json!({ "timeout_ms": 3000 })));
+    let (client, other) = (shell.greet(), shell.greet());
+    shell.keeps_checks = true;
+    shell.call(client, 1, "strict", json!({ "n": 1 }));
+    let began = shell.now;
+    let ticket = shell.actions().find_map(|action| match action {
+        CoreAction::Check { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    let ticket = ticket.unwrap();
+    for (session, id) in [(other, 1), (client, 2)] {
+        shell.call(session, id, "read", json!({}));
+        shell.reply_all(&json!({ "content": [] }));
+        forwarded(shell.outcome(session, &id.to_string()));
+    }
+    shell.wait(2999);
+    assert_eq!(shell.outcome(client, "1"), None);
+    shell.wait(1);
+    assert_eq!(problem(shell.outcome(client, "1")).kind, ErrorKind::Timeout);
+    assert_eq!(shell.now.ms_since(began), 3000);
+    let forget = CoreAction::ForgetCheck { ticket };
+    assert_eq!(
+        shell.actions().filter(|action| **action == forget).count(),
+        1
+    );
+    let verdict = mainstay_schema::check::Verdict::Passed;
+    shell.handle(CoreEvent::Checked { ticket, verdict });
+    shell.reply_all(&json!({ "content": [] }));
+    assert_eq!(shell.ends().filter(|end| end.session == client).count(), 3);
+    assert!(shell.core.is_idle());
+}
+
+#[test]
+fn a_check_of_a_packs_arguments_that_never_ends_costs_only_its_own_call() {
+    let mut config = packs(&["a"]);
+    config.limits.call_timeout_ms = 3000;
+    let mut shell = Shell::new(config);
+    let (client, other) = (shell.greet(), shell.greet());
+    shell.keeps_checks = true;
+    shell.call(client, 1, "read", json!({}));
+    shell.ask(other, "1", "ping", json!({}));
+    assert!(shell.outcome(other, "1").unwrap().is_ok());
+    shell.wait(2999);
+    assert_eq!(shell.outcome(client, "1"), None);
+    shell.wait(1);
+    assert_eq!(problem(shell.outcome(client, "1")).kind, ErrorKind::Timeout);
+    let is_forgotten = |action: &CoreAction| matches!(action, CoreAction::ForgetCheck { .. });
+    assert!(shell.actions().any(is_forgotten));
+    assert!(shell.core.is_idle());
+}
+
+#[test]
+fn a_question_of_a_lost_server_is_withdrawn_and_its_answer_dropped() {
+    let (mut shell, client) = wrapped();
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list" });
+    shell.server_says(shell.newest(), &question);
+    assert_eq!(shell.told(client).last(), Some(&question));
+    shell.crash(shell.newest());
+    let withdrawn = shell.told(client).pop().unwrap();
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], 0);
+    shell.wait(10_000);
+    let successor = shell.newest();
+    assert_ne!(successor, Generation::new(1));
+    shell.server_says(successor, &question);
+    let shown = shell.told(client).pop().unwrap();
+    assert_eq!(shown["method"], "roots/list");
+    assert_ne!(shown["id"], 0);
+    let heard = shell.workers[&successor].lines.len();
+    shell.say(
+        client,
+        json!({ "jsonrpc": "2.0", "id": 0, "result": "late" }),
+    );
+    assert_eq!(
+        shell.workers[&successor].lines.len(),
+        heard,
+        "the answer was for another server"
+    );
+    shell.say(
+        client,
+        json!({ "jsonrpc": "2.0", "id": shown["id"], "result": "now" }),
+    );
+    let answer = json!({ "jsonrpc": "2.0", "id": 0, "result": "now" });
+    assert_eq!(shell.workers[&successor].lines.last(), Some(&answer));
+}
+
+#[test]
+fn a_server_withdraws_only_its_own_questions() {
+    let mut config = wrapping(json!({}));
+    config.limits.standby = 1;
+    let mut shell = Shell::new(config);
+    let client = shell.greet();
+    let (serving, standby) = (Generation::new(1), shell.newest());
+    assert_ne!(serving, standby);
+    let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "roots/list" });
+    let params = json!({ "requestId": 0 });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+    shell.server_says(serving, &question);
+    let before = shell.told(client).len();
+    shell.server_says(standby, &cancel);
+    assert_eq!(shell.told(client).len(), before, "it asked nothing");
+    shell.server_says(standby, &question);
+    let shown = shell.told(client).pop().unwrap();
+    shell.server_says(standby, &cancel);
+    let withdrawn = shell.told(client).pop().unwrap();
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], shown["id"]);
+    shell.say(client, json!({ "jsonrpc": "2.0", "id": 0, "result": {} }));
+    let answered = shell.workers[&serving].lines.last().unwrap();
+    assert_eq!(answered["result"], json!({}));
+}

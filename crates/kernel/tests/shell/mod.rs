@@ -1,0 +1,602 @@
+//! A shell for tests: drives a [`Core`] in virtual time and carries out its actions at once.
+//!
+//! Workers and servers run here, too: a [`Server`] answers everything but tool calls by itself, and a
+//! pack's worker announces two tools. Tool calls stay pending until the test answers them or ends their
+//! worker. Every action is recorded with the time at which the core asked for it.
+
+#![allow(clippy::needless_pass_by_value, reason = "tests write values in place")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mainstay_contract::dialect::{Dialect, EchoId, MODERN_VERSION, Op, Request};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
+use mainstay_contract::render::RenderMode;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::rpc::{self, Answer, Ready};
+use mainstay_contract::tool::{Annotations, Catalog, Rejections, ToolSpec};
+use mainstay_kernel::action::{Delivery, End};
+use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
+use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::time::Time;
+use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig};
+use mainstay_schema::check::{Compiled, Definition, Subject, Verdict};
+use serde_json::{Value, json};
+
+/// Most events that one event of a test may lead to.
+const BUSY: usize = 10_000;
+
+/// A core with everything around it.
+#[derive(Debug)]
+pub struct Shell {
+    pub core: Core,
+    pub now: Time,
+    /// Every action, with the time at which it was polled.
+    pub did: Vec<(Time, CoreAction)>,
+    pub workers: BTreeMap<Generation, Worker>,
+    pub server: Server,
+    /// Checks get no verdict while this is set.
+    pub keeps_checks: bool,
+    /// The number of the event after which the core is saved and restored.
+    pub restore_after: Option<usize>,
+    handled: usize,
+    events: VecDeque<CoreEvent>,
+    nonce: u64,
+}
+
+/// The server that is wrapped: every process of it behaves like this.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub is_modern: bool,
+    pub tools: Vec<Value>,
+    pub capabilities: Value,
+    /// The answer of the tool `lookup`.
+    pub found: bool,
+    /// It lists its tools by itself.
+    pub answers_lists: bool,
+}
+
+/// One process.
+#[derive(Debug, Default)]
+pub struct Worker {
+    pub is_pack: bool,
+    /// Everything that a server got.
+    pub lines: Vec<Value>,
+    /// Tool calls that are not answered.
+    pub pending: Vec<Pending>,
+    /// Ids of its questions that are not answered.
+    pub asked: Vec<Value>,
+}
+
+/// One tool call that a worker has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pending {
+    pub call: Option<CallId>,
+    pub id: Value,
+    pub token: Option<Value>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+        let tools = vec![
+            json!({ "name": "read", "annotations": { "readOnlyHint": true } }),
+            json!({ "name": "write" }),
+            json!({ "name": "once" }),
+            json!({ "name": "lookup", "annotations": { "readOnlyHint": true } }),
+            json!({ "name": "strict", "inputSchema": schema }),
+        ];
+        Self {
+            is_modern: false,
+            tools,
+            capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
+            found: false,
+            answers_lists: true,
+        }
+    }
+}
+
+/// A host that wraps the server, with these rules.
+pub fn wrapping(rules: Value) -> CoreConfig {
+    let mut rules: Rules = serde_json::from_value(rules).unwrap();
+    let probed = json!({
+        "replay": "probe_required",
+        "probe": {
+            "tool": "lookup",
+            "applied": { "path": "/structuredContent/found", "equals": true },
+            "not_applied": { "path": "/structuredContent/found", "equals": false },
+        },
+    });
+    let probed = serde_json::from_value(probed).unwrap();
+    rules.tools.entry("once".to_owned()).or_insert(probed);
+    CoreConfig {
+        server: Some(ServerConfig {
+            name: "demo".to_owned(),
+            rules: Arc::new(rules),
+            locked: None,
+            discovered: None,
+            version: "1".to_owned(),
+        }),
+        ..packs(&[])
+    }
+}
+
+/// A host that serves these packs.
+pub fn packs(names: &[&str]) -> CoreConfig {
+    let pack = |name: &&str| PackConfig {
+        name: (*name).to_owned(),
+        settings: Json::empty_object(),
+        expected: None,
+        follows_roots: None,
+    };
+    CoreConfig {
+        limits: Limits::default(),
+        seed: 7,
+        span_seed: None,
+        epoch_ms: 0,
+        name: "test".to_owned(),
+        version: "1".to_owned(),
+        instructions: None,
+        tooling_version: "1".to_owned(),
+        render: RenderMode::Json,
+        locked: None,
+        packs: names.iter().map(pack).collect(),
+        server: None,
+        lifetime: Lifetime::Service,
+    }
+}
+
+impl Shell {
+    pub fn new(config: CoreConfig) -> Self {
+        let mut shell = Self {
+            core: Core::new(config).unwrap(),
+            now: Time::from_ms(0),
+            did: Vec::new(),
+            workers: BTreeMap::new(),
+            server: Server::default(),
+            keeps_checks: false,
+            restore_after: None,
+            handled: 0,
+            events: VecDeque::new(),
+            nonce: 0,
+        };
+        shell.core.start(shell.now);
+        shell.settle();
+        shell
+    }
+
+    /// Opens a client's session.
+    pub fn open(&mut self) -> SessionId {
+        self.nonce += 1;
+        let session = self.core.open(self.now, self.nonce).unwrap();
+        self.settle();
+        session
+    }
+
+    /// Opens a client's session and completes the legacy handshake.
+    pub fn greet(&mut self) -> SessionId {
+        let session = self.open();
+        let params = json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        });
+        self.ask(session, "\"hello\"", "initialize", params);
+        self.say(
+            session,
+            json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        );
+        session
+    }
+
+    /// A client sends a request with this id, as JSON text.
+    pub fn ask(&mut self, session: SessionId, id: &str, method: &str, params: Value) {
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        self.line(session, line.into_bytes());
+    }
+
+    /// A client calls a tool; its progress token is its id.
+    pub fn call(&mut self, session: SessionId, id: u64, tool: &str, arguments: Value) {
+        let params = json!({
+            "name": tool,
+            "arguments": arguments,
+            "_meta": { "progressToken": id },
+        });
+        self.ask(session, &id.to_string(), "tools/call", params);
+    }
+
+    pub fn say(&mut self, session: SessionId, message: Value) {
+        self.line(session, message.to_string().into_bytes());
+    }
+
+    pub fn line(&mut self, session: SessionId, line: Vec<u8>) {
+        self.handle(CoreEvent::Line { session, line });
+    }
+
+    /// A caller without a session asks; returns the session of its only request.
+    pub fn ask_single(&mut self, caller: &str, op: Op) -> SessionId {
+        self.nonce += 1;
+        let session = self.core.open_single(self.now, caller, self.nonce).unwrap();
+        self.settle();
+        let request = Box::new(Request {
+            id: RequestId::parse("1").unwrap(),
+            dialect: Dialect::Rest,
+            op,
+            progress_token: None,
+            trace: None,
+        });
+        let bytes = 100;
+        self.handle(CoreEvent::Ask {
+            session,
+            request,
+            bytes,
+        });
+        session
+    }
+
+    /// A worker sends a line.
+    pub fn server_line(&mut self, generation: Generation, line: &[u8]) {
+        let news = WorkerNews::Line(line.to_vec());
+        self.handle(CoreEvent::Worker { generation, news });
+    }
+
+    /// A server sends a message. It remembers its questions.
+    pub fn server_says(&mut self, generation: Generation, message: &Value) {
+        if let (Some(_), Some(id)) = (message.get("method"), message.get("id")) {
+            let worker = self.workers.get_mut(&generation).unwrap();
+            worker.asked.push(id.clone());
+        }
+        self.server_line(generation, message.to_string().as_bytes());
+    }
+
+    /// A worker ends and is reaped.
+    pub fn crash(&mut self, generation: Generation) {
+        let fault = Fault::new(ErrorKind::WorkerUnavailable, "it ended").of(generation);
+        self.lose(generation, fault);
+        self.settle();
+    }
+
+    fn lose(&mut self, generation: Generation, fault: Fault) {
+        if self.workers.remove(&generation).is_none() {
+            return;
+        }
+        let unsent = Vec::new();
+        let news = WorkerNews::Lost { fault, unsent };
+        self.events
+            .push_back(CoreEvent::Worker { generation, news });
+        let news = WorkerNews::Reaped;
+        self.events
+            .push_back(CoreEvent::Worker { generation, news });
+    }
+
+    /// The newest process.
+    pub fn newest(&self) -> Generation {
+        *self.workers.keys().next_back().unwrap()
+    }
+
+    /// A server or a pack's worker answers a call that it has.
+    pub fn reply(&mut self, generation: Generation, pending: &Pending, result: &Value) {
+        let worker = self.workers.get_mut(&generation).unwrap();
+        worker.pending.retain(|other| other != pending);
+        match pending.call {
+            None => {
+                let line = json!({ "jsonrpc": "2.0", "id": pending.id, "result": result });
+                self.server_says(generation, &line);
+            }
+            Some(call) => {
+                let json = Json::from(result.clone());
+                let answer = Box::new(Answer::Tool(ToolReply { json, text: None }));
+                let news = WorkerNews::Answer { call, answer };
+                self.handle(CoreEvent::Worker { generation, news });
+            }
+        }
+    }
+
+    /// Answers every call that any worker has.
+    pub fn reply_all(&mut self, result: &Value) {
+        while let Some((generation, pending)) = self.pending(0) {
+            self.reply(generation, &pending, result);
+        }
+    }
+
+    /// One of the calls that workers have.
+    pub fn pending(&self, number: usize) -> Option<(Generation, Pending)> {
+        let workers = self.workers.iter();
+        let all: Vec<(Generation, Pending)> = workers
+            .flat_map(|(generation, worker)| {
+                let pending = worker.pending.iter();
+                pending.map(|pending| (*generation, pending.clone()))
+            })
+            .collect();
+        let all_len = all.len().max(1);
+        all.into_iter().nth(number % all_len)
+    }
+
+    pub fn handle(&mut self, event: CoreEvent) {
+        self.events.push_back(event);
+        self.settle();
+    }
+
+    /// Lets time pass, and with it every timeout on the way.
+    pub fn wait(&mut self, ms: u64) {
+        let until = self.now.plus_ms(ms);
+        for _ in 0..BUSY {
+            match self.core.next_timeout().filter(|at| *at <= until) {
+                None => {
+                    self.now = until;
+                    return;
+                }
+                Some(at) => {
+                    self.now = self.now.max(at);
+                    self.handle(CoreEvent::Timeout);
+                }
+            }
+        }
+        panic!("the core asks for a timeout again and again");
+    }
+
+    /// Handles events and carries out actions until there are none left.
+    fn settle(&mut self) {
+        for _ in 0..BUSY {
+            while let Some(action) = self.core.poll() {
+                self.did.push((self.now, action.clone()));
+                self.carry_out(action);
+            }
+            let Some(event) = self.events.pop_front() else {
+                return;
+            };
+            self.core.handle(self.now, event);
+            self.handled += 1;
+            if self.restore_after == Some(self.handled) {
+                let state = self.core.save().unwrap();
+                let restored = Core::restore(&state).unwrap();
+                assert_eq!(restored, self.core);
+                self.core = restored;
+            }
+        }
+        panic!("actions and events never end");
+    }
+
+    fn carry_out(&mut self, action: CoreAction) {
+        match action {
+            CoreAction::Spawn {
+                generation,
+                settings,
+                ..
+            } => {
+                let is_pack = settings.is_some();
+                let worker = Worker {
+                    is_pack,
+                    ..Worker::default()
+                };
+                self.workers.insert(generation, worker);
+                let (pid, tree_kill) = (1, "group".to_owned());
+                self.news(generation, WorkerNews::Up { pid, tree_kill });
+                if is_pack {
+                    let (ready, vetted) = (Box::new(ready()), Ok(()));
+                    self.news(generation, WorkerNews::Ready { ready, vetted });
+                }
+            }
+            CoreAction::Call { generation, call } => self.worker_call(generation, &call),
+            CoreAction::Forward {
+                generation, line, ..
+            }
+            | CoreAction::Say {
+                generation, line, ..
+            } => {
+                self.hear(generation, &line);
+            }
+            CoreAction::Ping { generation } => self.news(generation, WorkerNews::Pong),
+            CoreAction::Stop { generation, .. } => {
+                let fault =
+                    Fault::new(ErrorKind::WorkerUnavailable, "it was stopped").of(generation);
+                self.lose(generation, fault);
+            }
+            CoreAction::Abandon { generation, fault } => self.lose(generation, fault),
+            CoreAction::Look {
+                generation,
+                at_ping,
+            } => {
+                self.news(
+                    generation,
+                    WorkerNews::Looked {
+                        at_ping,
+                        seen: None,
+                    },
+                );
+            }
+            CoreAction::Check {
+                ticket,
+                definition,
+                subject,
+                ..
+            } if !self.keeps_checks => {
+                let verdict = check(&definition, &subject);
+                self.events
+                    .push_back(CoreEvent::Checked { ticket, verdict });
+            }
+            CoreAction::OwnTool { call, .. } => {
+                let json = Json::from_serialize(&self.core.health(self.now));
+                let outcome = Ok(Success::Tool(ToolReply { json, text: None }));
+                self.events.push_back(CoreEvent::Served { call, outcome });
+            }
+            // The connection is closed once its output is written.
+            CoreAction::Close { session } => self.events.push_back(CoreEvent::Gone { session }),
+            _ => {}
+        }
+    }
+
+    fn news(&mut self, generation: Generation, news: WorkerNews) {
+        self.events
+            .push_back(CoreEvent::Worker { generation, news });
+    }
+
+    fn worker_call(&mut self, generation: Generation, call: &rpc::Call) {
+        let Some(worker) = self.workers.get_mut(&generation) else {
+            return;
+        };
+        let id = Value::from(call.call.get());
+        match &call.op {
+            rpc::Op::Tool { .. } => worker.pending.push(Pending {
+                call: Some(call.call),
+                id,
+                token: None,
+            }),
+            _ => {
+                let answer = Box::new(Answer::Failed(Problem::of(ErrorKind::UnknownMethod)));
+                self.news(
+                    generation,
+                    WorkerNews::Answer {
+                        call: call.call,
+                        answer,
+                    },
+                );
+            }
+        }
+    }
+
+    /// A server gets a line. It keeps tool calls and answers everything else.
+    fn hear(&mut self, generation: Generation, line: &Json) {
+        let line: Value = serde_json::from_str(line.as_str()).unwrap();
+        let Some(worker) = self.workers.get_mut(&generation) else {
+            return;
+        };
+        worker.lines.push(line.clone());
+        let Some(id) = line.get("id") else { return };
+        let Some(method) = line["method"].as_str() else {
+            let question = worker.asked.iter().position(|asked| asked == id);
+            let question = question.unwrap_or_else(|| panic!("it did not ask {id}"));
+            worker.asked.remove(question);
+            return;
+        };
+        let is_used = worker.pending.iter().any(|pending| pending.id == *id);
+        assert!(!is_used, "{id} is in flight");
+        let greeted = |line: &Value| line["method"] == "notifications/initialized";
+        if method == "tools/call" && !self.server.is_modern {
+            assert!(
+                worker.lines.iter().any(greeted),
+                "a call before the handshake: {line}"
+            );
+        }
+        let params = &line["params"];
+        let is_lookup = params["name"] == "lookup";
+        let result = match method {
+            "tools/call" if is_lookup => {
+                json!({ "content": [], "structuredContent": { "found": self.server.found } })
+            }
+            "tools/call" => {
+                worker.pending.push(Pending {
+                    call: None,
+                    id: id.clone(),
+                    token: params["_meta"].get("progressToken").cloned(),
+                });
+                return;
+            }
+            "tools/list" if !self.server.answers_lists => return,
+            "tools/list" => json!({ "tools": self.server.tools }),
+            "initialize" => json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": self.server.capabilities,
+                "serverInfo": { "name": "demo", "version": "3" },
+            }),
+            "server/discover" if self.server.is_modern => json!({
+                "supportedVersions": [MODERN_VERSION],
+                "capabilities": { "tools": {} },
+                "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "demo", "version": "3" } },
+            }),
+            "ping" | "logging/setLevel" | "resources/read" => json!({}),
+            _ => {
+                let error = json!({ "code": -32601, "message": "unknown method" });
+                let line = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+                let line = line.to_string().into_bytes();
+                return self.news(generation, WorkerNews::Line(line));
+            }
+        };
+        let line = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        self.news(generation, WorkerNews::Line(line.to_string().into_bytes()));
+    }
+
+    pub fn actions(&self) -> impl Iterator<Item = &CoreAction> {
+        self.did.iter().map(|(_, action)| action)
+    }
+
+    /// Every end so far.
+    pub fn ends(&self) -> impl Iterator<Item = &End> {
+        self.actions().filter_map(|action| match action {
+            CoreAction::End { end, .. } => Some(&**end),
+            _ => None,
+        })
+    }
+
+    /// The only end of a client's request, by the text of its id.
+    pub fn end_of(&self, session: SessionId, id: &str) -> Option<&End> {
+        let ends = self.ends().filter(|end| {
+            let is_it = matches!(&end.id, EchoId::Known(known) if known.as_raw() == id);
+            end.session == session && is_it
+        });
+        let ends: Vec<&End> = ends.collect();
+        assert!(ends.len() <= 1, "{id} ended twice: {ends:?}");
+        ends.first().copied()
+    }
+
+    /// The only outcome of a client's request that is delivered.
+    pub fn outcome(&self, session: SessionId, id: &str) -> Option<&Outcome> {
+        let end = self.end_of(session, id)?;
+        assert_eq!(end.delivery, Delivery::Send);
+        Some(&end.outcome)
+    }
+
+    /// Lines that a client got beside the ends of its requests.
+    pub fn told(&self, to: SessionId) -> Vec<Value> {
+        let told = self.actions().filter_map(|action| match action {
+            CoreAction::Tell { session, line } if *session == to => Some(line),
+            _ => None,
+        });
+        told.map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+fn check(definition: &Definition, subject: &Subject) -> Verdict {
+    match Compiled::compile(definition) {
+        Ok(compiled) => compiled.run(subject),
+        Err(reason) => Verdict::Unchecked { reason },
+    }
+}
+
+/// The tools of every pack: one that may run again, and one that may not.
+fn ready() -> Ready {
+    let tool = |name: &str, replay| ToolSpec {
+        name: name.to_owned(),
+        description: format!("The tool {name}."),
+        input_schema: json!({ "type": "object" }),
+        output_schema: None,
+        annotations: Annotations::default(),
+        schema_version: 1,
+        tooling_version: "1".to_owned(),
+        replay,
+        timeout_ms: None,
+        errors: Vec::new(),
+        aliases: Vec::new(),
+        argument_aliases: Vec::new(),
+        rejections: Rejections::Plain,
+    };
+    Ready {
+        protocol: rpc::PROTOCOL,
+        build: "1".to_owned(),
+        catalog: Catalog {
+            tools: vec![
+                tool("read", Replay::Convergent),
+                tool("write", Replay::NeverReplay),
+            ],
+            ..Catalog::default()
+        },
+        facts: Json::empty_object(),
+    }
+}
