@@ -5,7 +5,7 @@ use mainstay_kernel::defect::{self, Defect};
 use mainstay_testkit::sim::catalogue::{self, CATALOGUE};
 use mainstay_testkit::sim::{Scenario, run, shrink, sweep};
 
-const SEEDS: u64 = 3000;
+const SEEDS: u64 = 2000;
 
 #[test]
 fn no_seed_breaks_a_rule() {
@@ -69,7 +69,7 @@ fn a_failure_shrinks_to_what_it_needs() {
             .iter()
             .any(|broken| broken.rule == found.rule)
     );
-    assert!(small.parts() <= scenario.parts());
+    assert!(small.parts() < scenario.parts(), "{small}");
     let steps: usize = small.clients.iter().map(|client| client.steps.len()).sum();
-    assert!(steps <= 3, "{small}");
+    assert!(steps <= 6, "{small}");
 }

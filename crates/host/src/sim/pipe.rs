@@ -151,7 +151,9 @@ impl Pipe {
         }
         let until = {
             let mut state = self.lock();
-            let stalls = state.random() % u64::from(self.noise.stall_one_in) == 0;
+            let stalls = state
+                .random()
+                .is_multiple_of(u64::from(self.noise.stall_one_in));
             let pause = Duration::from_millis(1 + state.random() % self.noise.stall_ms.max(1));
             let stall = match side {
                 Side::Reader => &mut state.read_stall,
@@ -187,7 +189,7 @@ impl Pipe {
         }
         let bound = most.min(self.noise.chunk.max(1));
         // Mostly all that fits: otherwise a long line would take thousands of steps.
-        if state.random() % 4 == 0 {
+        if state.random().is_multiple_of(4) {
             1 + usize::try_from(state.random()).unwrap_or(0) % bound
         } else {
             bound

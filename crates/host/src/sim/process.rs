@@ -6,6 +6,9 @@ use super::{PipeReader, PipeWriter};
 use crate::io::{Sink, Source};
 use crate::process::{self, End, Happened, Pipes, Rung};
 
+/// Reports and orders that may wait; a process has a handful of each.
+const MESSAGES: usize = 64;
+
 /// What the host wants done to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -25,15 +28,15 @@ pub enum Exit {
 /// The host's half.
 #[derive(Debug)]
 pub struct Process {
-    happened: mpsc::UnboundedReceiver<Happened>,
-    orders: mpsc::UnboundedSender<Order>,
+    happened: mpsc::Receiver<Happened>,
+    orders: mpsc::Sender<Order>,
 }
 
 /// The program's half.
 #[derive(Debug)]
 pub struct Child {
-    happened: mpsc::UnboundedSender<Happened>,
-    orders: mpsc::UnboundedReceiver<Order>,
+    happened: mpsc::Sender<Happened>,
+    orders: mpsc::Receiver<Order>,
 }
 
 /// A program that was started, as the host gets it.
@@ -46,8 +49,8 @@ pub struct Spawned {
 impl Spawned {
     /// Joins a new process with the host's ends of its pipes.
     pub fn new(stdin: PipeWriter, stdout: PipeReader, stderr: PipeReader) -> (Self, Child) {
-        let (happens, happened) = mpsc::unbounded_channel();
-        let (orders, incoming) = mpsc::unbounded_channel();
+        let (happens, happened) = mpsc::channel(MESSAGES);
+        let (orders, incoming) = mpsc::channel(MESSAGES);
         let pipes = Pipes {
             stdin: Sink::Simulated(stdin),
             stdout: Source::Simulated(stdout),
@@ -72,14 +75,14 @@ impl Process {
     }
 
     pub(crate) fn order(&self, order: process::Order) {
-        let _ = self.orders.send(match order {
+        let _ = self.orders.try_send(match order {
             process::Order::Terminate => Order::Terminate,
             process::Order::Kill => Order::Kill,
         });
     }
 
     pub(crate) fn take_over(&self) {
-        let _ = self.orders.send(Order::TakeOver);
+        let _ = self.orders.try_send(Order::TakeOver);
     }
 }
 
@@ -87,17 +90,17 @@ impl Child {
     /// The process runs.
     pub fn up(&self, pid: u32) {
         let rung = Rung::Namespace;
-        let _ = self.happened.send(Happened::Up { rung, pid });
+        let _ = self.happened.try_send(Happened::Up { rung, pid });
     }
 
     /// The program cannot be started.
     pub fn not_started(&self, why: &str) {
-        let _ = self.happened.send(Happened::NotStarted(why.to_owned()));
+        let _ = self.happened.try_send(Happened::NotStarted(why.to_owned()));
     }
 
     /// The first process ended; others of its tree may be alive.
     pub fn ended(&self, exit: Exit) {
-        let _ = self.happened.send(Happened::Ended(match exit {
+        let _ = self.happened.try_send(Happened::Ended(match exit {
             Exit::Code(code) => End::Code(code),
             Exit::Signal(signal) => End::Signal(signal),
         }));
@@ -105,7 +108,7 @@ impl Child {
 
     /// Nothing of the tree is left.
     pub fn gone(self) {
-        let _ = self.happened.send(Happened::Gone);
+        let _ = self.happened.try_send(Happened::Gone);
     }
 
     /// Waits for the next order. A host that has gone means [`Order::Kill`].

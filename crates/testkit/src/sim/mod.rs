@@ -6,6 +6,11 @@
 //! * [`run()`]: one run; [`sweep()`]: many; `book`: its notes; `check`: the judge;
 //! * [`catalogue`]: deliberate defects, and how many seeds it takes to find each.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "members of JSON values, and tables of constants"
+)]
+
 mod body;
 mod book;
 pub mod catalogue;

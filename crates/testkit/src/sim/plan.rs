@@ -346,7 +346,7 @@ impl Deed {
 }
 
 fn one_in(rng: &mut Rng, many: u64) -> bool {
-    rng.next() % many == 0
+    rng.next().is_multiple_of(many)
 }
 
 fn ms(rng: &mut Rng, most: usize) -> u64 {
