@@ -72,6 +72,9 @@ pub enum ScanErrorKind {
     /// The same top-level key twice, in whatever spelling. JSON-RPC: -32600.
     #[error("duplicate key")]
     DuplicateKey,
+    /// More top-level members than any message has. JSON-RPC: -32600.
+    #[error("too many members")]
+    TooManyMembers,
     /// More containers within each other than allowed. JSON-RPC: -32600.
     #[error("nested too deep")]
     TooDeep,
@@ -124,6 +127,9 @@ fn scan_with<'a>(
     }
 }
 
+/// Most top-level members that JSON-RPC does not know: each costs memory until the line is read.
+pub const MAX_OTHER_MEMBERS: usize = 256;
+
 /// A message being read.
 struct Message<'a> {
     envelope: Envelope<'a>,
@@ -161,6 +167,9 @@ impl<'a> Message<'a> {
             if self.add(name.name()?, value) {
                 self.broken
                     .get_or_insert((ScanErrorKind::DuplicateKey, name.offset()));
+            } else if self.others.len() > MAX_OTHER_MEMBERS {
+                self.broken
+                    .get_or_insert((ScanErrorKind::TooManyMembers, name.offset()));
             }
             key = lexer.next_key()?;
         }
@@ -228,6 +237,19 @@ mod tests {
             "[".repeat(depth - 1),
             "]".repeat(depth - 1)
         )
+    }
+
+    #[test]
+    fn a_message_with_members_without_end_is_refused_and_not_remembered() {
+        let line = |members: usize| {
+            let others: Vec<String> = (0..members).map(|n| format!("\"x{n}\":0")).collect();
+            format!("{{\"id\":7,{}}}", others.join(","))
+        };
+        assert!(scan(line(MAX_OTHER_MEMBERS).as_bytes(), 8).is_ok());
+        let text = line(MAX_OTHER_MEMBERS + 2);
+        let error = scan(text.as_bytes(), 8).unwrap_err();
+        assert_eq!(error.kind, ScanErrorKind::TooManyMembers);
+        assert_eq!(error.id, Some("7"));
     }
 
     #[test]

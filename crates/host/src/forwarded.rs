@@ -56,6 +56,11 @@ fn error_of(error: &str) -> Problem {
 
 /// The outcome of a call that a wrapped server answered with a result.
 fn result_of(result: &Json, reader: Reader) -> Outcome {
+    if !result.as_str().starts_with('{') {
+        let said = "the server's result is not an object";
+        let problem = Problem::new(ErrorKind::BackendError, said);
+        return Err(problem.with_details(result.clone()));
+    }
     let member = |name| scan::member(result.as_str(), name);
     if member("resultType") == Some("\"input_required\"") {
         let said = "the tool asks for input, which cannot be given here";

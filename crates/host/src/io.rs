@@ -132,6 +132,10 @@ impl Source {
                     to.copy_from_slice(from);
                 }
                 *at += count;
+                if *at >= rest.len() {
+                    // A chunk may be as large as a frame: it is not kept until the next one.
+                    (*rest, *at) = (Vec::new(), 0);
+                }
                 Ok(count)
             }
             #[cfg(feature = "simulation")]

@@ -112,7 +112,9 @@ pub fn fuzz_scan(data: &[u8]) {
                     );
                 }
                 ScanErrorKind::NotAnObject => assert!(error.id.is_none()),
-                ScanErrorKind::DuplicateKey | ScanErrorKind::TooDeep => {
+                ScanErrorKind::DuplicateKey
+                | ScanErrorKind::TooManyMembers
+                | ScanErrorKind::TooDeep => {
                     let id = error.id.map(RequestId::parse);
                     assert!(id.is_none_or(|id| id.is_ok()));
                 }

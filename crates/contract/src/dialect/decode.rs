@@ -49,6 +49,14 @@ pub(super) fn malformed_line(error: &ScanError<'_>, max_depth: usize) -> Refused
             invalid,
             format!("the message has a key twice (at byte {})", error.offset),
         ),
+        ScanErrorKind::TooManyMembers => refusal(
+            echo(error.id),
+            invalid,
+            format!(
+                "the message has too many members (at byte {})",
+                error.offset
+            ),
+        ),
         ScanErrorKind::TooDeep => refusal(
             echo(error.id),
             invalid,

@@ -84,6 +84,9 @@ pub(super) fn document(text: &[u8], max_depth: usize) -> Read<&str> {
                     offset: error.offset,
                 },
                 ScanErrorKind::NotAnObject => FieldErrorKind::WrongType("object"),
+                ScanErrorKind::TooManyMembers => {
+                    FieldErrorKind::WrongType("object with fewer members")
+                }
                 ScanErrorKind::TooDeep => FieldErrorKind::TooDeep { limit: max_depth },
                 ScanErrorKind::DuplicateKey => {
                     FieldErrorKind::Twice(first_twice(text).unwrap_or_default())

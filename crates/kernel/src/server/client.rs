@@ -131,12 +131,12 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
-        if request
-            .tool
-            .as_deref()
-            .is_some_and(|tool| !self.tools.knows(tool))
-        {
-            self.requests.hold(call, cx.now.plus_ms(HELD_MS));
+        let unknown = request.tool.clone().filter(|tool| !self.tools.knows(tool));
+        let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
+        if let Some(tool) = unknown.filter(|_| listable) {
+            let (timeout_ms, _) = self.patience(cx, &tool);
+            let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
+            self.requests.hold(call, until);
             return self.want_tools(cx);
         }
         self.admit(cx, call);

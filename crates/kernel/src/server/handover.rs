@@ -20,7 +20,7 @@ use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::incarnation::Awaited;
-use super::lists::{Seen, page_request};
+use super::lists::{PAGE_BYTES, Seen, page_request};
 use super::{Cx, Link, edit};
 use crate::core::checks::Purpose;
 
@@ -57,6 +57,9 @@ impl Catalog {
         let tools = scan::member(result, ListKind::Tools.member());
         if !tools.is_some_and(|tools| tools.starts_with('[')) {
             return Err("it is not a list");
+        }
+        if result.len() > PAGE_BYTES {
+            return Err("a page of it is too large");
         }
         if !self.seen.page(ListKind::Tools, cursor, result) {
             return Err("it does not end");

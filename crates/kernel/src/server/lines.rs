@@ -94,7 +94,7 @@ impl Link {
         let line = &self.house_line(line);
         let id = scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
         let Some(id) = id else { return };
-        let known = self.incarnations.get(&generation);
+        let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
         let taken = known.is_some_and(|server| server.is_taken(&id));
         let (id, line) = if taken {
@@ -401,6 +401,7 @@ impl Link {
             }
             Some(Method::ToolsChanged) => {
                 self.tools.forget();
+                self.lists.unlistable = None;
                 self.lists.comparing.remove(&ListKind::Tools);
             }
             _ => {}

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstay_contract::id::RequestId;
+use mainstay_contract::id::{Generation, RequestId};
 use mainstay_contract::json::Json;
 use mainstay_contract::method::ListKind;
 use mainstay_contract::scan;
@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use super::edit;
 use super::memory::request;
 
+/// Bytes of one page of a list: every item of it is parsed and compared.
+pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Pages that one list may have.
 const PAGES: usize = 1000;
 
@@ -28,6 +30,8 @@ pub(super) struct Lists {
     pub(super) comparing: BTreeSet<ListKind>,
     /// The epoch of the tool knowledge in which the client began its list.
     pub(super) begun: u64,
+    /// A server whose list of tools did not come: its calls no longer wait for it.
+    pub(super) unlistable: Option<Generation>,
 }
 
 impl Lists {
@@ -56,6 +60,9 @@ impl Seen {
     /// Takes in a page: the cursor it was asked for with, and the result. False if it does not
     /// follow what was seen before.
     pub(super) fn page(&mut self, kind: ListKind, cursor: Option<&str>, result: &str) -> bool {
+        if result.len() > PAGE_BYTES {
+            return false;
+        }
         if cursor.is_none() {
             *self = Self::default();
         } else if cursor != self.next.as_deref() || self.pages >= PAGES {

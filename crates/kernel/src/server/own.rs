@@ -168,6 +168,7 @@ impl Link {
             .held_until()
             .is_some_and(|until| until <= cx.now)
         {
+            self.lists.unlistable = self.serving(cx);
             self.release(cx);
         }
         // Servers are not read while the client does not read.
@@ -224,6 +225,7 @@ impl Link {
             None => {}
         }
         if listed {
+            self.lists.unlistable = Some(generation);
             // Without the list calls are sent unchecked, and never repeated.
             self.release(cx);
         }
@@ -290,6 +292,7 @@ impl Link {
         let Some(result) = result else {
             // The server has no such list.
             if is_tools {
+                self.lists.unlistable = Some(generation);
                 self.release(cx);
             }
             return;
@@ -298,6 +301,7 @@ impl Link {
         if !seen.page(kind, cursor, result) || !serves {
             // The list does not end, or another server serves by now.
             if is_tools && serves {
+                self.lists.unlistable = Some(generation);
                 self.release(cx);
             }
             return;
@@ -337,6 +341,7 @@ impl Link {
     /// Records that the whole list of tools was seen, begun in this epoch.
     pub(super) fn tools_complete(&mut self, cx: &mut Cx<'_>, begun: u64) {
         self.tools.completed(begun);
+        self.lists.unlistable = None;
         let strange = self.tools.strange_names();
         if !strange.is_empty() {
             let (pack, names) = (&self.name, strange.join(" "));

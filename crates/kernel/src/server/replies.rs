@@ -14,6 +14,7 @@ use mainstay_schema::check::Subject;
 use serde_json::json;
 
 use super::client::unknown_method;
+use super::lists::PAGE_BYTES;
 use super::outputs::Bounded;
 use super::requests::ClientRequest;
 use super::tools::{Learned, Standing};
@@ -106,6 +107,13 @@ impl Link {
         let params = request.params().map(str::to_owned);
         if self.memory.record_answer(&name, params.as_deref(), result) {
             self.update_standbys(cx, generation, &name, params.as_deref());
+        }
+        if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
+            let said = format!(
+                "the page of tools has {} bytes; {PAGE_BYTES} are allowed",
+                result.len()
+            );
+            return Err(Problem::new(ErrorKind::AnswerTooLarge, said));
         }
         let mut changed: Option<String> = None;
         match method {

@@ -115,9 +115,16 @@ impl Requests {
 
     /// The call that reports progress under a token.
     pub(super) fn by_token(&self, token: &str) -> Option<CallId> {
-        let mut open = self.open.iter();
-        let found = open.find(|(_, request)| request.token.as_deref() == Some(token));
-        found.map(|(call, _)| *call)
+        let find = |is_it: &dyn Fn(&str) -> bool| {
+            let mut open = self.open.iter();
+            let found = open.find(|(_, request)| request.token.as_deref().is_some_and(is_it));
+            found.map(|(call, _)| *call)
+        };
+        find(&|known| known == token).or_else(|| {
+            // Servers may spell a number differently.
+            let wanted = RequestId::parse(token).ok()?;
+            find(&|known| RequestId::parse(known).is_ok_and(|known| known.same_value(&wanted)))
+        })
     }
 
     /// The client's last request.

@@ -127,6 +127,9 @@ fn arguments(body: &[u8], depth: usize) -> Result<Option<Json>, Problem> {
                 }
                 ScanErrorKind::NotAnObject => Problem::new(kind, "the body is not an object"),
                 ScanErrorKind::DuplicateKey => Problem::new(kind, "the body has a member twice"),
+                ScanErrorKind::TooManyMembers => {
+                    Problem::new(kind, "the body has too many members")
+                }
                 ScanErrorKind::TooDeep => {
                     let said = format!("the body is nested deeper than {depth} levels");
                     Problem::new(kind, said)
