@@ -127,8 +127,8 @@ fn scan_with<'a>(
     }
 }
 
-/// Most top-level members that JSON-RPC does not know: each costs memory until the line is read.
-pub const MAX_OTHER_MEMBERS: usize = 256;
+/// Most top-level members that JSON-RPC does not know: each costs time and memory until the line is read.
+pub const MAX_OTHER_MEMBERS: usize = 100_000;
 
 /// A message being read.
 struct Message<'a> {

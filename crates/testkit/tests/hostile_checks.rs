@@ -79,7 +79,8 @@ fn served_meanwhile(
     while !busy.is_finished() {
         other.request("1", "ping", &json!({}))?;
         let answer = other.call("2", "plain", &json!({}))?;
-        ensure!(answer["result"]["content"][0]["text"] == "here", "{answer}");
+        let text = answer.pointer("/result/content/0/text");
+        ensure!(text == Some(&json!("here")), "{answer}");
         let status = Command::new(binary("mainstay")?)
             .args(["status", "--pid", &host.pid().to_string()])
             .env("MAINSTAY_RUNTIME_DIR", host.folder().join("run"))
@@ -101,11 +102,9 @@ fn arguments_that_are_expensive_to_check_delay_no_other_session() -> anyhow::Res
     let before = host.usage()?.resident;
     let busy = std::thread::spawn(move || {
         let began = Instant::now();
-        let answer = warm.call("2", "judged", &hostile_list())?;
-        ensure!(
-            began.elapsed() >= Duration::from_secs(TIMEOUT) || answer.to_string().contains("check"),
-            "{answer}"
-        );
+        let deep = (0..60).fold(json!({}), |inner, _| json!({ "a": inner }));
+        let answer = warm.call("2", "endless", &deep)?;
+        ensure!(began.elapsed() >= Duration::from_secs(TIMEOUT), "{answer}");
         Ok(answer)
     });
     let rounds = served_meanwhile(address, &host, &busy)?;
@@ -113,12 +112,13 @@ fn arguments_that_are_expensive_to_check_delay_no_other_session() -> anyhow::Res
     let answer = busy
         .join()
         .map_err(|_| anyhow::anyhow!("the call panicked"))??;
-    let text = answer.to_string();
-    ensure!(
-        answer["result"]["isError"] == true || answer.get("error").is_some(),
-        "{}",
-        text.chars().take(300).collect::<String>()
-    );
+    let text = answer["result"]["content"][0]["text"].to_string();
+    ensure!(text.contains("TOOL_TIMEOUT"), "{answer}");
+    // A large payload under many patterns ends, one way or the other, and its memory comes back.
+    let last = Session::open(address)?;
+    let answer = last.call("3", "judged", &hostile_list())?;
+    ensure!(answer["result"]["isError"] == true, "not rejected");
+    drop(answer);
     memory_returns(&host, before)?;
     host.stop()
 }
@@ -189,10 +189,7 @@ fn a_server_cannot_forge_an_error_of_the_host_over_rest() -> anyhow::Result<()> 
         ensure!(status == 502, "{tool}: {status} {envelope}");
         ensure!(retry.is_none(), "{tool}: {retry:?}");
         let text = envelope.to_string();
-        ensure!(
-            text.contains("DEPENDENCY") || text.contains("BACKEND"),
-            "{text}"
-        );
+        ensure!(text.contains("backend_error"), "{text}");
     }
     host.stop()
 }

@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_direction_against_the_map_fails() {
-        assert_eq!(internal("crates/kernel", "crates/schema", None), 1);
+        assert_eq!(internal("crates/kernel", "crates/worker", None), 1);
         assert_eq!(internal("crates/host", "crates/pack-asset", None), 1);
         assert_eq!(internal("examples/ledger", "crates/contract", None), 1);
         assert_eq!(internal("crates/contract", "crates/kernel", Some("dev")), 1);
