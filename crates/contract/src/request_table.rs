@@ -88,7 +88,7 @@ impl<T> RequestTable<T> {
         self.open.iter()
     }
 
-    /// What is known of the requests.
+    /// The entries of all requests, in the order of their ids.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.open.values()
     }

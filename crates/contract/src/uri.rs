@@ -76,7 +76,7 @@ pub enum UriProblem {
     NotUtf8,
 }
 
-/// The path a `file://` URI names, always absolute; `None` when `text` is no such URI.
+/// The path that a `file://` URI names, always absolute; `None` if `text` is not a `file://` URI.
 ///
 /// Only the form with two slashes counts: `file:a` may well be a file of that name.
 pub fn file_path(text: &str) -> Option<Result<String, UriProblem>> {
@@ -88,7 +88,7 @@ pub fn file_path(text: &str) -> Option<Result<String, UriProblem>> {
         .then(|| local_path(rest))
 }
 
-/// Whether `text` begins with a scheme and `://`.
+/// True if `text` begins with a scheme and `://`.
 pub fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -9,7 +9,7 @@ use time::{OffsetDateTime, UtcOffset};
 const SEPARATOR: usize = 10;
 const SECONDS: std::ops::Range<usize> = 17..19;
 
-/// Whether `text` is a date and a time with its offset, and both exist.
+/// True if `text` is a date and a time with its offset, and both exist.
 pub fn is_date_time(text: &str) -> bool {
     // The parser accepts any separator.
     if !matches!(text.as_bytes().get(SEPARATOR), Some(b'T' | b't')) {

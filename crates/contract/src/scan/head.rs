@@ -14,7 +14,7 @@ pub struct HeadFacts<'a> {
     pub id: Option<&'a str>,
     /// The content of the top-level `method`.
     pub method: Option<Cow<'a, str>>,
-    /// Whether `params._meta` has the key [`PROTOCOL_VERSION`].
+    /// True if `params._meta` has the key [`PROTOCOL_VERSION`].
     pub has_modern_meta: bool,
 }
 

@@ -10,7 +10,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// but for a leading byte order mark and for bytes in its strings that are not UTF-8, the id
 /// itself is intact, and there are not two different ones.
 ///
-/// A server's answer that nobody can read still ends the call it belongs to.
+/// A server's unreadable answer still ends the call that it belongs to.
 pub fn legible_id(line: &[u8]) -> Option<RequestId> {
     let line = line.strip_prefix(BOM).unwrap_or(line);
     let repaired = String::from_utf8_lossy(line);

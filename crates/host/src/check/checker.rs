@@ -49,7 +49,7 @@ impl Checker {
         })
     }
 
-    /// Whether it can take another check of this definition.
+    /// True if the checker can take another check of this definition.
     pub(super) fn is_fit(&mut self, definition: &Definition, limits: &CheckLimits) -> bool {
         let is_known = self.learned.contains(&definition.digest());
         let bytes = self.learned_bytes.saturating_add(definition.schema_bytes());
@@ -57,7 +57,7 @@ impl Checker {
         has_room && self.peak <= limits.recycle_bytes && self.child.is_alive()
     }
 
-    /// Whether it is worth keeping.
+    /// True if the checker is worth keeping.
     pub(super) const fn is_small(&self, limits: &CheckLimits) -> bool {
         self.peak <= limits.recycle_bytes
     }

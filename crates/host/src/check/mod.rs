@@ -350,7 +350,7 @@ impl<E: From<Checked> + Send + 'static> Shared<E> {
             verdict,
             tool,
         };
-        // Without a receiver there is no one to wait for it.
+        // Without a receiver the host is ending, and the verdict is dropped.
         let _ = self.events.send(checked.into()).await;
     }
 }

@@ -78,7 +78,7 @@ impl PipedChild {
         }
     }
 
-    /// Whether it still runs. A child that has ended is reaped.
+    /// True while the child runs. A child that has ended is reaped.
     pub(crate) fn is_alive(&mut self) -> bool {
         match self.child.try_wait() {
             Ok(None) => true,

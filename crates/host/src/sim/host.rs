@@ -138,7 +138,7 @@ impl Host {
         let _ = self.events.send(Event::Stop).await;
     }
 
-    /// Whether the engine has ended.
+    /// True once the engine has ended.
     pub fn is_over(&self) -> bool {
         self.engine.is_finished()
     }

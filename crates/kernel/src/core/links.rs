@@ -170,27 +170,13 @@ impl Core {
             Client::House(_) => None,
         };
         let slot = self.kernel.add_slot(&name, Conduct::Lenient, session);
-        let Self {
-            kernel,
-            clock,
-            links,
-            checks,
-            out,
-            ..
-        } = self;
-        let mut cx = Cx {
-            now: clock.now,
-            kernel,
-            out,
-            checks,
-            discovered: &mut links.discovered,
-            epoch_ms: clock.epoch_ms,
-            version: &config.version,
-            spans: &mut clock.spans,
-        };
-        let link = Link::open(&mut cx, &config, slot, name, client, nonce);
-        links.by_slot.insert(slot, link);
-        links.touch(slot);
+        let now = self.clock.now;
+        let link = Link::open(now, &config, slot, name, client, nonce);
+        self.links.by_slot.insert(slot, link);
+        self.links.touch(slot);
+        if !config.rules.lazy {
+            self.kernel.warm(now, slot);
+        }
         Some(slot)
     }
 

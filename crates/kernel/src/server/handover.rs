@@ -404,7 +404,8 @@ mod tests {
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {
                 let client = Client::Session(session);
-                Link::open(cx, &config, slot, "demo".to_owned(), client, 7)
+                cx.kernel.warm(cx.now, slot);
+                Link::open(cx.now, &config, slot, "demo".to_owned(), client, 7)
             });
             Self { link, kernel, out }
         }

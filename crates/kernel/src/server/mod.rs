@@ -172,16 +172,16 @@ impl Cx<'_> {
 }
 
 impl Link {
-    /// A link whose server is started on demand, or now unless the rules say `lazy`.
+    /// A link without a server; the caller starts one, or the first request does.
     pub(crate) fn open(
-        cx: &mut Cx<'_>,
+        now: Time,
         config: &ServerConfig,
         slot: SlotId,
         name: String,
         client: Client,
         nonce: u64,
     ) -> Self {
-        let link = Self {
+        Self {
             slot,
             name,
             client,
@@ -197,14 +197,10 @@ impl Link {
                 nonce,
                 next_id: 0,
                 junk: 0,
-                last_work: cx.now,
-                next_look: cx.now.plus_ms(LOOK_MS),
+                last_work: now,
+                next_look: now.plus_ms(LOOK_MS),
             },
-        };
-        if !config.rules.lazy {
-            cx.kernel.warm(cx.now, slot);
         }
-        link
     }
 
     /// The client's session, unless the house is the client.
