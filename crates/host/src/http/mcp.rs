@@ -98,14 +98,8 @@ async fn post(front: &Front, headers: &HeaderMap, body: Incoming, who: Credentia
         _ if era == Some(Dialect::Modern) => Ok(respond::plain(StatusCode::ACCEPTED)),
         Relayed::Notice { .. } | Relayed::Answer { .. } => {
             let session = find(front, headers, &who)?;
-            session.touch();
-            if !session.input.say(line).await {
+            if !session.pass(line, &said).await {
                 return Err(gone(front, &session));
-            }
-            if let Relayed::Notice { method, params } = &said
-                && method == "notifications/cancelled"
-            {
-                session.cancelled(*params);
             }
             Ok(respond::plain(StatusCode::ACCEPTED))
         }

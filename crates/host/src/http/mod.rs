@@ -18,6 +18,8 @@
 pub(crate) mod access;
 mod body;
 mod counts;
+#[cfg(feature = "simulation")]
+pub(crate) mod door;
 mod guard;
 mod headers;
 mod link;
