@@ -99,6 +99,17 @@ fn a_client_that_leaves_ends_the_server_that_still_starts() {
 }
 
 #[test]
+fn a_client_that_ends_its_input_waits_for_a_drain_and_no_longer() {
+    let (mut shell, client, _) = starting();
+    shell.handle(CoreEvent::InputEnded { session: client });
+    shell.wait(29_999);
+    assert_eq!(shell.outcome(client, "\"hello\""), None);
+    shell.wait(1);
+    let kind = problem(shell.outcome(client, "\"hello\"")).kind;
+    assert_eq!(kind, ErrorKind::WorkerNotReady);
+}
+
+#[test]
 fn a_client_that_cancels_its_start_can_open_the_session_later() {
     let (mut shell, client, _) = starting();
     shell.wait(40_000);

@@ -2,9 +2,11 @@
 
 mod wrapping;
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
+use mainstay_testkit::http::{self, Connection};
 use mainstay_testkit::peer::Message;
 use mainstay_testkit::process::{Launch, Running, binary, kill};
 use serde_json::{Value, json};
@@ -268,6 +270,20 @@ fn a_server_that_never_answers_the_handshake_is_replaced() -> anyhow::Result<()>
     )?;
     assert!(opened.at("/result/serverInfo").is_object(), "{opened:?}");
     stop(running)
+}
+
+#[test]
+fn a_client_that_disconnects_ends_the_server_that_never_starts() -> anyhow::Result<()> {
+    let wrap = [binary("mainstay")?.into(), OsString::from("wrap")];
+    let server = [binary(SERVER)?.into(), OsString::from("--never-ready")];
+    let launch = Launch::new(wrap)?.words(["--http", "127.0.0.1:0", "--"]);
+    let host = launch.words(server).spawn_http()?;
+    let mut connection = Connection::open(host.address()?)?;
+    connection.send(&http::initialize(host.address()?).bytes())?;
+    host.wait_for_workers(SERVER, 1)?;
+    drop(connection);
+    host.wait_for_workers(SERVER, 0)?;
+    host.stop()
 }
 
 #[test]
