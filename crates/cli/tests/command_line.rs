@@ -485,7 +485,7 @@ fn a_configuration_adds_packs_and_sets_limits() {
     let file = folder.path().join("ledger.jsonl");
     let config = folder.path().join("mainstay.toml");
     let content = format!(
-        "[limits]\ncall_timeout_ms = 50\n[packs.ledger]\ncommand = [{program:?}]\nsettings = {{ file = {file:?} }}\n"
+        "[limits]\ncall_timeout_ms = 4000\n[packs.ledger]\ncommand = [{program:?}]\nsettings = {{ file = {file:?} }}\n"
     );
     std::fs::write(&config, content).unwrap();
     let call = |words: &[&str]| {
@@ -500,10 +500,10 @@ fn a_configuration_adds_packs_and_sets_limits() {
     let output = call(&["append", "hello"]);
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     assert!(std::fs::read_to_string(&file).unwrap().contains("hello"));
-    let output = call(&["wait", "ms=5000"]);
+    let output = call(&["wait", "ms=600000"]);
     let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(payload["code"], "TOOL_TIMEOUT");
-    assert_eq!(payload["timeoutMs"], 50);
+    assert_eq!(payload["timeoutMs"], 4000);
     assert_eq!(output.status.code(), Some(1));
 }
 

@@ -85,7 +85,9 @@ fn requests_made_up_from_the_description_are_answered_as_it_says() -> anyhow::Re
         "--seed",
         SEED,
     ]);
-    judge.args(["--request-timeout", "20", "--workers", "2"]);
+    // One worker: with several, Python 3.11 now and then fails to parse its own source
+    // (gh-106905, "AST constructor recursion depth mismatch").
+    judge.args(["--request-timeout", "120", "--workers", "1"]);
     judge.arg("--continue-on-failure");
     let judged = finished(judge.current_dir(case.host.folder()))
         .with_context(|| format!("standard error: {:#?}", case.host.stderr()))?;
