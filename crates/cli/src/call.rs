@@ -214,6 +214,7 @@ fn parse_arguments(
         };
     }
     let mut arguments = Map::new();
+    let mut bare = None;
     for word in words {
         let (key, value) = match word.split_once('=') {
             Some((key, value)) if is_argument(schema, key) => {
@@ -231,6 +232,13 @@ fn parse_arguments(
                 });
             }
             _ => match bare_argument(schema) {
+                Some(_) if let Some(first) = bare.replace(word) => {
+                    let said =
+                        anyhow!("{first:?} and {word:?} are two texts, and the tool takes one");
+                    let words = words.iter().filter(|word| !word.contains('='));
+                    let joined = words.cloned().collect::<Vec<_>>().join(" ");
+                    return Err(Failure::input(said).hint(format!("quote them as one: {joined:?}")));
+                }
                 Some(key) => (key, json!(word)),
                 None => {
                     let failure = Failure::input(anyhow!("{word:?} is not KEY=VALUE"));
@@ -345,6 +353,13 @@ mod tests {
         assert!(said.contains("no argument \"nmae\""), "{said}");
         assert!(said.contains("name=nmae=x"), "{said}");
         assert_eq!(parse(&["name=nmae=x"]).unwrap(), json!({"name": "nmae=x"}));
+    }
+
+    #[test]
+    fn two_bare_words_are_refused_with_the_quotes_that_are_missing() {
+        let said = parse(&["how", "is", "count=2"]).unwrap_err();
+        assert!(said.contains("are two texts"), "{said}");
+        assert!(said.contains(r#"quote them as one: \"how is\""#), "{said}");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use mainstay_host::{AskError, Level, Local, Log, ServeError, Served, serve_wrapp
 use serde_json::Value;
 
 use crate::answer::ToolAnswer;
-use crate::args::{Target, WrapRules};
+use crate::args::Target;
+use crate::config_file::ConfigFile;
 use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::progress_bar::ProgressBar;
@@ -38,10 +39,11 @@ impl OwnHost {
         let log = Log::start(Level::Quiet);
         let host: Host = if target.command.is_empty() {
             let environment = Environment::read()?;
-            let config = local::config(&target.packs, &environment, transport)?;
+            let file = ConfigFile::named(target.packs.config.as_deref())?;
+            let config = local::config(&target.packs, &environment, file, transport)?;
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {
-            let mut config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            let mut config = wrap::config(&target.command, transport)?;
             config.limits.restarts = RESTARTS;
             Box::new(move || serve_wrapped(config, &log).map(|()| None))
         };

@@ -317,8 +317,8 @@ table! {
         "Over HTTP: a second stream for messages that belong to no request.";
     UnsupportedMedia = "unsupported_media", InvalidRequest, InvalidInput, 415, -31415,
         "unsupported", Protocol, Protocol, retry false,
-        "the body is not JSON", Some("send Content-Type: application/json"),
-        "Over HTTP: a body of another type.";
+        "the Content-Type of the request is not JSON", Some("send Content-Type: application/json"),
+        "Over HTTP: a Content-Type other than JSON, or none.";
     DownloadVerifyFailed = "download_verify_failed", DownloadVerifyFailed, InternalError, 502, -31502,
         "backend_error", Downstream, Tool, retry true,
         "a download failed its integrity check", Some("try again; check the network or proxy"),

@@ -192,11 +192,11 @@ mod tests {
         let (log, lines) = Log::recorded(Level::Info);
         let watchdog = Watchdog::start(10, &log);
         watchdog.enter(Doing::Request, Some(SessionId::new(7)));
-        let stuck = lines.recv_timeout(Duration::from_secs(60)).unwrap();
+        let stuck = lines.recv_timeout(Duration::from_secs(120)).unwrap();
         let expected = "mcp:warning reason=stuck doing=request session=7 for_ms=";
         assert!(stuck.contains(expected), "{stuck}");
         watchdog.leave();
-        let unstuck = lines.recv_timeout(Duration::from_secs(60)).unwrap();
+        let unstuck = lines.recv_timeout(Duration::from_secs(120)).unwrap();
         let expected = "mcp:unstuck doing=request session=7 for_ms=";
         assert!(unstuck.contains(expected), "{unstuck}");
     }

@@ -17,7 +17,7 @@ use mainstay_testkit::process::{Serve, TempDir, tool, wait_for, workspace};
 use serde_json::{Value, json};
 
 /// Starting an interpreter and its libraries on a busy machine takes a while.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";

@@ -52,7 +52,7 @@ fn limits(folder: &TempDir, content: &str) -> anyhow::Result<String> {
 
 /// Waits until the health of the only worker is as wanted.
 fn until(host: &Running, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let now = health(host)?;
         if wanted(&now) {
@@ -66,7 +66,7 @@ fn until(host: &Running, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Valu
 /// Stops a process and waits until every thread of it stands still.
 fn freeze(pid: Pid) -> anyhow::Result<()> {
     kill_process(pid, Signal::STOP)?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let mut still = true;
         for task in std::fs::read_dir(format!("/proc/{}/task", Pid::as_raw(Some(pid))))? {

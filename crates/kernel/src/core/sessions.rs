@@ -119,7 +119,7 @@ impl Core {
             Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
             Some(Front::Packs { .. } | Front::Link(_)) | None => return,
         }
-        self.kernel.handle_input_end(session);
+        self.kernel.handle_input_end(self.clock.now, session);
     }
 
     fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
@@ -401,7 +401,7 @@ impl Core {
         if let Some(Front::Link(slot)) = self.sessions.get(&session) {
             self.with_link(*slot, |link, cx| link.input_ended(cx));
         }
-        self.kernel.handle_input_end(session);
+        self.kernel.handle_input_end(self.clock.now, session);
     }
 
     /// A client is gone: its calls are given up, and its server ends.

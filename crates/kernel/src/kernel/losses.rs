@@ -15,10 +15,10 @@ use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
 
-/// Starts in vain after which nobody waits for a first answer any longer.
+/// Starts in vain after which a request for the first answer fails.
 const STARTS: u32 = 4;
-/// The same for whoever has waited for so many milliseconds already.
-const FEW_STARTS: u32 = 2;
+/// Milliseconds after which such a request fails with the next exit: a server that took long to fail
+/// takes as long to fail again.
 const STARTS_MS: u64 = 4000;
 
 impl Kernel {
@@ -236,7 +236,7 @@ impl Kernel {
             return;
         };
         let starts = owner.in_vain;
-        if owner.conduct != Conduct::Lenient || starts < FEW_STARTS {
+        if owner.conduct != Conduct::Lenient || starts == 0 {
             return;
         }
         let waited_enough = |id: CallId| {

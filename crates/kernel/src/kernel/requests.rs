@@ -147,8 +147,15 @@ impl Kernel {
         }
     }
 
-    /// A client will send nothing more; what it asked is still answered.
-    pub fn handle_input_end(&mut self, from: SessionId) {
+    /// A client will send nothing more; what it asked is still answered. A session that it can no
+    /// longer use has only the time of a drain to open.
+    pub fn handle_input_end(&mut self, now: Time, from: SessionId) {
+        let opens = |call: &Call| call.task().is_some_and(|task| task.late == Late::Open);
+        let calls = self.calls.iter();
+        let opening = calls.filter(|(_, call)| call.session == from && opens(call));
+        for id in opening.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.set_deadline(now, id, self.limits.drain_ms);
+        }
         if let Some(session) = self.sessions.get_mut(&from) {
             session.end_input();
         }

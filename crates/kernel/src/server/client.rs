@@ -141,6 +141,7 @@ impl Link {
             let (timeout_ms, _) = self.patience(cx, &tool);
             let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
             self.requests.hold(call, until);
+            cx.kernel.start_clock(cx.now, call, timeout_ms);
             return self.want_tools(cx);
         }
         self.admit(cx, call);

@@ -18,7 +18,7 @@ use super::{TempDir, Usage, leftovers, marked, marked_running, usage};
 use crate::peer::{Client, Message, PATIENCE};
 
 /// How long the kernel may take to make a killed process disappear.
-const REAPED_WITHIN: Duration = Duration::from_secs(5);
+const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A started host.
 #[derive(Debug)]

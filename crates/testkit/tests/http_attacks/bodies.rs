@@ -141,13 +141,13 @@ fn slow_body(victim: &Victim, path: &str, pointer: &str) -> anyhow::Result<()> {
         .header("Accept", "application/json, text/event-stream")
         .unmeasured()
         .header("Content-Length", "1000");
-    let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+    let mut connection = victim.connect()?;
     connection.send(&request.bytes())?;
     let start = Instant::now();
     let mut writer = connection.stream()?;
     let dripping = thread::spawn(move || {
         use std::io::Write as _;
-        let end = Instant::now() + Duration::from_secs(8);
+        let end = Instant::now() + Duration::from_secs(120);
         while Instant::now() < end && writer.write_all(b" ").is_ok() {
             thread::sleep(Duration::from_millis(100));
         }
@@ -162,7 +162,7 @@ fn slow_body(victim: &Victim, path: &str, pointer: &str) -> anyhow::Result<()> {
         Err(error) => ensure!(format!("{error:#}").contains("closed"), "{error:#}"),
     }
     let took = start.elapsed();
-    ensure!(took < Duration::from_secs(5), "given up after {took:?}");
+    ensure!(took < Duration::from_secs(60), "given up after {took:?}");
     drop(connection);
     ensure!(dripping.join().is_ok(), "the writer panicked");
     Ok(())

@@ -97,7 +97,7 @@ impl Victim {
         Session::open_as(self.address, self.token.as_deref())
     }
 
-    /// A good client opens a session, is served within a second or two, and leaves.
+    /// A good client opens a session, is served, and leaves.
     pub(crate) fn serves(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         let session = self.session()?;
@@ -109,7 +109,7 @@ impl Victim {
         let ended = session.ask(&session.delete())?;
         ensure!((200..300).contains(&ended.status()), "{}", ended.status());
         let took = start.elapsed();
-        ensure!(took < Duration::from_secs(10), "it took {took:?}");
+        ensure!(took < Duration::from_secs(60), "it took {took:?}");
         Ok(())
     }
 
