@@ -10,6 +10,7 @@ use mainstay_schema::check::{Definition, GaveUp, Subject};
 use serde::{Deserialize, Serialize};
 
 use super::action::CoreAction;
+use super::mismatches::Culprit;
 use crate::call::SlotId;
 use crate::time::Time;
 
@@ -51,7 +52,11 @@ pub(crate) enum Purpose {
         call: CallId,
     },
     /// A result of a wrapped server's tool: a difference is only reported.
-    ServerReply { slot: SlotId, tool: String },
+    ServerReply {
+        slot: SlotId,
+        tool: String,
+        culprit: Culprit,
+    },
 }
 
 impl Purpose {

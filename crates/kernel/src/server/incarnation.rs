@@ -34,6 +34,8 @@ pub(super) struct Incarnation {
     /// It took too much memory and is being replaced.
     pub(super) outgrown: bool,
     pub(super) start: Start,
+    /// It got its whole script.
+    pub(super) ready: bool,
     pub(super) looks: Looks,
     /// Its tools, read ahead; taken once it serves, dropped when they change.
     pub(super) catalog: Option<Catalog>,
