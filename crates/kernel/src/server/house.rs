@@ -39,6 +39,8 @@ pub(crate) struct House {
     handshake: Option<Json>,
     /// The server speaks the modern era.
     modern: bool,
+    /// A server was lost while it was asked for its era: the next one is not asked.
+    skips_discovery: bool,
 }
 
 impl House {
@@ -47,6 +49,7 @@ impl House {
             caller,
             handshake: None,
             modern: false,
+            skips_discovery: false,
         }
     }
 }
@@ -200,8 +203,9 @@ impl Link {
         if house.modern {
             return Vec::new();
         }
+        let asks = !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
         let mut script = Vec::new();
-        if *cx.discovered != Some(Discovered::Legacy) {
+        if asks {
             let id = self.own_id();
             let params = json!({ "_meta": modern_meta(cx.version).to_value().unwrap_or_default() });
             let line = request(&id, Method::Discover.name(), &params.to_string());
@@ -214,6 +218,15 @@ impl Link {
         script.push(Step::Ask { id, line, purpose });
         script.push(Step::Say(initialized()));
         script
+    }
+
+    /// A server of a house was lost. Some older servers end when they are asked for their era.
+    pub(super) fn house_lost(&mut self, generation: Generation) {
+        let server = self.incarnations.get(&generation);
+        let was_asked = server.is_some_and(|server| server.awaits(Purpose::Discover));
+        if let (Client::House(house), true) = (&mut self.client, was_asked) {
+            house.skips_discovery = true;
+        }
     }
 
     /// A scripted request of a house was answered.

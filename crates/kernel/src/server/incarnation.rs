@@ -211,6 +211,13 @@ impl Incarnation {
         })
     }
 
+    /// True while it owes the answer to a scripted request of this purpose.
+    pub(super) fn awaits(&self, wanted: Purpose) -> bool {
+        let mut awaited = self.awaited.values();
+        awaited
+            .any(|awaited| matches!(awaited, Awaited::Script { purpose, .. } if *purpose == wanted))
+    }
+
     /// True while the host reads this list of it.
     pub(super) fn lists(&self, wanted: ListKind) -> bool {
         self.awaited

@@ -55,6 +55,7 @@ impl Link {
         for id in self.questions.drop_server(generation) {
             self.tell_client(cx, cancel_line(&id, "the server that asked was lost"));
         }
+        self.house_lost(generation);
         let mut unsent = unsent.to_vec();
         if let Some(server) = self.incarnations.get_mut(&generation) {
             unsent.extend(server.lose());

@@ -52,8 +52,8 @@ fn a_lock_is_read_strictly() {
     assert_eq!(parse("{}"), "not a lock: it has no lockVersion");
     assert_eq!(parse("[1]"), "not a lock: it has no lockVersion");
     assert_eq!(
-        parse(r#"{"lockVersion": 2, "new": 1}"#),
-        "a lock of version 2; this program reads version 1"
+        parse(r#"{"lockVersion": 3, "new": 1}"#),
+        "a lock of version 3; this program reads versions 1 and 2"
     );
     assert_eq!(
         parse(&text.replacen("\"reasons\"", "\"raesons\"", 1)),
