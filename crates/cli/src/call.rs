@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use mainstay_contract::meta;
 use mainstay_contract::normalise::{Resolution, resolve_method};
+use mainstay_contract::render::warning;
+use mainstay_host::Served;
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Wants, exit_code};
@@ -47,9 +49,21 @@ fn answered(call: &Call) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
-    connection.close()?;
+    if let Some(served) = connection.close()? {
+        warn_of_alias(&served, &call.tool);
+    }
     print(&text)?;
     Ok(ExitCode::from(code))
+}
+
+/// Warns of a name that the tool only keeps for old callers. A running host logs the same itself.
+fn warn_of_alias(served: &Served, name: &str) {
+    let mut tools = served.tools.iter();
+    let is_it = |alias: &String| alias == name;
+    if let Some(tool) = tools.find(|tool| tool.aliases.iter().any(is_it)) {
+        let said = format!("{name} is a deprecated name; call {} instead", tool.name);
+        eprint_line(&format!("mainstay: {}", warning(&said)));
+    }
 }
 
 /// How long a command stays for the build that its search began: where somebody watches, and can

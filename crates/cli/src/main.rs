@@ -16,6 +16,7 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod hidden;
+mod listing;
 mod local;
 mod lock;
 mod mistakes;

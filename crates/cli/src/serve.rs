@@ -72,7 +72,6 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::NoToken { .. } => {
             Some("set MAINSTAY_TOKEN_FILE, or listen on a loopback address such as 127.0.0.1:8080")
         }
-        ServeError::ReadyFile { .. } => Some("set MCP_READY_FILE to a path that can be written"),
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),

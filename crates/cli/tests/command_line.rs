@@ -239,6 +239,25 @@ fn validating_a_file_says_yes_no_or_that_it_is_none() {
 }
 
 #[test]
+fn a_call_by_a_deprecated_name_is_answered_with_a_warning() {
+    let call = |tool| {
+        let asset = r#"asset={"a":1}"#;
+        let output = with_schemas()
+            .args(["call", tool, "schema=desk", asset])
+            .output()
+            .unwrap();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (present, old) = (call("validate_asset"), call("validate"));
+    assert_eq!(present.0, old.0);
+    assert_eq!(present.1, "");
+    assert_eq!(
+        old.1,
+        "mainstay: warning: validate is a deprecated name; call validate_asset instead\n"
+    );
+}
+
+#[test]
 fn a_pack_that_cannot_start_ends_the_host_with_its_own_words() {
     let folder = TempDir::new().unwrap();
     for name in ["a", "b"] {
@@ -260,6 +279,7 @@ fn a_pack_that_cannot_start_ends_the_host_with_its_own_words() {
     drop(input);
     assert_eq!(output.status.code(), Some(2));
     let last = text(&output.stderr);
+    assert!(!last.contains("mcp:ready"), "it was never ready: {last}");
     assert_eq!(
         last.lines().last().unwrap(),
         "mainstay: error: the pack asset cannot start: the schema files a.schema.json and \
@@ -425,11 +445,6 @@ fn mistakes_in_the_environment_are_all_told() {
         .output()
         .unwrap();
     insta::assert_snapshot!("bad_environment", shown(&output));
-    let output = mainstay()
-        .env("MCP_READY_FILE", "/nowhere/at/all/ready")
-        .output()
-        .unwrap();
-    insta::assert_snapshot!("bad_ready_file", shown(&output));
 }
 
 #[test]

@@ -386,6 +386,10 @@ table! {
         "internal", Downstream, Tool, retry false,
         "the tool failed unexpectedly", Some("report this: it is a defect of the tool"),
         "A panic inside a tool, caught at its barrier.";
+    ToolFailed = "tool_failed", Internal, InternalError, 500, -32603,
+        "internal", Downstream, Tool, retry true,
+        "the tool failed", Some("retry once; if it fails again, report it to the author of the tool"),
+        "A tool reported an internal error of its own.";
     ShuttingDown = "shutting_down", Internal, InternalError, 503, -31503,
         "unavailable", Rollout, Tool, retry true,
         "the host is stopping", Some("retry against the next host"),

@@ -43,13 +43,13 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
     vec![
         spec(
             HEALTH,
-            1,
+            2,
             "Health of the host and of each worker: state, generation, restarts, last fault.",
             schemas::health(),
         ),
         spec(
             TELEMETRY,
-            2,
+            3,
             "Counts, latencies and last errors of every method and tool since the host started.",
             schemas::telemetry(),
         ),

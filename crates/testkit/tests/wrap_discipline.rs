@@ -323,12 +323,22 @@ fn characters_that_nobody_sees_are_flagged() -> anyhow::Result<()> {
 fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
     let cache = TempDir::new()?;
     let discover = r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-    for (era, code) in [("both", Value::Null), ("legacy", json!(-32601))] {
+    let private = r#""ttlMs":0,"cacheScope":"private""#;
+    let changed = |to: &str| format!("{private}=>{to}");
+    let (public, of_one) = (
+        changed(r#""ttlMs":3600000,"cacheScope":"public""#),
+        changed(r#""ttlMs":3600000,"cacheScope":"private""#),
+    );
+    for (era, rewrite, code, is_kept) in [
+        ("both", &public, Value::Null, true),
+        ("both", &of_one, Value::Null, false),
+        ("legacy", &public, json!(-32601), true),
+    ] {
         let mut answers = Vec::new();
-        // The second server does not begin to read: the answer cannot be its own.
+        // While the gate is shut the server does not begin to read: an answer cannot be its own.
         let gate = cache.path().join("gate");
         let script = "while [ -e gate ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
-        for is_shut in [false, true] {
+        for is_shut in [false, is_kept] {
             if is_shut {
                 std::fs::write(&gate, "")?;
             }
@@ -347,7 +357,7 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
             let launch = Launch::new(prefix)?
                 .words(["sh", "-c", script])
                 .words([program.into_os_string()])
-                .words(["--era", era])
+                .words(["--era", era, "--rewrite", rewrite])
                 .env("MAINSTAY_CACHE_DIR", cache.path());
             let running = launch.spawn()?;
             let client = running.client()?;
@@ -360,12 +370,99 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
         let [first, second] = &answers[..] else {
             anyhow::bail!("two runs");
         };
+        // Its age is taken from the time for which it may be kept; all else has the same bytes.
+        let without_ttl = |text: &str| {
+            let (before, rest) = text.split_once("\"ttlMs\":").unwrap_or((text, ""));
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{before}{rest}")
+        };
         if code.is_null() {
-            assert_eq!(first, second, "the same bytes");
+            assert_eq!(without_ttl(first), without_ttl(second));
+            assert_eq!(first != second, is_kept, "it is older");
         }
-        std::fs::remove_file(&gate)?;
+        if is_kept {
+            std::fs::remove_file(&gate)?;
+        }
     }
     Ok(())
+}
+
+#[test]
+fn progress_is_coalesced_and_the_last_one_comes_before_the_answer() -> anyhow::Result<()> {
+    let running = open("", "")?;
+    let client = running.client()?;
+    let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":600,"steps":20000},"_meta":{"progressToken":"t"}}}"#;
+    let began = Instant::now();
+    client.send(line)?;
+    let (mut seen, mut last) = (0_u64, 0);
+    let answer = loop {
+        let message = client.next()?;
+        if message.id().is_some() {
+            break message;
+        }
+        assert_eq!(message.at("/method"), "notifications/progress");
+        let progress = message.at("/params/progress").as_u64().unwrap_or_default();
+        assert!(progress > last, "{progress} after {last}");
+        (seen, last) = (seen + 1, progress);
+    };
+    let windows = u64::try_from(began.elapsed().as_millis() / 250)?;
+    assert_eq!(text(&answer), "slept 600 ms");
+    assert_eq!(last, 20_000, "the last one is kept");
+    // One for each window, and the last one early.
+    assert!(seen <= windows + 2, "{seen} in {windows} windows");
+    stop(running)
+}
+
+#[test]
+fn no_spelling_of_a_denied_tool_reaches_the_server() -> anyhow::Result<()> {
+    let fixture = fixture("--deny echo", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    for (number, name) in ["echo", "ECHO", "Echo", "echo ", "e\u{301}cho", "unheard"]
+        .iter()
+        .enumerate()
+    {
+        let id = number.to_string();
+        let refused = failure(&client.call(&id, name, &json!({"text": "x"}))?)?;
+        assert_eq!(refused["code"], "FORBIDDEN", "{name}: {refused}");
+    }
+    let added = client.call("9", "add", &json!({"a": 1, "b": 2}))?;
+    assert_ne!(added.at("/result/isError"), true, "{added:?}");
+    let told = std::fs::read_to_string(state)?;
+    assert_eq!(told.matches("tools/call").count(), 1, "{told}");
+    stop(running)
+}
+
+#[test]
+fn rejected_arguments_are_logged_and_kept_with_their_request() -> anyhow::Result<()> {
+    let running = open("--system-tools", "")?;
+    let client = running.client()?;
+    let refused = failure(&client.call("\"r-7\"", "add", &json!({"a": "one", "b": 2}))?)?;
+    assert_eq!(refused["code"], "INVALID_REQUEST", "{refused}");
+    running.wait_for_line("reason=schema_mismatch side=input tool=add path=\"/a\" request=")?;
+    let telemetry = client.call("2", "system_telemetry", &json!({}))?;
+    let telemetry = telemetry.at("/result/structuredContent");
+    let mismatch = &telemetry["schema_mismatches"][0];
+    assert_eq!(mismatch["tool"], "add", "{telemetry:#}");
+    assert_eq!(mismatch["request_id"], "\"r-7\"", "{telemetry:#}");
+    assert!(
+        mismatch["ts"].as_str().is_some_and(|ts| ts.ends_with('Z')),
+        "{telemetry:#}"
+    );
+    // The host's own tools are counted by their names.
+    let again = client.call("3", "system_telemetry", &json!({}))?;
+    let again = again.at("/result/structuredContent/methods");
+    let methods: Vec<&str> = again
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|method| method["method"].as_str())
+        .collect();
+    assert!(methods.contains(&"system_telemetry"), "{methods:?}");
+    assert!(!methods.contains(&"tools/call"), "{methods:?}");
+    stop(running)
 }
 
 #[test]

@@ -114,12 +114,15 @@ fn a_successor_with_an_unreadable_list_does_not_take_over() -> anyhow::Result<()
     assert_ne!(refused.status.code(), Some(0), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stdout) + String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("list of tools cannot be read"), "{said}");
+    let failed = "reason=rollout_failed pack=mcp-fixture rollout fault";
+    running.wait_for_line(failed)?;
     running.wait_for_line("reason=worker_refused")?;
     echo(client, "2")?;
     assert_eq!(only_server(&running)?, incumbent, "the incumbent goes on");
     std::fs::remove_file(running.folder().join("spoil"))?;
     let done = rollout(&running)?;
     assert!(done.status.success(), "{done:?}");
+    running.wait_for_line("mcp:rollout pack=mcp-fixture generation=3")?;
     echo(client, "3")?;
     assert_ne!(only_server(&running)?, incumbent);
     stop(running)

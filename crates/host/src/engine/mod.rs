@@ -12,6 +12,7 @@ mod isolate;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_contract::id::{Generation, SessionId};
@@ -31,7 +32,9 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
-use crate::log::Log;
+use crate::log::{Level, Log};
+use crate::ready::ReadyFile;
+use crate::serve::write_ready_file;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
 use crate::watchdog::{Doing, Watchdog};
@@ -153,8 +156,18 @@ pub(crate) struct Setup {
     pub(crate) launch: Launch,
     pub(crate) reports: Reports,
     pub(crate) facts: HostFacts,
+    pub(crate) announcement: Announcement,
     pub(crate) checkers: Checkers<Event>,
     pub(crate) queue: Queue,
+}
+
+/// How a host announces that it is ready.
+#[derive(Debug, Default)]
+pub(crate) struct Announcement {
+    pub(crate) ready_file: Option<PathBuf>,
+    /// The level at which a ready file of another host is logged.
+    pub(crate) level: Level,
+    pub(crate) line: Option<String>,
 }
 
 /// Where a host reports what it does.
@@ -206,6 +219,9 @@ pub(crate) struct Engine {
     launch: Launch,
     reports: Reports,
     facts: HostFacts,
+    announcement: Announcement,
+    /// The ready file, while the loop runs.
+    ready_file: Option<ReadyFile>,
     checkers: Checkers<Event>,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
@@ -226,6 +242,8 @@ impl Engine {
             launch: setup.launch,
             reports: setup.reports,
             facts: setup.facts,
+            announcement: setup.announcement,
+            ready_file: None,
             checkers: setup.checkers,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -376,6 +394,20 @@ impl Engine {
                 return;
             };
             self.pace(session);
+        }
+    }
+
+    /// Announces that calls are served from now on.
+    fn announce(&mut self) {
+        let Announcement {
+            ready_file,
+            level,
+            line,
+        } = std::mem::take(&mut self.announcement);
+        let log = &self.reports.log;
+        self.ready_file = write_ready_file(ready_file.as_deref(), level, log);
+        if let Some(line) = line {
+            log.line(&line);
         }
     }
 

@@ -279,6 +279,9 @@ async fn legacy(
     if !session.input.say(line).await {
         return Err(gone(front, &session));
     }
+    if headers::prefers_events(headers) && session.can_prime() {
+        return Ok(streamed(&session, reading, None));
+    }
     match reading.next_within(PIECE_LEGACY).await {
         Ok(Some(event)) if event.is_last => {
             session.close(&reading);

@@ -217,11 +217,13 @@ pub enum CoreAction {
         level: LogLevel,
         line: String,
     },
+    /// The host is ready: calls are served from now on. Comes once.
+    Ready,
     /// A worker is ready to serve, for telemetry.
     WorkerReady {
         generation: Generation,
     },
-    /// A worker was lost after a fault or must be replaced: log and record it, and report its last words.
+    /// A worker was lost after a fault or must be replaced: record it, and report its last words.
     WorkerLost {
         slot: SlotId,
         generation: Generation,

@@ -11,6 +11,7 @@ use mainstay_schema::check::GaveUp;
 use serde::{Deserialize, Serialize};
 
 use super::action::{CheckRequest, CoreAction};
+use super::mismatches::Culprit;
 use crate::call::SlotId;
 
 /// The checks whose verdicts are awaited.
@@ -48,7 +49,11 @@ pub(crate) enum Purpose {
         call: CallId,
     },
     /// A result of a wrapped server's tool: a difference is only reported.
-    ServerReply { slot: SlotId, tool: String },
+    ServerReply {
+        slot: SlotId,
+        tool: String,
+        culprit: Culprit,
+    },
 }
 
 impl Purpose {

@@ -8,12 +8,14 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
-use mainstay_contract::telemetry::{SchemaMismatch, Side};
+use mainstay_contract::telemetry::Side;
+use mainstay_schema::Violation;
 use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
+use super::mismatches::{Culprit, Mismatch};
 use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
@@ -268,9 +270,9 @@ impl Core {
         match purpose {
             Purpose::PackArguments { call, tool } => self.arguments_checked(call, tool, verdict),
             Purpose::PackReply { call, tool, answer } => {
-                let (answer, mismatch) = self.catalog.checked_answer(&tool, *answer, &verdict);
-                if let Some(mismatch) = mismatch {
-                    self.kernel.note_mismatch(mismatch);
+                let (answer, violation) = self.catalog.checked_answer(*answer, &verdict);
+                if let Some(violation) = &violation {
+                    self.note_mismatch_of(call, &tool, Side::Output, violation);
                 }
                 self.kernel.handle_checked(now, call, answer);
             }
@@ -286,15 +288,20 @@ impl Core {
                     link.rechecked(cx, generation, call, &verdict);
                 });
             }
-            Purpose::ServerReply { slot, tool } => match verdict {
-                Verdict::Rejected { mut violations } if !violations.is_empty() => {
-                    let first = violations.swap_remove(0);
-                    self.kernel.note_mismatch(SchemaMismatch {
-                        tool,
-                        side: Side::Output,
-                        path: first.path,
-                        message: first.message,
-                    });
+            Purpose::ServerReply {
+                slot,
+                tool,
+                culprit,
+            } => match verdict {
+                Verdict::Rejected { violations } => {
+                    if let Some(violation) = violations.first() {
+                        self.note_mismatch(Mismatch {
+                            culprit,
+                            tool: &tool,
+                            side: Side::Output,
+                            violation,
+                        });
+                    }
                 }
                 Verdict::Unchecked { reason } => {
                     self.with_link(slot, |link, cx| link.report_unchecked(cx, &tool, &reason));
@@ -315,14 +322,24 @@ impl Core {
                 Work::Host
             }
             Prepared::Work(work) => work,
-            Prepared::Rejected(problem, mismatch) => {
-                if let Some(mismatch) = mismatch {
-                    self.kernel.note_mismatch(mismatch);
+            Prepared::Rejected(problem, violation) => {
+                if let Some(violation) = &violation {
+                    self.note_mismatch_of(call, &tool, Side::Input, violation);
                 }
                 Work::Refused(problem)
             }
         };
         self.kernel.handle_routed(now, call, Some(tool), work);
+    }
+
+    fn note_mismatch_of(&mut self, call: CallId, tool: &str, side: Side, violation: &Violation) {
+        let culprit = Culprit::of(&self.kernel, call);
+        self.note_mismatch(Mismatch {
+            culprit,
+            tool,
+            side,
+            violation,
+        });
     }
 
     /// Answers a request from the host's own knowledge.
@@ -382,6 +399,9 @@ impl Core {
         };
         if let Some(slot) = link {
             self.with_link(slot, |link, _| link.ended(&mut end));
+        }
+        if let Some(Op::ReadResource { uri }) = pending.as_ref().map(|pending| &pending.op) {
+            end.outcome = end.outcome.map_err(|problem| problem.with_uri(uri));
         }
         let asked = pending.and_then(|pending| pending.asked);
         self.out.push_back(CoreAction::End { end, asked });

@@ -43,13 +43,14 @@ impl Kernel {
         // The end of a worker that was told to end is no fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
+        let answered = worker.answered.is_some();
         let running = std::mem::take(&mut worker.running);
         self.unwatch(generation);
         if self.spare_lost(now, slot, generation, fault) {
-            return self.stats.fault(fault);
+            return;
         }
         if !dismissed {
-            self.stats.restart(slot, generation, fault);
+            self.stats.restart(slot, generation, answered, fault);
             if let Some(owner) = self.slots.get_mut(&slot) {
                 owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
             }
@@ -196,7 +197,7 @@ impl Kernel {
             }
         }
         self.dispatch(now, slot);
-        self.remove_if_over(slot);
+        self.remove_if_over(now, slot);
     }
 
     /// The last words of a worker that was given up without them.

@@ -142,6 +142,22 @@ impl Kernel {
         }
     }
 
+    /// A wrapped server answered a request with a result. True the first time: its handshake is over.
+    pub fn handle_result(&mut self, now: Time, from: Generation) -> bool {
+        let worker = self.worker_mut(from);
+        let Some(worker) = worker.filter(|worker| worker.answered.is_none()) else {
+            return false;
+        };
+        worker.answered = Some(now);
+        true
+    }
+
+    /// True if a wrapped server has answered a request with a result.
+    pub fn has_answered(&self, generation: Generation) -> bool {
+        let worker = self.worker(generation);
+        worker.is_some_and(|worker| worker.answered.is_some())
+    }
+
     /// A worker answered a call. The kernel drops an answer of a worker that is being ended, and one
     /// to a call that has ended.
     pub fn handle_answer(&mut self, now: Time, from: Generation, id: CallId, answer: Answer) {
@@ -373,6 +389,7 @@ impl Kernel {
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
+        let answered = worker.answered.is_some();
         match worker.phase {
             Phase::Starting | Phase::Standby => {
                 self.end_worker(generation, Manner::Terminate);
@@ -385,10 +402,8 @@ impl Kernel {
             }
             Phase::Ending | Phase::Lost => return,
         }
-        if self.spare_lost(now, slot, generation, fault) {
-            self.stats.fault(fault);
-        } else {
-            self.stats.restart(slot, generation, fault);
+        if !self.spare_lost(now, slot, generation, fault) {
+            self.stats.restart(slot, generation, answered, fault);
             self.supervised_lost(now, slot, generation, fault);
         }
         self.end_if_idle(generation);

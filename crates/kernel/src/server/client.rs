@@ -13,6 +13,7 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_contract::scan;
+use mainstay_contract::telemetry::Side;
 use mainstay_contract::trace::TraceContext;
 use mainstay_schema::check::{Subject, Verdict};
 use serde_json::json;
@@ -22,6 +23,7 @@ use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
 use crate::core::action::{CheckRequest, LogLevel};
 use crate::core::checks::Purpose;
+use crate::core::mismatches::{Culprit, Mismatch};
 use crate::system_tools;
 
 /// Most notifications that are deferred to the next server, and the longest of them.
@@ -135,6 +137,9 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
+        if request.tool.is_none() {
+            return self.finish_routing(cx, call, None);
+        }
         let unknown = request.tool.clone().filter(|tool| !self.tools.knows(tool));
         let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
         if let Some(tool) = unknown.filter(|_| listable) {
@@ -208,7 +213,7 @@ impl Link {
             .get(call)
             .and_then(|request| request.tool.clone());
         let Some(name) = name else { return };
-        let problem = self.objection_of(cx, &name, verdict);
+        let problem = self.objection_of(cx, call, &name, verdict);
         self.finish_routing(cx, call, problem);
     }
 
@@ -216,6 +221,7 @@ impl Link {
     pub(super) fn objection_of(
         &mut self,
         cx: &mut Cx<'_>,
+        call: CallId,
         name: &str,
         verdict: &Verdict,
     ) -> Option<Problem> {
@@ -229,6 +235,12 @@ impl Link {
             Verdict::GaveUp { reason } => Some(crate::core::checks::gave_up(*reason)),
             Verdict::Rejected { violations } => {
                 let first = violations.first()?;
+                cx.note_mismatch(Mismatch {
+                    culprit: Culprit::of(cx.kernel, call),
+                    tool: name,
+                    side: Side::Input,
+                    violation: first,
+                });
                 let place = match first.path.as_str() {
                     "" => String::new(),
                     path => format!("{path} "),
@@ -270,6 +282,9 @@ impl Link {
     fn route(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Work {
         if self.is_answered_here(cx, request) {
             return Work::Host;
+        }
+        if let Some(problem) = self.reviewed.refusal(request) {
+            return Work::Refused(problem);
         }
         let limits = cx.kernel.limits();
         let timeout_ms = self.rules().timeout_ms;
@@ -330,7 +345,9 @@ impl Link {
             }
             Some(Method::ListResources | Method::ListResourceTemplates) => self.outputs.lent,
             Some(Method::Discover) => match &*cx.discovered {
-                Some(Discovered::Modern(result)) => names_version(result, request),
+                Some(Discovered::Modern { result, expires_ms }) => {
+                    *expires_ms > cx.wall_ms() && names_version(result, request)
+                }
                 _ => false,
             },
             _ => false,

@@ -360,7 +360,7 @@ impl Link {
             .requests
             .get(call)
             .and_then(|request| request.tool.clone());
-        match self.objection_of(cx, &name.unwrap_or_default(), verdict) {
+        match self.objection_of(cx, call, &name.unwrap_or_default(), verdict) {
             None => self.forward(cx, generation, call, &line),
             Some(problem) => {
                 let answer = Answer::Failed(problem);
@@ -407,6 +407,7 @@ mod tests {
                 locked: None,
                 discovered: None,
                 version: "1".to_owned(),
+                trial: false,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {
@@ -434,6 +435,7 @@ mod tests {
             out,
             checks: &mut Checks::default(),
             discovered: &mut None,
+            proof: &mut crate::core::readiness::Proof::default(),
             epoch_ms: 0,
             version: "1",
             spans: &mut Spans::seeded(None),

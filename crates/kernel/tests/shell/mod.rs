@@ -135,6 +135,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             locked: None,
             discovered: None,
             version: "1".to_owned(),
+            trial: false,
         }),
         ..packs(&[])
     }

@@ -73,7 +73,7 @@ impl Running {
 
     /// Waits until the host listens on HTTP, and notes where.
     pub(super) fn listens(&mut self) -> anyhow::Result<()> {
-        let line = self.wait_for_line("mcp:ready mode=http")?;
+        let line = self.wait_for_line("mcp:listening mode=http")?;
         let address = line
             .split_whitespace()
             .find_map(|word| word.strip_prefix("address="))

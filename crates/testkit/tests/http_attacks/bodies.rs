@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use mainstay_testkit::http::{Connection, Request};
 
 use crate::victim::{KINDS, Kind, Victim, expect};
@@ -98,6 +98,26 @@ fn chunked_body_just_over_the_limit_is_answered() -> anyhow::Result<()> {
         .unmeasured()
         .header("Transfer-Encoding", "chunked");
     expect(&victim.ask(&request)?, &[413], "one byte more")?;
+    victim.survives()
+}
+
+/// A client that writes its whole body before it reads gets the refusal all the same.
+#[test]
+fn refusal_of_a_large_body_reaches_a_client_that_sends_all_of_it() -> anyhow::Result<()> {
+    let victim = Victim::start(Kind::Packs)?;
+    let length = limit(Kind::Packs) + 8 * MIB;
+    let body = vec![b'x'; length];
+    for round in 0..10 {
+        let announced = Request::message(victim.address, "")
+            .unmeasured()
+            .header("Content-Length", &length.to_string());
+        let mut connection = victim.connect()?;
+        connection.send(&announced.bytes())?;
+        connection
+            .send(&body)
+            .with_context(|| format!("round {round}: the body is not taken"))?;
+        expect(&connection.response()?, &[413], "all of it was sent")?;
+    }
     victim.survives()
 }
 

@@ -33,6 +33,11 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
+    /// What the host has logged so far.
+    pub(crate) fn stderr(&self) -> Vec<String> {
+        self.running.stderr()
+    }
+
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
         Self::with(kind, "", None)
     }
