@@ -317,6 +317,41 @@ fn exit_codes_say_whose_turn_it_is() {
 }
 
 #[test]
+fn an_answer_that_is_no_is_exit_code_1() {
+    let call = |words: &[&str]| with_schemas().arg("call").args(words).output().unwrap();
+    for words in [
+        &["validate_asset", "asset={}", "schema=lamp"][..],
+        &["validate_many", "assets=[{}]", "schema=lamp"],
+    ] {
+        let output = call(words);
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    }
+    let valid = call(&["validate_asset", r#"asset={"name":"desk"}"#, "schema=lamp"]);
+    assert_eq!(valid.status.code(), Some(0), "{}", shown(&valid));
+    let huge = call(&["validate_asset", r#"asset={"a":1e400}"#, "schema=lamp"]);
+    assert_eq!(huge.status.code(), Some(2), "{}", shown(&huge));
+    let said = text(&huge.stderr);
+    assert!(said.contains("/asset/a number is out of range"), "{said}");
+}
+
+#[test]
+fn a_pack_that_cannot_start_is_named_with_its_reason() {
+    let output = run(&["tools", "--pack", "x=/nonexistent/pack"]);
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let said = text(&output.stderr);
+    let warning = "mainstay: warning: the pack x cannot start, so its tools are missing: ";
+    assert!(said.contains(warning), "{said}");
+    let output = run(&["call", "record", "--pack", "x=/nonexistent/pack"]);
+    let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = payload["message"].as_str().unwrap();
+    assert!(
+        message.contains("the pack x, which may have it, cannot start"),
+        "{message}"
+    );
+    assert_eq!(payload["retryable"], true);
+}
+
+#[test]
 fn an_internal_fault_is_exit_code_3() {
     let folder = TempDir::new().unwrap();
     let pack = ledger(folder.path());

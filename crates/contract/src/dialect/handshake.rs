@@ -29,6 +29,8 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
+    /// The lists of tools, prompts and resources may change while the server runs.
+    pub lists_change: bool,
 }
 
 impl ServerFacts {
@@ -57,15 +59,19 @@ impl ServerFacts {
 
     fn capabilities(&self) -> Value {
         let mut capabilities = Map::new();
-        capabilities.insert("tools".into(), json!({}));
         let optional = [
-            ("resources", self.resources),
-            ("prompts", self.prompts),
-            ("completions", self.completions),
+            ("tools", true, self.lists_change),
+            ("resources", self.resources, self.lists_change),
+            ("prompts", self.prompts, self.lists_change),
+            ("completions", self.completions, false),
         ];
-        for (name, offered) in optional {
+        for (name, offered, changes) in optional {
             if offered {
-                capabilities.insert(name.into(), json!({}));
+                let declared = match changes {
+                    true => json!({ "listChanged": true }),
+                    false => json!({}),
+                };
+                capabilities.insert(name.into(), declared);
             }
         }
         Value::Object(capabilities)

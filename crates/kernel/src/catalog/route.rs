@@ -8,6 +8,7 @@ use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
+use mainstay_contract::tool::Pace;
 use mainstay_schema::check::Definition;
 use serde_json::json;
 
@@ -89,7 +90,8 @@ impl PackCatalog {
                 None => {
                     let shown = mainstay_contract::render::shorten(uri, 120);
                     let message = format!("nothing serves the resource {shown}");
-                    Routed::refused(Problem::new(ErrorKind::ResourceNotFound, message))
+                    let problem = Problem::new(ErrorKind::ResourceNotFound, message);
+                    Routed::refused(self.absent(problem))
                 }
             },
             Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
@@ -151,6 +153,7 @@ impl PackCatalog {
             replay: Replay::Convergent,
             timeout_ms,
             late: Late::Ask,
+            pace: Pace::Short,
         };
         Routed::to(Work::Worker(task))
     }
@@ -187,8 +190,11 @@ impl PackCatalog {
                 Resolution::Unknown {
                     nearest: Some(nearest),
                 },
-            ) => Err(unknown_tool(name).with_hint(format!("did you mean {nearest}?"))),
-            (None, _) => Err(unknown_tool(name)),
+            ) => {
+                let hint = format!("did you mean {nearest}?");
+                Err(self.absent(unknown_tool(name)).with_hint(hint))
+            }
+            (None, _) => Err(self.absent(unknown_tool(name))),
         }
     }
 
@@ -245,7 +251,7 @@ impl PackCatalog {
         let slot = self
             .prompts
             .get(name)
-            .ok_or_else(|| bad(format!("there is no prompt {name:.64}")))?;
+            .ok_or_else(|| self.absent(bad(format!("there is no prompt {name:.64}"))))?;
         let spec = self
             .catalogs()
             .find(|(at, _)| at == slot)
@@ -301,6 +307,7 @@ impl PackCatalog {
                 .any(|(_, catalog)| !catalog.resource_schemes.is_empty()),
             prompts: !self.prompts.is_empty(),
             completions: self.catalogs().any(|(_, catalog)| catalog.completions),
+            lists_change: self.may_change(),
         }
     }
 
