@@ -11,13 +11,12 @@ use mainstay_host::AskError;
 use crate::exit::{self, Failure};
 
 /// Members of an error payload after its sentence, in its order.
-const FACTS: [&str; 9] = [
+const FACTS: [&str; 8] = [
     "code",
     "hint",
     "retryable",
     "fault",
     "timeoutMs",
-    "retryAfterMs",
     "details",
     "stderr",
     "stdout",

@@ -326,7 +326,8 @@ fn an_answer_that_is_no_is_exit_code_1() {
         let output = call(words);
         assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     }
-    let valid = call(&["validate_asset", r#"asset={"name":"desk"}"#, "schema=lamp"]);
+    let colour = r##"asset="#aabbcc""##;
+    let valid = call(&["validate_asset", colour, "schema=colour"]);
     assert_eq!(valid.status.code(), Some(0), "{}", shown(&valid));
     let huge = call(&["validate_asset", r#"asset={"a":1e400}"#, "schema=lamp"]);
     assert_eq!(huge.status.code(), Some(2), "{}", shown(&huge));
@@ -484,8 +485,13 @@ fn two_packs_with_one_tool_name_are_refused() {
     let first = ledger(folder.path());
     let second = first.replacen("ledger=", "other=", 1);
     let output = run(&["tools", "--pack", &first, "--pack", &second]);
-    // The first to be ready keeps its tools; the other is refused and said so in health.
-    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    // The first to be ready keeps its tools; the other is refused, and named.
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("cannot start, so its tools are missing: the worker pack"),
+        "{said}"
+    );
     assert_eq!(text(&output.stdout).matches("append").count(), 1);
     let output = run(&["tools", "--pack", "asset", "--pack", "asset"]);
     insta::assert_snapshot!("pack_twice", shown(&output));

@@ -58,7 +58,7 @@ pub struct Problem {
     pub details: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_ms: Option<u64>,
-    /// When a retry can succeed at the earliest, where that is known.
+    /// When a retry can succeed at the earliest, where that is known: `Retry-After` of HTTP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -252,9 +252,6 @@ impl Problem {
         }
         if let Some(timeout_ms) = self.timeout_ms {
             object = object.value("timeoutMs", &timeout_ms);
-        }
-        if let Some(retry_after_ms) = self.retry_after_ms {
-            object = object.value("retryAfterMs", &retry_after_ms);
         }
         if let Some(details) = &self.details {
             object = object.raw("details", details.as_str());

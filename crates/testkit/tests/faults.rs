@@ -304,7 +304,7 @@ fn calls_that_end_every_worker_do_not_cost_others_their_pack() -> anyhow::Result
         let payload = failure(&client.call(id, "again", &json!({}))?)?;
         let message = payload["message"].as_str().unwrap_or_default();
         assert!(
-            message.starts_with("this call ended every worker"),
+            message.starts_with("this call ended every process"),
             "{payload}"
         );
         assert_eq!(payload["retryable"], false, "{payload}");

@@ -38,7 +38,7 @@ impl ServerFacts {
     pub fn initialized(&self, offered: &str) -> Json {
         let mut result = Map::new();
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities());
+        result.insert("capabilities".into(), self.capabilities(self.lists_change));
         result.insert("serverInfo".into(), self.server_info());
         self.add_instructions(&mut result);
         Value::Object(result).into()
@@ -50,19 +50,20 @@ impl ServerFacts {
         versions.extend(LEGACY_VERSIONS);
         let mut result = Map::new();
         result.insert("supportedVersions".into(), json!(versions));
-        result.insert("capabilities".into(), self.capabilities());
+        // Modern clients subscribe to changes of lists, and no subscription announces any.
+        result.insert("capabilities".into(), self.capabilities(false));
         self.add_instructions(&mut result);
         let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);
         Value::Object(result).into()
     }
 
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self, lists_change: bool) -> Value {
         let mut capabilities = Map::new();
         let optional = [
-            ("tools", true, self.lists_change),
-            ("resources", self.resources, self.lists_change),
-            ("prompts", self.prompts, self.lists_change),
+            ("tools", true, lists_change),
+            ("resources", self.resources, lists_change),
+            ("prompts", self.prompts, lists_change),
             ("completions", self.completions, false),
         ];
         for (name, offered, changes) in optional {

@@ -1,6 +1,7 @@
 //! The announcement of a worker, and the decision whether it may serve.
 
 use mainstay_contract::json::Json;
+use mainstay_contract::method::Method;
 use mainstay_contract::rpc::{PROTOCOL, Ready};
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_schema::check::Definition;
@@ -117,6 +118,20 @@ impl PackCatalog {
             entry.failed_starts = FAILED_STARTS;
             entry.trouble = Some(reason.to_owned());
         }
+    }
+
+    /// The notifications about the lists to which a pack contributes.
+    pub(crate) fn lists_of(&self, slot: SlotId) -> Vec<Method> {
+        let catalog = self.packs.get(&slot).and_then(|pack| pack.catalog.as_ref());
+        let has = |kind: fn(&Catalog) -> bool| catalog.is_some_and(kind);
+        let mut lists = vec![Method::ToolsChanged];
+        if has(|catalog| !catalog.prompts.is_empty()) {
+            lists.push(Method::PromptsChanged);
+        }
+        if has(|catalog| !catalog.resource_schemes.is_empty()) {
+            lists.push(Method::ResourcesChanged);
+        }
+        lists
     }
 
     fn remove_catalog(&mut self, slot: SlotId, catalog: &Catalog) {

@@ -7,7 +7,6 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
-use mainstay_contract::method::Method;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
@@ -257,7 +256,7 @@ impl Core {
     /// calls that wait for a tool which is not the one they meant.
     fn announce_lists(&mut self, slot: SlotId, changed_tools: &[String]) {
         let pack = self.catalog.pack_name(slot).to_owned();
-        self.log(format!("mcp:info lists_changed pack={pack}"));
+        self.log_at(LogLevel::Info, format!("lists changed pack={pack}"));
         let now = self.clock.now;
         self.kernel.fail_waiting(now, slot, |op| match op {
             rpc::Op::Tool { name, .. } => changed_tools.contains(name),
@@ -266,12 +265,9 @@ impl Core {
         let opened = |front: &Front| matches!(front, Front::Packs { opened: true, .. });
         let sessions = self.sessions.iter().filter(|(_, front)| opened(front));
         let sessions: Vec<SessionId> = sessions.map(|(session, _)| *session).collect();
+        let methods = self.catalog.lists_of(slot);
         for session in sessions {
-            for method in [
-                Method::ToolsChanged,
-                Method::PromptsChanged,
-                Method::ResourcesChanged,
-            ] {
+            for method in &methods {
                 let line = ObjectWriter::with_capacity(96)
                     .string("jsonrpc", "2.0")
                     .string("method", method.name())
