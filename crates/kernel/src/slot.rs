@@ -109,6 +109,8 @@ pub struct Worker {
     pub alone: Option<(CallId, Time)>,
     /// How it is ended once it has nothing left to do.
     pub leave: Manner,
+    /// When it first answered a request with a result: until then a server has shown nothing.
+    pub answered: Option<Time>,
     /// When it was last heard of.
     pub heard: Time,
     /// When it was pinged, if it has not been heard of since.
@@ -198,6 +200,7 @@ impl Worker {
             long: BTreeSet::new(),
             alone: None,
             leave: Manner::Terminate,
+            answered: None,
             heard: Time::from_micros(0),
             pinged: None,
             answers_pings: false,

