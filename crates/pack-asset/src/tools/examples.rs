@@ -66,7 +66,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
         "validated": {"type": "boolean", "const": true},
     })))
     .errors(&[Code::NotFound])
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .read_only()
 }

@@ -48,7 +48,7 @@ pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
         "schema": schema_argument(),
     })))
     .output(or_verdict(&json!({})))
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .alias(ALIAS)
     .read_only()
@@ -68,7 +68,7 @@ pub(super) fn many_spec(tooling_version: &str) -> ToolSpec {
         "ok": {"const": true},
         "results": {"type": "array", "items": verdict()},
     })))
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .read_only()
 }
