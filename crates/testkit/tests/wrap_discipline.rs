@@ -4,7 +4,7 @@ mod wrapping;
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
 use mainstay_testkit::peer::{Client, Message};
