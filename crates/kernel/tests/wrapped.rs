@@ -297,7 +297,7 @@ fn a_start_that_fails_after_a_long_time_is_not_repeated_for_its_request() {
     desk.did();
     desk.wait(40_000);
     desk.lose(1, &[1]);
-    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
     desk.reap(1);
     desk.wait(800);
     assert_eq!(desk.did(), ["spawn 2"], "the next request finds a server");

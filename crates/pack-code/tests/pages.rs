@@ -418,7 +418,7 @@ const SIZES: [Bounds; 4] = [
 ];
 
 #[test]
-fn whoever_reads_only_texts_and_follows_their_hints_sees_each_hit_once() {
+fn the_hints_of_search_texts_lead_to_each_hit_once() {
     let place = Place::new();
     for number in 0..120 {
         let text = format!("fn heron_{number}() {{\n    heron();\n}}\n").repeat(1 + number % 3);
@@ -466,7 +466,7 @@ fn whoever_reads_only_texts_and_follows_their_hints_sees_each_hit_once() {
 }
 
 #[test]
-fn whoever_follows_the_hints_of_show_file_reads_the_whole_file_once() {
+fn the_hints_of_show_file_lead_through_the_whole_file_once() {
     let place = Place::new();
     let text: String = (1..=2215).map(|line| format!("line {line}\n")).collect();
     place.write("long.txt", &text);
@@ -505,7 +505,7 @@ fn whoever_follows_the_hints_of_show_file_reads_the_whole_file_once() {
 }
 
 #[test]
-fn whoever_follows_the_hints_of_an_outline_gets_each_definition_once() {
+fn the_hints_of_an_outline_lead_to_each_definition_once() {
     let place = Place::new();
     let text: String = (0..300)
         .map(|n| format!("fn f{n}() {{}} fn g{n}() {{}}\n"))
