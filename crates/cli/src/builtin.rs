@@ -38,7 +38,9 @@ pub(crate) fn run_worker(name: &str) -> Result<ExitCode, Failure> {
     let _ = rustix::thread::set_name(c"mainstay-worker");
     match name {
         "asset" => Ok(mainstay_worker::run(VERSION, |settings| {
-            asset::pack(&settings.parse()?, VERSION)
+            let mut own: asset::AssetSettings = settings.parse()?;
+            own.max_violations = settings.violations();
+            asset::pack(&own, VERSION)
         })),
         "code" => Ok(mainstay_worker::run(VERSION, |settings| {
             code::pack(&settings.parse()?, VERSION)

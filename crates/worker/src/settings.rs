@@ -3,34 +3,44 @@
 use std::fmt;
 
 use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// The configuration that the host hands to a pack: a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings(Json);
+pub struct Settings {
+    json: Json,
+    violations: usize,
+}
 
 impl Settings {
-    /// Takes over what the host sent.
-    pub const fn new(json: Json) -> Self {
-        Self(json)
+    /// Takes over what the host sent: the pack's own settings, and the number of violations that a
+    /// verdict lists.
+    pub const fn new(json: Json, violations: usize) -> Self {
+        Self { json, violations }
+    }
+
+    /// Violations that a verdict lists (`limits.violations` of the host).
+    pub const fn violations(&self) -> usize {
+        self.violations
     }
 
     /// The settings as the pack's own type. Unknown keys are that type's to refuse.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Unable> {
-        serde_json::from_str(self.0.as_str())
+        serde_json::from_str(self.json.as_str())
             .map_err(|error| Unable::new(format_args!("the pack's settings are wrong: {error}")))
     }
 
     /// The settings as they came.
     pub const fn json(&self) -> &Json {
-        &self.0
+        &self.json
     }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self(Json::empty_object())
+        Self::new(Json::empty_object(), Limits::default().violations)
     }
 }
 
@@ -66,7 +76,7 @@ mod tests {
     fn wrong_settings_are_a_reason_not_to_start() {
         let own: Own = Settings::default().parse().unwrap();
         assert_eq!(own.root, None);
-        let settings = Settings::new(Json::parse(r#"{"rot":1}"#).unwrap());
+        let settings = Settings::new(Json::parse(r#"{"rot":1}"#).unwrap(), 1);
         let unable = settings.parse::<Own>().unwrap_err();
         assert!(unable.detail.contains("unknown field `rot`"), "{unable}");
     }

@@ -183,17 +183,17 @@ impl Judge<'_> {
                 let never = asked.tool != Some(Tool::Get) && may_be_sent;
                 never && !heard
             }
-            ErrorKind::ReplayExhausted => {
+            ErrorKind::ReplayExhausted | ErrorKind::CallKillsWorker => {
                 let deaths = self.pages.deaths.iter().filter(|at| **at >= asked.at);
                 asked.tool.is_none_or(|tool| tool == Tool::Get)
                     && deaths.count() > limits.replays as usize
             }
-            ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady => {
-                !applied && (limits.restarts < 100 || self.bad_start())
+            ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady | ErrorKind::WorkerSetup => {
+                // A pack that is not known may have the tool.
+                let unknown = !scenario.built_in && !scenario.incarnations.is_empty();
+                !applied && (limits.restarts < 100 || self.bad_start() || unknown)
             }
             ErrorKind::Internal => scenario.check_noise.gives_up_one_in > 0,
-            // A pack that is not known cannot be told from one that is not there.
-            ErrorKind::UnknownTool => !scenario.built_in && !scenario.incarnations.is_empty(),
             _ => false,
         };
         (!excused).then(|| ("an error without a reason", format!("{kind}")))

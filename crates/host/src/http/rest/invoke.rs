@@ -101,7 +101,7 @@ fn respond_to(front: &Front, asked: &Responds<'_>, outcome: &Outcome, since: Ins
         duration_ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
     };
     let sealed = front.envelopes.response(asked, outcome, &timings);
-    respond::of_kind(sealed.kind, sealed.text)
+    respond::of_kind(sealed.kind, respond::retry_after_ms(outcome), sealed.text)
 }
 
 /// On whose behalf an envelope comes: what it says itself must not contradict the header.

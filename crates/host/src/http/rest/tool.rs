@@ -98,7 +98,8 @@ fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {
         meta.tool_id = known_id(&identifier(tool));
     }
     let sealed = front.envelopes.result(meta, &ended.outcome);
-    respond::of_kind(sealed.kind, sealed.text)
+    let retry_after_ms = respond::retry_after_ms(&ended.outcome);
+    respond::of_kind(sealed.kind, retry_after_ms, sealed.text)
 }
 
 /// What a request asks for.

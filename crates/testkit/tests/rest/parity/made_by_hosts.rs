@@ -75,7 +75,7 @@ fn arguments_that_do_not_fit() -> anyhow::Result<()> {
 fn losses_of_workers() -> anyhow::Result<()> {
     let lost = [
         ("once", json!({}), "outcome_unknown"),
-        ("again", json!({}), "replay_exhausted"),
+        ("again", json!({}), "call_kills_worker"),
     ];
     all("die-on-call", LIMITS, &lost)
 }
@@ -192,6 +192,19 @@ fn a_name_that_is_no_identifier_is_refused_in_the_words_of_the_envelope_dialect(
     let invoked = stdio.client()?.request("1", "mcp.tool.invoke", &params)?;
     assert_eq!(answer.json()?["error"], invoked.at("/result/error"));
     stdio.stop()?;
+    host.stop()
+}
+
+#[test]
+fn a_pack_that_rests_says_for_how_long() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.misbehaving("exit-later")?;
+    let host = Host::start(serve.limits("restarts = 0, rest_ms = 300000")?)?;
+    // The first worker dies of the call, the second at its start.
+    let answer = host.call("again", &json!({}))?;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let seconds = answer.header("retry-after").context("a header")?;
+    let seconds: u64 = seconds.parse()?;
+    assert!((60..=300).contains(&seconds), "{seconds}");
     host.stop()
 }
 
