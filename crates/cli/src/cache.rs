@@ -14,7 +14,7 @@ use crate::exit::{self, Failure, print};
 
 /// Lists or removes.
 pub(crate) fn run(command: &CacheCommand) -> Result<ExitCode, Failure> {
-    let environment = Environment::read()?;
+    let environment = Environment::read_for_operator()?;
     let dir = environment.cache_dir.ok_or_else(|| {
         Failure::input(anyhow!("there is no cache directory"))
             .hint("set MAINSTAY_CACHE_DIR to an absolute path")

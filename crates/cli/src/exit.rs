@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use mainstay_contract::render::visible;
+
 /// Everything went well.
 pub(crate) const SUCCESS: u8 = 0;
 /// The answer is no: a validation failed, a check differs, a thing was not found.
@@ -59,11 +61,18 @@ impl Failure {
 /// Writes a failure with its causes, and gives its exit code.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "mainstay: error: {:#}", failure.error);
+    let error = harmless(&format!("{:#}", failure.error));
+    let _ = writeln!(stderr, "mainstay: error: {error}");
     if let Some(hint) = &failure.hint {
-        let _ = writeln!(stderr, "mainstay: hint: {hint}");
+        let _ = writeln!(stderr, "mainstay: hint: {}", harmless(hint));
     }
     ExitCode::from(failure.code)
+}
+
+/// Text of others for a terminal: every line without escape sequences.
+fn harmless(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(visible).collect();
+    lines.join("\n")
 }
 
 /// Says something to whoever watches standard error.

@@ -1,14 +1,17 @@
 //! `mainstay serve`.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use mainstay_host::config::Transport;
+use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
+use mainstay_host::config::{Changed, Config, Found, Reread, Transport};
 use mainstay_host::{Log, ServeError};
+use serde_json::Value;
 
-use crate::args::Serve;
-use crate::environment::Environment;
+use crate::args::{Packs, Serve};
+use crate::environment::{self, Environment};
 use crate::exit::Failure;
 use crate::{local, lock, transport};
 
@@ -17,7 +20,9 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let environment = Environment::read()?;
     let transport = transport::chosen(&serve.transport, &environment)?;
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
+    let reads_stdio = matches!(transport, Transport::Stdio);
     let mut config = local::config(&serve.packs, &environment, transport)?;
+    config.reread = Some(reread(serve.packs.clone(), reads_stdio)?);
     config.ready_file = Some(environment.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.collector = environment
@@ -43,9 +48,79 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
              Try: mainstay tools, mainstay call list_schemas, or mainstay --help. End with Ctrl-D."
         );
     }
-    let log = Log::start(serve.log.map(Into::into).unwrap_or_default());
+    let level = serve.log.map(Into::into).unwrap_or_default();
+    let log = Log::start(level, redactor(&config));
     mainstay_host::serve(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Knows the secrets that this process and its packs are started with.
+pub(crate) fn redactor(config: &Config) -> Redactor {
+    let mut values = environment::secret_values();
+    for pack in &config.packs {
+        if let Ok(settings) = pack.settings.to_value() {
+            add_secrets(&settings, &mut values);
+        }
+    }
+    if let Transport::Http(http) = &config.transport {
+        values.extend(http.token.clone());
+    }
+    Redactor::new(values)
+}
+
+/// Adds every text below a name that is that of a secret.
+fn add_secrets(settings: &Value, values: &mut Vec<String>) {
+    match settings {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(text) if is_secret_variable(name) => values.push(text.clone()),
+                    _ => add_secrets(member, values),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_secrets(item, values)),
+        _ => {}
+    }
+}
+
+/// Reads the same again, and says what of it cannot change while the host runs.
+fn reread(packs: Packs, reads_stdio: bool) -> Result<Reread, Failure> {
+    let first = read_packs(&packs, reads_stdio)?;
+    Ok(Reread::new(move || {
+        let read = read_packs(&packs, reads_stdio);
+        let now = read.map_err(|failure| format!("{:#}", failure.error))?;
+        let commands = |config: &Config| -> Vec<_> {
+            let packs = config.packs.iter();
+            packs
+                .map(|pack| (pack.name.clone(), pack.command.clone()))
+                .collect()
+        };
+        let differs = [
+            ("packs", commands(&now) != commands(&first)),
+            ("limits", now.limits != first.limits),
+            ("telemetry", now.telemetry != first.telemetry),
+            ("tree_kill", now.shim.tree_kill != first.shim.tree_kill),
+            ("envelopes", now.envelopes != first.envelopes),
+        ];
+        let later = differs.into_iter().filter(|(_, differs)| *differs);
+        let later = later.map(|(what, _)| what).collect();
+        let settings = now.packs.into_iter();
+        let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
+        let changed = Changed::Settings(settings);
+        Ok(Found { changed, later })
+    }))
+}
+
+/// The configuration of the packs; clients are not its concern.
+fn read_packs(packs: &Packs, reads_stdio: bool) -> Result<Config, Failure> {
+    let transport = if reads_stdio {
+        Transport::Stdio
+    } else {
+        let (path, mode) = (PathBuf::new(), 0);
+        Transport::Socket { path, mode }
+    };
+    local::config(packs, &Environment::read()?, transport)
 }
 
 /// Setup errors are the operator's to mend; each says what to set.
@@ -56,7 +131,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::NoToken { .. } => {
             Some("set MAINSTAY_TOKEN_FILE, or listen on a loopback address such as 127.0.0.1:8080")
         }
-        ServeError::ReadyFile { .. } => Some("set MCP_READY_FILE to a path that can be written"),
+        ServeError::ShortToken { .. } => {
+            Some("make a longer token, for example with openssl rand -hex 32")
+        }
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),

@@ -372,11 +372,6 @@ fn mistakes_in_the_environment_are_all_told() {
         .output()
         .unwrap();
     insta::assert_snapshot!("bad_environment", shown(&output));
-    let output = mainstay()
-        .env("MCP_READY_FILE", "/nowhere/at/all/ready")
-        .output()
-        .unwrap();
-    insta::assert_snapshot!("bad_ready_file", shown(&output));
 }
 
 #[test]

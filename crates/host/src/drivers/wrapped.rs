@@ -73,17 +73,22 @@ impl ServerHandle {
     }
 }
 
-/// Starts a server.
+/// Starts a server. With one client, the host's standard error is that client's pipe.
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
     generation: Generation,
     limits: &Limits,
+    has_one_client: bool,
     events: mpsc::Sender<E>,
     log: &Log,
 ) -> io::Result<ServerHandle> {
     let outbox = Outbox::with_mark(limits.backlog_bytes);
-    let form = StderrForm::Plain;
+    let form = if has_one_client {
+        StderrForm::Unchanged
+    } else {
+        StderrForm::Redacted
+    };
     task::start(
         shim, command, generation, limits, Lines, form, outbox, events, log,
     )

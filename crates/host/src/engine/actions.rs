@@ -190,8 +190,7 @@ impl Engine {
             bytes: limits.porcelain_bytes,
         };
         let reply = if tool == system_tools::HEALTH {
-            let health = self.core.health(self.clock.now());
-            system_tools::health(&health, render, bounds)
+            system_tools::health(&self.health(), render, bounds)
         } else {
             system_tools::telemetry(&self.telemetry(), render, bounds)
         };

@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 
-use super::access::{Access, Credential};
+use super::access::{Access, Admitted};
 
 /// Names in a query that look like credentials.
 const QUERY_SECRETS: [&str; 5] = [
@@ -102,7 +102,7 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
-    ) -> Result<Credential, Problem> {
+    ) -> Result<Admitted, Problem> {
         if query.is_some_and(has_secret) {
             // What stands in a URL ends up in logs and histories.
             return Err(Problem::new(

@@ -72,6 +72,7 @@ impl Core {
                 Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
             });
         }
+        self.settings_settled(slot, result.is_ok());
         if result.is_err() {
             self.release(slot);
         }
