@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::files;
 use crate::io::{Sink, Source};
 use crate::log::{Log, Seldom};
-use crate::process::descendants::is_below_a_host;
+use crate::process::is_below_a_host;
 use crate::transport::socket::Bound;
 
 /// Longest request.
@@ -55,7 +55,8 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
         tokio::select! {
             accepted = bound.accept_from() => match accepted {
                 Ok((fd, peer)) => {
-                    let is_operator = peer.is_some_and(|peer| !is_below_a_host(peer));
+                    // A process that is not visible here is not below this host: namespaces are nested.
+                    let is_operator = peer.is_none_or(|peer| !is_below_a_host(peer));
                     if !is_operator {
                         let pid = Pid::as_raw(peer);
                         warning.warn(&log, &format!("reason=control_refused pid={pid}"));

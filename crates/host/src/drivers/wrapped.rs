@@ -5,7 +5,7 @@
 use std::io;
 
 use mainstay_contract::fault::Fault;
-use mainstay_contract::frame::Frame;
+use mainstay_contract::frame::{Frame, HEAD};
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
@@ -95,12 +95,23 @@ pub(crate) fn start<E: Listener>(
     .map(ServerHandle)
 }
 
+/// A copy of a line, if there is memory for it.
+fn copied(line: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(line.len()).ok()?;
+    copy.extend_from_slice(line);
+    Some(copy)
+}
+
 struct Lines;
 
 impl Speech for Lines {
     fn hear(&mut self, frame: Frame<'_>) -> Heard {
         Heard::Tell(match frame {
-            Frame::Line(line) => What::Line(line.to_vec()),
+            Frame::Line(line) => match copied(line) {
+                Some(line) => What::Line(line),
+                None => What::Oversize(line.iter().take(HEAD).copied().collect()),
+            },
             Frame::Oversize(oversize) => What::Oversize(oversize.head),
         })
     }

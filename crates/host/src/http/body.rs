@@ -277,7 +277,16 @@ pub(super) async fn read(
         Ok(match pieces.as_mut_slice() {
             [] => Bytes::new(),
             [only] => std::mem::take(only),
-            _ => Bytes::from(pieces.concat()),
+            pieces => {
+                let mut whole = Vec::new();
+                if whole.try_reserve_exact(length).is_err() {
+                    return Err(Problem::of(ErrorKind::Overloaded));
+                }
+                pieces
+                    .iter()
+                    .for_each(|piece| whole.extend_from_slice(piece));
+                Bytes::from(whole)
+            }
         })
     };
     match tokio::time::timeout(patience, whole).await {

@@ -74,18 +74,22 @@ pub(crate) fn parent(pid: Pid) -> Option<Pid> {
     look(pid.as_raw_nonzero().get()).and_then(|seen| Pid::from_raw(seen.parent))
 }
 
-/// True if a process descends from this host or from a shim of another one, or if that cannot be known.
-pub(crate) fn is_below_a_host(pid: Pid) -> bool {
-    let own = rustix::process::getpid();
-    let mut at = pid;
+/// True if one of the ancestors of a process is `sought` or a shim of any host. True, too, for a process that
+/// has ended: nothing is known about it.
+pub(crate) fn is_below(pid: Pid, sought: impl Fn(Pid) -> bool) -> bool {
+    let Some(mut at) = look(pid.as_raw_nonzero().get()) else {
+        return true;
+    };
     for _ in 0..ANCESTORS {
-        let Some(seen) = look(at.as_raw_nonzero().get()) else {
-            return true;
-        };
-        match Pid::from_raw(seen.parent) {
-            _ if seen.shim => return true,
+        let parent = match Pid::from_raw(at.parent) {
+            _ if at.shim => return true,
             None => return false,
-            Some(parent) if parent == own => return true,
+            Some(parent) if sought(parent) => return true,
+            Some(parent) => look(parent.as_raw_nonzero().get()),
+        };
+        match parent {
+            // Of another user, on a machine that hides those.
+            None => return false,
             Some(parent) => at = parent,
         }
     }
@@ -170,8 +174,9 @@ mod tests {
             assert!(std::time::Instant::now() < until);
             std::thread::yield_now();
         };
-        assert!(is_below_a_host(tree[0].pid));
-        assert!(!is_below_a_host(root), "the host itself");
+        assert!(is_below(tree[0].pid, |parent| parent == root));
+        assert!(is_below(tree[0].pid, |parent| parent == pid));
+        assert!(!is_below(root, |parent| parent == root));
         assert!(below(root).iter().any(|seen| seen.pid == tree[0].pid));
         let mut stranger = tree[0];
         stranger.born += 1;
