@@ -64,8 +64,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
     let cannot = || format!("cannot read {}", path.display());
     let (text, facts) = files::read(path, MAX_BYTES, Links::Follow).with_context(cannot)?;
     if let Some(warning) = untrusted(&facts) {
-        let shown = path.display();
-        exit::eprint_line(&format!("mainstay: warning: {shown} {warning}"));
+        exit::warn_once(format!("{} {warning}", path.display()));
     }
     let text = String::from_utf8(text).with_context(cannot)?;
     let is_json = path

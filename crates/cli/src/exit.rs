@@ -1,7 +1,9 @@
 //! Exit codes, and how a failure is told on standard error.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use mainstay_contract::render::visible;
 
@@ -73,6 +75,16 @@ pub(crate) fn report(failure: &Failure) -> ExitCode {
 fn harmless(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(visible).collect();
     lines.join("\n")
+}
+
+/// Warns once, however often the same thing is found: a configuration is read several times.
+pub(crate) fn warn_once(warning: String) {
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !warned.contains(&warning) {
+        eprint_line(&format!("mainstay: warning: {warning}"));
+        warned.insert(warning);
+    }
 }
 
 /// Says something to whoever watches standard error.

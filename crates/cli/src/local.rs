@@ -311,7 +311,7 @@ fn is_trusted(cache_dir: &Path) -> bool {
     }
     let checked = files::create_own(&folder);
     if let Err(error) = &checked {
-        exit::eprint_line(&format!("mainstay: warning: no index is used: {error}"));
+        exit::warn_once(format!("no index is used: {error}"));
     }
     checked.is_ok()
 }

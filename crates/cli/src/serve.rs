@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
-use mainstay_host::config::{Changed, Config, Found, Reread, Transport};
+use mainstay_contract::limits::Limits;
+use mainstay_host::config::{
+    Changed, Command, Config, EnvelopeMode, Found, Reread, Transport, TreeKill,
+};
 use mainstay_host::{Log, ServeError};
 use serde_json::Value;
 
@@ -22,7 +25,8 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
     let reads_stdio = matches!(transport, Transport::Stdio);
     let mut config = local::config(&serve.packs, &environment, transport)?;
-    config.reread = Some(reread(serve.packs.clone(), reads_stdio)?);
+    let first = Fixed::of(&config);
+    config.reread = Some(reread(serve.packs.clone(), reads_stdio, first));
     config.ready_file = Some(environment.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.collector = environment
@@ -84,32 +88,53 @@ fn add_secrets(settings: &Value, values: &mut Vec<String>) {
     }
 }
 
-/// Reads the same again, and says what of it cannot change while the host runs.
-fn reread(packs: Packs, reads_stdio: bool) -> Result<Reread, Failure> {
-    let first = read_packs(&packs, reads_stdio)?;
-    Ok(Reread::new(move || {
+/// The part of a configuration that cannot change while the host runs.
+struct Fixed {
+    packs: Vec<(String, Command)>,
+    limits: Limits,
+    telemetry: Option<PathBuf>,
+    tree_kill: TreeKill,
+    envelopes: EnvelopeMode,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Self {
+        let packs = config.packs.iter();
+        Self {
+            packs: packs
+                .map(|pack| (pack.name.clone(), pack.command.clone()))
+                .collect(),
+            limits: config.limits.clone(),
+            telemetry: config.telemetry.clone(),
+            tree_kill: config.shim.tree_kill,
+            envelopes: config.envelopes,
+        }
+    }
+
+    fn differences(&self, first: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("packs", self.packs != first.packs),
+            ("limits", self.limits != first.limits),
+            ("telemetry", self.telemetry != first.telemetry),
+            ("tree_kill", self.tree_kill != first.tree_kill),
+            ("envelopes", self.envelopes != first.envelopes),
+        ];
+        let differs = differs.into_iter().filter(|(_, differs)| *differs);
+        differs.map(|(what, _)| what).collect()
+    }
+}
+
+/// Reads the configuration `first` again.
+fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
+    Reread::new(move || {
         let read = read_packs(&packs, reads_stdio);
         let now = read.map_err(|failure| format!("{:#}", failure.error))?;
-        let commands = |config: &Config| -> Vec<_> {
-            let packs = config.packs.iter();
-            packs
-                .map(|pack| (pack.name.clone(), pack.command.clone()))
-                .collect()
-        };
-        let differs = [
-            ("packs", commands(&now) != commands(&first)),
-            ("limits", now.limits != first.limits),
-            ("telemetry", now.telemetry != first.telemetry),
-            ("tree_kill", now.shim.tree_kill != first.shim.tree_kill),
-            ("envelopes", now.envelopes != first.envelopes),
-        ];
-        let later = differs.into_iter().filter(|(_, differs)| *differs);
-        let later = later.map(|(what, _)| what).collect();
+        let later = Fixed::of(&now).differences(&first);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
         let changed = Changed::Settings(settings);
         Ok(Found { changed, later })
-    }))
+    })
 }
 
 /// The configuration of the packs; clients are not its concern.

@@ -246,9 +246,6 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     if is_scheme(name) {
         return scheme_value(text, word.end);
     }
-    if !is_secret_name(name) {
-        return None;
-    }
     let mut at = word.end + closing_quote(text.get(word.end..)?);
     at += spaces(text.get(at..)?);
     let separator = text
@@ -256,6 +253,10 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
         .chars()
         .next()
         .filter(|c| ":=".contains(*c))?;
+    // Last, since few words have a separator behind them and this costs more.
+    if !is_secret_name(name) {
+        return None;
+    }
     at += 1;
     at += spaces(text.get(at..)?);
     let value = text.get(at..)?;

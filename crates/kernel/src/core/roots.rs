@@ -311,6 +311,9 @@ impl Core {
 
     /// An operator changed the settings of packs: workers with the new ones take over.
     pub(super) fn apply_settings(&mut self, changed: Vec<(String, Json)>) {
+        if !self.kernel.is_serving() {
+            return;
+        }
         for (pack, settings) in changed {
             let slot = self.roots.slots().find(|slot| self.name_of(*slot) == pack);
             if let Some(slot) = slot
