@@ -429,7 +429,7 @@ pub(crate) fn simulate(
             log: log.clone(),
             recorder: Recorder::off(),
             envelopes: plan.envelopes,
-            watchdog: Watchdog::off(&log),
+            watchdog: Watchdog::off(),
         },
         facts: plan.facts,
         queue,

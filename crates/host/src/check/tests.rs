@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
+use mainstay_kernel::time::Time;
 use mainstay_schema::check::{Owner, Parts};
 use mainstay_testkit::process;
 use rustix::process::{Pid, Signal};
@@ -52,9 +53,14 @@ impl Setup {
         subject: &Subject,
         within: Duration,
     ) -> Option<Verdict> {
+        let request = CheckRequest {
+            fair,
+            definition: definition.clone(),
+            subject: subject.clone(),
+            until: Time::default(),
+        };
         let deadline = Instant::now() + within;
-        self.checkers
-            .submit(ticket, fair, definition, subject.clone(), deadline)
+        self.checkers.submit(ticket, &request, deadline)
     }
 
     async fn next(&mut self) -> (u64, Verdict) {

@@ -67,20 +67,14 @@ impl Engine {
                 let bytes = self.pid(generation).map_or(0, usage::memory);
                 self.news(generation, WorkerNews::Weighed { bytes });
             }
-            CoreAction::Check {
-                ticket,
-                fair,
-                definition,
-                subject,
-                until,
-            } => {
-                let until = self.clock.instant(until);
+            CoreAction::Check { ticket, request } => {
+                let until = self.clock.instant(request.until);
                 #[cfg(feature = "simulation")]
-                if let Some(check) = crate::sim::check(&definition, &subject, until) {
+                if let Some(check) = crate::sim::check(&request.definition, &request.subject, until)
+                {
                     return self.simulate_check(ticket, check);
                 }
-                let checkers = &mut self.checkers;
-                if let Some(verdict) = checkers.submit(ticket, fair, &definition, subject, until) {
+                if let Some(verdict) = self.checkers.submit(ticket, &request, until) {
                     self.report(CoreEvent::Checked { ticket, verdict });
                 }
             }

@@ -35,7 +35,7 @@ use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Doing, Watchdog};
 use crate::wrap::Remembered;
 
 /// Events that may wait for the loop.
@@ -76,19 +76,19 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Its name in reports of the watchdog.
-    const fn label(&self) -> &'static str {
+    /// Its kind in reports of the watchdog.
+    const fn doing(&self) -> Doing {
         match self {
-            Self::Connected(_) | Self::Shed => "connect",
-            Self::Line { .. } | Self::Oversize { .. } => "request",
-            Self::Client(_) => "client",
-            Self::Single(_) => "single_request",
-            Self::Worker(_) => "worker",
-            Self::Checked(_) => "verdict",
-            Self::RootsFound { .. } => "client_roots",
-            Self::Control(_) => "control",
-            Self::Reread => "reread",
-            Self::Stop | Self::LeaveClients => "stop",
+            Self::Connected(_) | Self::Shed => Doing::Connect,
+            Self::Line { .. } | Self::Oversize { .. } => Doing::Request,
+            Self::Client(_) => Doing::Client,
+            Self::Single(_) => Doing::SingleRequest,
+            Self::Worker(_) => Doing::Worker,
+            Self::Checked(_) => Doing::Verdict,
+            Self::RootsFound { .. } => Doing::ClientRoots,
+            Self::Control(_) => Doing::Control,
+            Self::Reread => Doing::Reread,
+            Self::Stop | Self::LeaveClients => Doing::Stop,
         }
     }
 
@@ -254,38 +254,35 @@ impl Engine {
 
     /// Runs until everything has ended.
     pub(crate) async fn run(mut self) -> Core {
-        self.core.start(self.clock.now());
+        self.core.start(self.clock.tick());
         self.act();
         let sleep = tokio::time::sleep_until(far_away());
         tokio::pin!(sleep);
         while !self.is_done() {
-            let at = self.core.next_timeout();
-            let at = at.map_or_else(far_away, |at| self.clock.instant(at));
-            // Only ever earlier: moving the alarm for every call would cost each of them.
-            if at < sleep.deadline() || sleep.is_elapsed() {
-                sleep.as_mut().reset(at);
-            }
-            tokio::select! {
-                biased;
-                event = self.queue.incoming.recv() => {
-                    let Some(event) = event else { break };
-                    self.handle(event);
-                    for _ in 0..BURST {
-                        let Ok(event) = self.queue.incoming.try_recv() else { break };
+            // After every burst, so that no flood of events delays a deadline.
+            let next = self.core.next_timeout();
+            if next.is_some_and(|at| at <= self.clock.now()) {
+                self.handle_timeout();
+            } else {
+                let at = next.map_or_else(far_away, |at| self.clock.instant(at));
+                // Only ever earlier: moving the alarm for every call would cost each of them.
+                if at < sleep.deadline() || sleep.is_elapsed() {
+                    sleep.as_mut().reset(at);
+                }
+                tokio::select! {
+                    biased;
+                    event = self.queue.incoming.recv() => {
+                        let Some(event) = event else { break };
                         self.handle(event);
+                        for _ in 0..BURST {
+                            let Ok(event) = self.queue.incoming.try_recv() else { break };
+                            self.handle(event);
+                        }
+                    }
+                    () = &mut sleep => {
+                        self.clock.tick();
                     }
                 }
-                () = &mut sleep => {}
-            }
-            // After every burst, so that no flood of events delays a deadline.
-            let now = self.clock.now();
-            if self.core.next_timeout().is_some_and(|at| at <= now) {
-                #[cfg(feature = "simulation")]
-                crate::sim::turn("timer");
-                self.reports.watchdog.enter("timer", None);
-                self.report(CoreEvent::Timeout);
-                self.act();
-                self.reports.watchdog.leave();
             }
             if !self.core.is_serving() {
                 self.closing
@@ -305,8 +302,9 @@ impl Engine {
 
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(event.label());
-        self.reports.watchdog.enter(event.label(), event.session());
+        crate::sim::turn(event.doing().name());
+        self.clock.tick();
+        self.reports.watchdog.enter(event.doing(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Line { session, line } => {
@@ -340,6 +338,15 @@ impl Engine {
         }
         #[cfg(feature = "simulation")]
         self.swap();
+        self.act();
+        self.reports.watchdog.leave();
+    }
+
+    fn handle_timeout(&mut self) {
+        #[cfg(feature = "simulation")]
+        crate::sim::turn(Doing::Timer.name());
+        self.reports.watchdog.enter(Doing::Timer, None);
+        self.report(CoreEvent::Timeout);
         self.act();
         self.reports.watchdog.leave();
     }

@@ -257,7 +257,7 @@ impl Core {
                 stage: PendingStage::Open,
                 house: Some(slot),
             };
-            self.requests.insert(call, pending);
+            self.requests.insert(call, Box::new(pending));
         }
     }
 
@@ -270,12 +270,14 @@ impl Core {
         };
         let op = Op::CallTool { name, arguments };
         let routed = self.catalog.route(&op);
-        let pending = self.requests.entry(call).or_insert_with(|| Pending {
-            dialect,
-            op,
-            asked: None,
-            stage: PendingStage::Open,
-            house: None,
+        let pending = self.requests.entry(call).or_insert_with(|| {
+            Box::new(Pending {
+                dialect,
+                op,
+                asked: None,
+                stage: PendingStage::Open,
+                house: None,
+            })
         });
         pending.dialect = dialect;
         self.follow_route(call, routed.tool, routed.route);

@@ -116,7 +116,7 @@ pub struct Core {
     catalog: PackCatalog,
     roots: ClientRoots,
     sessions: BTreeMap<SessionId, Front>,
-    requests: BTreeMap<CallId, Pending>,
+    requests: BTreeMap<CallId, Box<Pending>>,
     links: Links,
     checks: Checks,
     workers: Workers,

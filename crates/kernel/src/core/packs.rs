@@ -12,7 +12,7 @@ use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::Core;
-use super::action::{CoreAction, LogLevel, WorkerNews};
+use super::action::{CheckRequest, CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose;
 use crate::call::SlotId;
 use crate::catalog::Read;
@@ -93,14 +93,13 @@ impl Core {
         self.watch_crowd();
     }
 
-    pub(super) fn send(&mut self, generation: Generation, call: rpc::Call) {
+    pub(super) fn send(&mut self, generation: Generation, call: Box<rpc::Call>) {
         let Some(slot) = self.workers.slot_of(generation) else {
             return;
         };
         if self.is_server(slot) {
             self.with_link(slot, |link, cx| link.send(cx, generation, &call));
         } else {
-            let call = Box::new(call);
             self.out.push_back(CoreAction::Call { generation, call });
         }
     }
@@ -301,7 +300,13 @@ impl Core {
         let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
         let answer = Box::new(answer);
         let purpose = Purpose::PackReply { call, tool, answer };
-        let check = self.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = self.checks.begin(purpose, request);
         self.out.push_back(check);
     }
 

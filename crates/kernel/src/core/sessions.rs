@@ -12,7 +12,7 @@ use mainstay_contract::telemetry::{SchemaMismatch, Side};
 use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::action::CoreAction;
+use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
@@ -150,7 +150,7 @@ impl Core {
                     house: None,
                 });
                 let call = self.kernel.handle_request(now, session, request);
-                self.requests.extend(call.zip(pending));
+                self.requests.extend(call.zip(pending.map(Box::new)));
             }
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
@@ -163,7 +163,7 @@ impl Core {
                     house: None,
                 };
                 let call = self.kernel.handle_request(now, session, new);
-                self.requests.extend(call.map(|call| (call, pending)));
+                self.requests.extend(call.zip(Some(Box::new(pending))));
             }
         }
     }
@@ -237,7 +237,13 @@ impl Core {
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         let until = now.plus_ms(timeout_ms);
-        let check = self.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = self.checks.begin(purpose, request);
         self.out.push_back(check);
     }
 

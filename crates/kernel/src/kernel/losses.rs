@@ -10,7 +10,7 @@ use mainstay_contract::rpc;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::call::{Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
@@ -253,7 +253,7 @@ impl Kernel {
     }
 
     pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
-        let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+        let problem = if self.calls.get(&id).is_some_and(|call| call.may_have_run()) {
             Problem::of(ErrorKind::OutcomeUnknown)
         } else {
             self.unavailable(slot)

@@ -66,7 +66,8 @@ use crate::time::Time;
 pub struct Kernel {
     limits: Limits,
     sessions: BTreeMap<SessionId, Session>,
-    calls: BTreeMap<CallId, Call>,
+    /// Boxed: a table of small entries is cheaper to change.
+    calls: BTreeMap<CallId, Box<Call>>,
     slots: BTreeMap<SlotId, Slot>,
     /// The slot of each worker that is not reaped.
     homes: BTreeMap<Generation, SlotId>,

@@ -76,7 +76,7 @@ impl Kernel {
     /// Moves a call's deadline, because there is progress. A call whose time is up is not given
     /// more, even if its timer has not fired yet.
     fn extend(&mut self, now: Time, id: CallId) -> bool {
-        let slot = self.calls.get(&id).and_then(Call::slot);
+        let slot = self.calls.get(&id).and_then(|call| call.slot());
         let paused = self.paused(slot);
         let call = self.calls.get_mut(&id);
         let Some(call) = call.filter(|call| !call.is_late(paused.unwrap_or(now))) else {
@@ -322,17 +322,14 @@ impl Kernel {
         call.stage = Stage::Running { generation, send };
         call.generation = Some(generation);
         let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(clock));
-        let sent = rpc::Call {
+        let call = Box::new(rpc::Call {
             call: id,
             attempt: call.attempt.max(1),
             timeout_ms,
             trace: call.request.trace.map(|span| span.context),
             op,
-        };
-        self.act(Action::Send {
-            generation,
-            call: sent,
         });
+        self.act(Action::Send { generation, call });
     }
 
     pub(super) fn demand(&mut self, now: Time, slot: SlotId) {

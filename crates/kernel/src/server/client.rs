@@ -20,7 +20,7 @@ use serde_json::json;
 use super::requests::ClientRequest;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
-use crate::core::action::LogLevel;
+use crate::core::action::{CheckRequest, LogLevel};
 use crate::core::checks::Purpose;
 use crate::system_tools;
 
@@ -82,7 +82,9 @@ impl Link {
         let Some(session) = self.session() else {
             return;
         };
-        if let Some(problem) = objection(text, request) {
+        if request.ambiguous {
+            let said = "the message has a member twice, in one spelling or another";
+            let problem = Problem::new(ErrorKind::InvalidMessage, said);
             let id = EchoId::Known(request.id.clone());
             return self.reject(cx, id, request.form(), problem, text.len());
         }
@@ -117,10 +119,12 @@ impl Link {
     pub(crate) fn own_tool(&self, call: CallId) -> Option<(Dialect, String, Json)> {
         let request = self.requests.get(call)?;
         let name = request.tool.as_deref()?;
-        let is_own = self.rules().system_tools && system_tools::is_own(name);
+        if !self.rules().system_tools || !system_tools::is_own(name) {
+            return None;
+        }
         let arguments = request.param("arguments").unwrap_or("{}");
         let arguments = Json::from_scanned(arguments);
-        is_own.then(|| (request.dialect, name.to_owned(), arguments))
+        Some((request.dialect, name.to_owned(), arguments))
     }
 
     /// A tool call must be routed. A call of a tool that is not known yet waits for the list.
@@ -185,9 +189,14 @@ impl Link {
         let purpose = Purpose::ServerArguments { slot, call };
         let until = cx.now.plus_ms(timeout_ms);
         let subject = Subject::Arguments(arguments);
-        let check = cx
-            .checks
-            .begin(purpose, self.fair(), definition, subject, until);
+        let fair = self.fair();
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
     }
 
@@ -235,7 +244,7 @@ impl Link {
     }
 
     fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
-        let Some(request) = self.requests.get(call).cloned() else {
+        let Some(request) = self.requests.take(call) else {
             return;
         };
         let work = match refused {
@@ -243,8 +252,9 @@ impl Link {
             None => self.route(cx, &request),
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
-        let known = |tool: &String| self.tools.get(tool).is_some();
-        let tool = request.tool.filter(known);
+        let known = |tool: &&String| self.tools.get(tool).is_some();
+        let tool = request.tool.as_ref().filter(known).cloned();
+        self.requests.put_back(call, request);
         cx.kernel.handle_routed(cx.now, call, tool, work);
     }
 
@@ -467,33 +477,6 @@ pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
         .string("method", Method::Cancelled.name())
         .raw("params", &params)
         .finish()
-}
-
-/// The reason why a request is rejected before anything else is read of it.
-fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
-    // Parsers differ about two members with almost the same name; the host must decide about exactly
-    // what the server reads.
-    let params = request.params.unwrap_or("{}");
-    let is_call = request.method == Method::CallTool.name();
-    let twice = twofold(text, &["id", "method", "params"])
-        || (is_call && twofold(params, &["name", "arguments"]));
-    twice.then(|| {
-        let said = "the message has a member twice, in one spelling or another";
-        Problem::new(ErrorKind::InvalidMessage, said)
-    })
-}
-
-/// True if an object has one of these members twice, whatever the case of its letters.
-fn twofold(object: &str, keys: &[&str]) -> bool {
-    // One pass: the object may be as large as a frame.
-    let mut seen = 0_u32;
-    scan::members(object).any(|(name, _)| {
-        let at = keys.iter().position(|key| name.eq_ignore_ascii_case(key));
-        let bit = at.map_or(0, |at| 1 << at);
-        let twice = seen & bit != 0;
-        seen |= bit;
-        twice
-    })
 }
 
 /// True if a remembered discovery names the version of a request; only the server itself can judge another.

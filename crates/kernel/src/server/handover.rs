@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
 use super::{Cx, Link, edit};
+use crate::core::action::CheckRequest;
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -328,7 +329,13 @@ impl Link {
         };
         let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
         let fair = self.fair();
-        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
         true
     }

@@ -1,7 +1,5 @@
 //! Life and lines of the servers: spawn, answers, questions, notifications, loss.
 
-use std::borrow::Cow;
-
 use mainstay_contract::dialect::{EchoId, Refused, Relayed, relay};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -92,7 +90,10 @@ impl Link {
     ) {
         self.send_deferred(cx, generation, Some(call));
         let line = &self.house_line(line);
-        let id = scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
+        let id = match self.requests.get(call) {
+            Some(request) if request.line.is_clone_of(line) => Some(request.id.clone()),
+            _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
+        };
         let Some(id) = id else { return };
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
@@ -260,14 +261,14 @@ impl Link {
             Some(Awaited::Call(call)) => {
                 self.touch(cx.now);
                 let asked = self.requests.get(call).map(|request| &request.id);
-                let text = match asked {
+                let renamed = match asked {
                     Some(asked) if asked.as_raw() != id.as_raw() && !cx.kernel.is_probing(call) => {
-                        Cow::Owned(edit::with_member(text, "id", asked.as_raw()))
+                        Some(edit::with_member(text, "id", asked.as_raw()))
                     }
-                    _ => Cow::Borrowed(text),
+                    _ => None,
                 };
-                let result = scan::member(&text, "result").filter(|_| result.is_some());
-                let answer = self.answer_of(cx, call, &text, result, generation);
+                let text = renamed.as_deref().unwrap_or(text);
+                let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
             Some(other) => {

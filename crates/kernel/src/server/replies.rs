@@ -20,7 +20,7 @@ use super::requests::ClientRequest;
 use super::tools::{Learned, Standing};
 use super::{Cx, Discovered, Link, edit, probe};
 use crate::action::End;
-use crate::core::action::CoreAction;
+use crate::core::action::{CheckRequest, CoreAction};
 use crate::core::checks::Purpose;
 use crate::system_tools;
 
@@ -102,11 +102,13 @@ impl Link {
         let Some(request) = self.requests.get(call) else {
             return Ok(None);
         };
-        let name = request.method.clone();
-        let method = Method::parse(&name);
-        let params = request.params().map(str::to_owned);
-        if self.memory.record_answer(&name, params.as_deref(), result) {
-            self.update_standbys(cx, generation, &name, params.as_deref());
+        let method = Method::parse(&request.method);
+        // Nothing is remembered of a tool call, and its parameters can be large.
+        if method != Some(Method::CallTool) {
+            let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
+            if self.memory.record_answer(&name, params.as_deref(), result) {
+                self.update_standbys(cx, generation, &name, params.as_deref());
+            }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
             let said = format!(
@@ -196,12 +198,15 @@ impl Link {
         let Some((name, tool)) = name.and_then(|name| Some((name, self.tools.get(name)?))) else {
             return;
         };
+        if tool.check.output.is_none() {
+            return;
+        }
         let complete = matches!(
             scan::member(result, "resultType"),
             None | Some("\"complete\"")
         );
         let failed = scan::member(result, "isError") == Some("true");
-        if failed || !complete || tool.check.output.is_none() {
+        if failed || !complete {
             return;
         }
         let subject = match scan::member(result, "structuredContent") {
@@ -215,7 +220,13 @@ impl Link {
         let definition = tool.check.clone();
         let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
         let fair = self.fair();
-        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
     }
 
@@ -324,7 +335,7 @@ impl Link {
             server.abandon(end.call);
         }
         let is_discovery = |request: &ClientRequest| request.method == Method::Discover.name();
-        let Some(request) = request.filter(is_discovery) else {
+        let Some(request) = request.filter(|request| is_discovery(request)) else {
             return;
         };
         // An automatic client then falls back to the older handshake.

@@ -411,13 +411,8 @@ impl Shell {
                     },
                 );
             }
-            CoreAction::Check {
-                ticket,
-                definition,
-                subject,
-                ..
-            } if !self.keeps_checks => {
-                let verdict = check(&definition, &subject);
+            CoreAction::Check { ticket, request } if !self.keeps_checks => {
+                let verdict = check(&request.definition, &request.subject);
                 self.events
                     .push_back(CoreEvent::Checked { ticket, verdict });
             }
