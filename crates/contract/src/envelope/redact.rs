@@ -39,17 +39,19 @@ const SHORTEST: usize = 8;
 const VALUES: usize = 256;
 /// Lines of a private key without an end.
 const KEY_LINES: usize = 200;
-/// What the last word of a variable's name says about its value.
+/// Last words of variables that hold a secret.
 const LAST_WORDS: [&str; 5] = ["key", "pass", "pwd", "pat", "dsn"];
+/// Last words of variables that only name the place of one.
+const PLACES: [&str; 3] = ["file", "path", "dir"];
 
 /// Whether an environment variable of this name holds a secret.
 pub fn is_secret_variable(name: &str) -> bool {
     let last = words(name).last().filter(|last| last.len() < name.len());
-    is_secret_name(name)
-        || last.is_some_and(|last| {
-            let mut known = LAST_WORDS.iter();
-            known.any(|known| last.eq_ignore_ascii_case(known))
-        })
+    let is_one_of = |known: &[&str]| {
+        let mut known = known.iter();
+        last.is_some_and(|last| known.any(|known| last.eq_ignore_ascii_case(known)))
+    };
+    !is_one_of(&PLACES) && (is_secret_name(name) || is_one_of(&LAST_WORDS))
 }
 
 /// Takes out the secrets that a host knows, and all that can be recognised.
@@ -537,7 +539,8 @@ mod tests {
         ] {
             assert!(is_secret_variable(name), "{name}");
         }
-        for name in ["KEY", "PWD", "OLDPWD", "PATH", "HOME", "KEYBOARD", "LANG"] {
+        let plain = ["KEY", "PWD", "OLDPWD", "PATH", "HOME", "KEYBOARD", "LANG"];
+        for name in plain.into_iter().chain(["API_TOKEN_FILE", "KEY_DIR"]) {
             assert!(!is_secret_variable(name), "{name}");
         }
     }

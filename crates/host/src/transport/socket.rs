@@ -121,6 +121,10 @@ fn place(draft: &Path, path: &Path) -> Result<(), BindError> {
         match std::fs::hard_link(draft, path) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(path)?,
+            // A file system without links; here two hosts could still take the path from each other.
+            Err(_) if path.symlink_metadata().is_err() && std::fs::rename(draft, path).is_ok() => {
+                return Ok(());
+            }
             Err(source) => {
                 let path = path.to_owned();
                 return Err(BindError::Io { path, source });
