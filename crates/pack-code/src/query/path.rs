@@ -174,6 +174,7 @@ fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Fou
             value: entries.len() as u64,
             relation: Relation::Exact,
         },
+        divisible: true,
         ..Found::default()
     };
     let (first, counted) = resume(entries, query.after, Entry::key, &mut found);
@@ -203,7 +204,9 @@ fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Fou
             snippet = lines.snippet(1, end, query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
+        let counted = counted + found.hits.len() as u64 + 1;
         found.hits.push(Hit {
+            after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
             path: path.clone(),
             start_line: 1,

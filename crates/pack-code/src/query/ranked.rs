@@ -164,18 +164,25 @@ pub(crate) fn search(
     if query.after.is_some_and(|after| after.given != given_before) {
         return Err(outdated().into());
     }
-    let (mut found, taken) = page(sources, query, &terms, rest, &mut looks);
-    found.total = Total {
-        value: total as u64,
-        relation: Relation::Exact,
-    };
-    if found.truncated {
+    let (mut found, taken, ends) = page(sources, query, &terms, rest, &mut looks);
+    let cursor_after = |taken: usize| {
         let cursor = RankedCursor {
             listing: query.listing,
             counted: (offset + taken) as u64,
             given: given_before.wrapping_add(marks(sources, rest.get(..taken).unwrap_or(rest))),
         };
-        found.cursor = Some(cursor.encode());
+        cursor.encode()
+    };
+    for (hit, end) in found.hits.iter_mut().zip(ends) {
+        hit.after = cursor_after(end);
+    }
+    found.divisible = true;
+    found.total = Total {
+        value: total as u64,
+        relation: Relation::Exact,
+    };
+    if found.truncated {
+        found.cursor = Some(cursor_after(taken));
     }
     Ok(found)
 }
@@ -431,9 +438,10 @@ fn page(
     terms: &QueryTerms,
     scored: &[Scored],
     looks: &mut BTreeMap<(usize, String), Look>,
-) -> (Found, usize) {
+) -> (Found, usize, Vec<usize>) {
     let mut found = Found::default();
     let mut taken = 0;
+    let mut ends = Vec::new();
     let mut bytes = 0;
     let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
@@ -459,7 +467,9 @@ fn page(
             .max(start);
         let snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
         bytes += snippet.len();
+        ends.push(taken);
         found.hits.push(Hit {
+            after: String::new(),
             repo: source.name.to_owned(),
             path: file.path.clone(),
             start_line: start,
@@ -478,7 +488,7 @@ fn page(
             why: query.explain.then(|| explain(terms, file, &look)),
         });
     }
-    (found, taken)
+    (found, taken, ends)
 }
 
 fn explain(terms: &QueryTerms, file: &Scored, look: &Look) -> serde_json::Value {

@@ -487,6 +487,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
             value: entries.len() as u64,
             relation: Relation::Exact,
         },
+        divisible: true,
         ..Found::default()
     };
     let mut bytes = 0;
@@ -520,7 +521,9 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
             snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
+        let counted = counted + found.hits.len() as u64 + 1;
         found.hits.push(Hit {
+            after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
             path: entry.path.clone(),
             start_line: start,

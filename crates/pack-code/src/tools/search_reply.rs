@@ -43,14 +43,11 @@ pub(crate) fn reply(
     }
     let elapsed = started.elapsed().as_secs_f64() * 1000.0;
     let mut value = json!({
-        "kind": request.chosen.name(), "hits": found.hits, "total": found.total, "truncated": found.truncated,
+        "kind": request.chosen.name(), "total": found.total,
         "generation": generation.unwrap_or(0), "fresh": fresh, "scanned": found.scanned,
         "elapsed_ms": (elapsed * 1000.0).round() / 1000.0,
     });
     if let Some(object) = value.as_object_mut() {
-        if let Some(cursor) = &found.cursor {
-            object.insert("cursor".to_owned(), json!(cursor));
-        }
         if let Some(reason) = reason {
             object.insert("stale_reason".to_owned(), json!(reason));
         }
@@ -68,15 +65,65 @@ pub(crate) fn reply(
             object.insert("notes".to_owned(), json!(found.notes));
         }
     }
-    let kind = request.chosen;
-    let context = request.arguments.context;
-    let several = seen.len() > 1;
-    let skips = value
-        .get("skipped")
-        .and_then(|skipped| skipped.get("count"))
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
-    Reply::json(&value).porcelain(move || porcelain(kind, &found, several, context, reason, skips))
+    let answer = Answer {
+        kind: request.chosen,
+        context: request.arguments.context,
+        several: seen.len() > 1,
+        reason,
+        skips: value
+            .get("skipped")
+            .and_then(|skipped| skipped.get("count"))
+            .and_then(Value::as_u64)
+            .unwrap_or(0),
+        found,
+        value,
+    };
+    if answer.found.divisible {
+        let most = answer.found.hits.len();
+        return Reply::page(answer, most, Answer::json, Answer::porcelain);
+    }
+    let hits = answer.found.hits.len();
+    Reply::json(&answer.json(hits)).porcelain(move || answer.porcelain(hits))
+}
+
+/// Everything that was found, of which an answer has the first hits.
+struct Answer {
+    kind: Chosen,
+    context: u64,
+    several: bool,
+    reason: Option<&'static str>,
+    skips: u64,
+    found: Found,
+    /// All members but those that depend on the number of hits.
+    value: Value,
+}
+
+impl Answer {
+    /// The cursor of an answer with this many hits.
+    fn cursor(&self, hits: usize) -> Option<&str> {
+        if hits == self.found.hits.len() {
+            return self.found.cursor.as_deref();
+        }
+        let last = hits.checked_sub(1).and_then(|at| self.found.hits.get(at));
+        last.map(|hit| hit.after.as_str())
+    }
+
+    fn hits(&self, hits: usize) -> &[Hit] {
+        self.found.hits.get(..hits).unwrap_or(&self.found.hits)
+    }
+
+    fn json(&self, hits: usize) -> Value {
+        let mut value = self.value.clone();
+        if let Some(object) = value.as_object_mut() {
+            let truncated = self.found.truncated || hits < self.found.hits.len();
+            object.insert("hits".to_owned(), json!(self.hits(hits)));
+            object.insert("truncated".to_owned(), json!(truncated));
+            if let Some(cursor) = self.cursor(hits) {
+                object.insert("cursor".to_owned(), json!(cursor));
+            }
+        }
+        value
+    }
 }
 
 /// Files in scope that were not searched.
@@ -103,70 +150,66 @@ fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
     Some(json!({"count": files.len(), "files": named}))
 }
 
-fn porcelain(
-    kind: Chosen,
-    found: &Found,
-    several: bool,
-    context: u64,
-    reason: Option<&str>,
-    skips: u64,
-) -> Porcelain {
-    let exact = matches!(kind, Chosen::Literal | Chosen::Regex);
-    let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
-    let what = match kind {
-        Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
-        Chosen::Symbol => render::count(n, "definition", "definitions"),
-        Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
-    };
-    let least = if found.total.relation == Relation::AtLeast {
-        "at least "
-    } else {
-        ""
-    };
-    let summary = format!(
-        "{least}{what} ({}), {} shown",
-        kind.name(),
-        render::count(found.hits.len(), "hit", "hits")
-    );
-    let mut porcelain = Porcelain::summary(summary);
-    let mut last = None;
-    for hit in &found.hits {
-        let place = match several {
-            true => format!("{}/{}", hit.repo, hit.path),
-            false => hit.path.clone(),
+impl Answer {
+    fn porcelain(&self, hits: usize) -> Porcelain {
+        let Self { kind, found, .. } = self;
+        let exact = matches!(kind, Chosen::Literal | Chosen::Regex);
+        let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
+        let what = match kind {
+            Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
+            Chosen::Symbol => render::count(n, "definition", "definitions"),
+            Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
         };
-        let title = match (&hit.symbol, hit.kind) {
-            (Some(symbol), Some(kind)) => format!("{place}  [{kind} {symbol}]"),
-            _ => place.clone(),
+        let least = if found.total.relation == Relation::AtLeast {
+            "at least "
+        } else {
+            ""
         };
-        if last.as_ref() != Some(&title) {
-            porcelain = porcelain.section(&title);
-            last = Some(title);
+        let summary = format!(
+            "{least}{what} ({}), {} shown",
+            kind.name(),
+            render::count(hits, "hit", "hits")
+        );
+        let mut porcelain = Porcelain::summary(summary);
+        let mut last = None;
+        for hit in self.hits(hits) {
+            let place = match self.several {
+                true => format!("{}/{}", hit.repo, hit.path),
+                false => hit.path.clone(),
+            };
+            let title = match (&hit.symbol, hit.kind) {
+                (Some(symbol), Some(kind)) => format!("{place}  [{kind} {symbol}]"),
+                _ => place.clone(),
+            };
+            if last.as_ref() != Some(&title) {
+                porcelain = porcelain.section(&title);
+                last = Some(title);
+            }
+            porcelain = lines(porcelain, hit, exact && self.context == 0);
         }
-        porcelain = lines(porcelain, hit, exact && context == 0);
-    }
-    for note in &found.notes {
-        porcelain = porcelain.note(note);
-    }
-    if let Some(reason) = reason {
-        porcelain = porcelain.note(format!("not known to be fresh: {reason}"));
-    }
-    if skips > 0 {
-        porcelain = porcelain.note(format!(
-            "{} in scope not searched; the structured result names them",
-            render::count(
-                usize::try_from(skips).unwrap_or(usize::MAX),
-                "file",
-                "files"
-            )
-        ));
-    }
-    match (&found.cursor, found.hits.first()) {
-        (Some(cursor), _) => porcelain.hint(format!("more with cursor {cursor}")),
-        (None, None) => porcelain.hint(
-            "try other words, kind regex, or case insensitive; index_status says what is indexed",
-        ),
-        (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
+        for note in &found.notes {
+            porcelain = porcelain.note(note);
+        }
+        if let Some(reason) = self.reason {
+            porcelain = porcelain.note(format!("not known to be fresh: {reason}"));
+        }
+        if self.skips > 0 {
+            porcelain = porcelain.note(format!(
+                "{} in scope not searched; the structured result names them",
+                render::count(
+                    usize::try_from(self.skips).unwrap_or(usize::MAX),
+                    "file",
+                    "files"
+                )
+            ));
+        }
+        match (self.cursor(hits), found.hits.first()) {
+            (Some(cursor), _) => porcelain.hint(format!("more with cursor {cursor}")),
+            (None, None) => porcelain.hint(
+                "try other words, kind regex, or case insensitive; index_status says what is indexed",
+            ),
+            (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
+        }
     }
 }
 

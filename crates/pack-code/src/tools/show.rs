@@ -39,14 +39,15 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     )
     .input(object(
         json!({
-            "path": {"type": "string", "minLength": 1, "maxLength": 4096,
+            "path": {"type": "string", "format": "path", "minLength": 1, "maxLength": 4096,
                 "description": "Path relative to the root of the repository, with /."},
             "repo": repo_argument(),
             "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
             "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
             "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
                 "description": "Shows the lines that define this name."},
-            "outline": {"type": "boolean", "description": "Lists the definitions of the file instead of its text."},
+            "outline": {"type": "boolean",
+                "description": "Lists the definitions that begin in the lines or the symbol given, instead of the text."},
             "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
                 "description": "Bytes of text, 48000 by default."},
             "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
@@ -64,6 +65,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["path", "start_line", "end_line", "total_lines", "sha", "encoding", "truncated"],
     ))
     .errors(&[Code::NotFound])
+    .schema_version(2)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -115,42 +117,115 @@ pub(crate) fn call(
     let (text, encoding) = decode(&bytes, path)?;
     let lines = Lines::new(text.as_bytes());
     let total = lines.count();
+    let (start, end) = range(arguments, path, &text, total)?;
     if arguments.outline {
         return Ok(outline(
             path,
             &text,
-            total,
+            (start.min(total), end, total),
             &sha,
             encoding,
             arguments.max_bytes,
         ));
     }
-    let (start, end) = range(arguments, path, &text, total)?;
     let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
     let (shown, last, truncated) = cut(&lines, start, end, max);
-    let value = json!({
-        "path": path, "text": shown, "start_line": start, "end_line": last, "total_lines": total, "sha": sha,
-        "encoding": encoding, "truncated": truncated,
-    });
-    let path = path.to_owned();
-    Ok(Reply::json(&value).porcelain(move || {
+    let most = usize::try_from(last.saturating_sub(start) + 1).unwrap_or(usize::MAX);
+    let shown = Shown {
+        path: path.to_owned(),
+        text: shown,
+        start,
+        end,
+        total,
+        first_bytes: lines.line(start).len(),
+        truncated,
+        sha,
+        encoding,
+    };
+    Ok(Reply::page(shown, most, Shown::json, Shown::porcelain))
+}
+
+/// The lines of a file that an answer may have; it has the first of them.
+struct Shown {
+    path: String,
+    text: String,
+    start: u64,
+    /// The last line that was asked for.
+    end: u64,
+    total: u64,
+    /// Bytes of the first line, which is the only one that may be cut.
+    first_bytes: usize,
+    /// Lines that were asked for are missing in `text`.
+    truncated: bool,
+    sha: String,
+    encoding: &'static str,
+}
+
+impl Shown {
+    fn text(&self, lines: usize) -> &str {
+        let end = memchr::memchr_iter(b'\n', self.text.as_bytes()).nth(lines.saturating_sub(1));
+        end.and_then(|end| self.text.get(..end))
+            .unwrap_or(&self.text)
+    }
+
+    fn last(&self, lines: usize) -> u64 {
+        self.start + (lines as u64).saturating_sub(1)
+    }
+
+    fn is_cut(&self, lines: usize) -> bool {
+        self.truncated || self.text(lines).len() < self.text.len()
+    }
+
+    fn json(&self, lines: usize) -> Value {
+        json!({
+            "path": self.path, "text": self.text(lines), "start_line": self.start,
+            "end_line": self.last(lines).min(self.end), "total_lines": self.total, "sha": self.sha,
+            "encoding": self.encoding, "truncated": self.is_cut(lines),
+        })
+    }
+
+    fn porcelain(&self, lines: usize) -> Porcelain {
+        let Self {
+            path, start, total, ..
+        } = self;
+        let (text, last) = (self.text(lines), self.last(lines).min(self.end));
         let mut porcelain =
             Porcelain::summary(format!("{path}: lines {start} to {last} of {total}"));
-        for (number, line) in (start..).zip(shown.split('\n')) {
-            porcelain = porcelain.field(
-                &number.to_string(),
-                line.trim_end_matches('\r').replace('\t', "    "),
-            );
+        let mut longest = 0;
+        for (number, line) in (*start..).zip(text.split('\n')) {
+            let number = number.to_string();
+            let line = line.trim_end_matches('\r').replace('\t', "    ");
+            longest = longest.max(number.len() + 2 + line.chars().count());
+            porcelain = porcelain.field(&number, line);
         }
-        if shown.contains('\t') {
+        if text.contains('\t') {
             porcelain = porcelain
                 .note("tabs are shown as four spaces; the structured result has the text as it is");
         }
-        match truncated {
+        let cut_inside = lines == 1 && self.text.len() < self.first_bytes && !text.contains('\n');
+        if cut_inside {
+            porcelain = porcelain.note(format!(
+                "line {start} has {} bytes, of which {} are given; max_bytes {} gives all of it",
+                self.first_bytes,
+                text.len(),
+                self.first_bytes.min(limits::MAX_SHOW_BYTES),
+            ));
+        } else if longest > render::LINE_MAX_CHARS {
+            porcelain = porcelain.note(format!(
+                "lines are shown up to {} characters; the structured result has them whole",
+                render::LINE_MAX_CHARS
+            ));
+        }
+        match self.is_cut(lines) && last < self.end {
+            true if self.end < self.total => porcelain.hint(format!(
+                "start_line {} with end_line {} reads on",
+                last + 1,
+                self.end
+            )),
             true => porcelain.hint(format!("start_line {} reads on", last + 1)),
             false => porcelain,
         }
-    }))
+    }
 }
 
 fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem> {
@@ -308,37 +383,84 @@ fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, boo
 fn outline(
     path: &str,
     text: &str,
-    total: u64,
+    (start, end, total): (u64, u64, u64),
     sha: &str,
-    encoding: &str,
+    encoding: &'static str,
     max_bytes: Option<usize>,
 ) -> Reply {
-    let symbols = extract(path, text.as_bytes());
+    let mut symbols = extract(path, text.as_bytes());
+    symbols.retain(|symbol| (start..=end).contains(&symbol.start_line));
+    symbols.sort_by_key(|symbol| symbol.start_line);
     let max = max_bytes.unwrap_or(limits::SHOW_BYTES);
     let mut bytes = 0;
-    let shown: Vec<&Symbol> = symbols
-        .iter()
-        .take_while(|symbol| {
-            // What an entry takes as JSON, about.
-            bytes += symbol.name.len() + 64;
-            bytes <= max
-        })
-        .collect();
-    let truncated = shown.len() < symbols.len();
-    let entries: Vec<Value> = shown
-        .iter()
-        .map(|symbol| {
-            json!({"name": symbol.name, "kind": symbol.kind.name(),
-                "start_line": symbol.start_line, "end_line": symbol.end_line})
-        })
-        .collect();
-    let value = json!({
-        "path": path, "outline": entries, "start_line": u64::from(total > 0), "end_line": total, "total_lines": total,
-        "sha": sha, "encoding": encoding, "truncated": truncated,
+    let shown = symbols.iter().take_while(|symbol| {
+        // What an entry takes as JSON, about.
+        bytes += symbol.name.len() + 64;
+        bytes <= max
     });
-    let rows: Vec<String> = shown
-        .iter()
-        .map(|symbol| {
+    let most = shown.count().max(1).min(symbols.len());
+    let outline = Outline {
+        path: path.to_owned(),
+        symbols,
+        start,
+        end,
+        total,
+        sha: sha.to_owned(),
+        encoding,
+    };
+    Reply::page(outline, most, Outline::json, Outline::porcelain)
+}
+
+/// The definitions of a file, of which an answer has the first.
+struct Outline {
+    path: String,
+    symbols: Vec<Symbol>,
+    start: u64,
+    end: u64,
+    total: u64,
+    sha: String,
+    encoding: &'static str,
+}
+
+impl Outline {
+    /// The first definitions, the line at which the others begin, and how many are missing on the
+    /// last line: definitions of one line stay together unless they are too many for an answer.
+    fn shown(&self, most: usize) -> (&[Symbol], Option<u64>, usize) {
+        let begins = |at: usize| self.symbols.get(at).map(|symbol| symbol.start_line);
+        let is_boundary = |at: &usize| begins(*at) != at.checked_sub(1).and_then(begins);
+        let at = (1..=most).rev().find(is_boundary).unwrap_or(most);
+        let shown = self.symbols.get(..at).unwrap_or(&self.symbols);
+        let line = shown.last().map(|last| last.start_line);
+        let rest = self.symbols.get(at..).unwrap_or_default();
+        let same = rest.partition_point(|symbol| Some(symbol.start_line) == line);
+        (shown, begins(at + same), same)
+    }
+
+    fn json(&self, most: usize) -> Value {
+        let (shown, next, missing) = self.shown(most);
+        let entries: Vec<Value> = shown
+            .iter()
+            .map(|symbol| {
+                json!({"name": symbol.name, "kind": symbol.kind.name(),
+                    "start_line": symbol.start_line, "end_line": symbol.end_line})
+            })
+            .collect();
+        json!({
+            "path": self.path, "outline": entries, "start_line": self.start,
+            "end_line": next.map_or(self.end, |next| next - 1), "total_lines": self.total,
+            "sha": self.sha, "encoding": self.encoding, "truncated": next.is_some() || missing > 0,
+        })
+    }
+
+    fn porcelain(&self, most: usize) -> Porcelain {
+        let (shown, next, missing) = self.shown(most);
+        let number = render::count(self.symbols.len(), "definition", "definitions");
+        let some = match shown.len() < self.symbols.len() {
+            true => format!(", {} shown", shown.len()),
+            false => String::new(),
+        };
+        let Self { path, total, .. } = self;
+        let rows = shown.iter().map(|symbol| {
             format!(
                 "{}-{} {} {}",
                 symbol.start_line,
@@ -346,15 +468,20 @@ fn outline(
                 symbol.kind.name(),
                 symbol.name
             )
-        })
-        .collect();
-    let path = path.to_owned();
-    Reply::json(&value).porcelain(move || {
-        Porcelain::summary(format!(
-            "{path}: {} in {total} lines",
-            render::count(rows.len(), "definition", "definitions")
-        ))
-        .items(rows)
-        .hint("show_file with symbol shows one of them")
-    })
+        });
+        let mut porcelain = Porcelain::summary(format!("{path}: {number} in {total} lines{some}"))
+            .items(rows)
+            .hint("show_file with symbol shows one of them");
+        if missing > 0 {
+            porcelain = porcelain.note(format!(
+                "{} of the same line not shown; render \"json\" and max_bytes {} list them",
+                render::count(missing, "definition", "definitions"),
+                limits::MAX_SHOW_BYTES
+            ));
+        }
+        match next {
+            Some(next) => porcelain.hint(format!("start_line {next} with outline reads on")),
+            None => porcelain,
+        }
+    }
 }

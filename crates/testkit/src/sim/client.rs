@@ -462,6 +462,11 @@ impl Reader {
         if message["method"] == "notifications/message" && self.hears_log {
             return;
         }
+        // A pack that starts late brings its tools.
+        let method = message["method"].as_str().unwrap_or_default();
+        if self.hears_log && method.ends_with("/list_changed") {
+            return;
+        }
         if message["method"] != "notifications/progress" {
             let text = message.to_string();
             return self.book.violation("a message that nobody asked for", text);
