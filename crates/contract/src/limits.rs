@@ -61,6 +61,7 @@ limits! {
     connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
     http_connections: usize = 1024, 1 => 16_384, "connections of HTTP clients at the same time";
     http_sessions: usize = 256, 1 => 65_536, "MCP sessions over HTTP at the same time";
+    http_credential_sessions: usize = 64, 1 => 65_536, "MCP sessions over HTTP of one credential, where an issuer vouches for several";
     http_session_idle_ms: u64 = 1_800_000, 1_000 => DAY_MS, "silence after which an MCP session over HTTP ends";
     http_in_flight: usize = 1024, 1 => 65_536, "HTTP requests in flight";
     http_header_bytes: usize = 16 * KIB, 8 * KIB => MIB, "head of an HTTP request";

@@ -57,7 +57,7 @@ fn a_long_text_is_not_checked_unless_something_else_is_wrong() {
     let validator = compile(&json!({"properties": {
         "text": {"pattern": "^(?!x)"}, "n": {"type": "integer"}
     }}));
-    let value = |n: serde_json::Value| json!({"text": "a".repeat(5_000), "n": n});
+    let value = |n: Value| json!({"text": "a".repeat(5_000), "n": n});
     let Verdict::NotChecked(why) = validator.verdict(&value(json!(1))) else {
         panic!("the text is too long for its pattern");
     };
@@ -73,7 +73,7 @@ fn a_long_text_is_not_checked_unless_something_else_is_wrong() {
 }
 
 /// The violations of a value that has some.
-fn violations(validator: &Validator, value: &serde_json::Value) -> Violations {
+fn violations(validator: &Validator, value: &Value) -> Violations {
     match validator.verdict(value) {
         Verdict::Invalid(violations) => violations,
         other => panic!("{other:?}"),

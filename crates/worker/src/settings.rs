@@ -15,10 +15,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Takes over what the host sent: the pack's own settings, and the number of violations that a
-    /// verdict lists.
-    pub const fn new(json: Json, violations: usize) -> Self {
+    /// The pack's own settings, with the host's default limits.
+    pub fn new(json: Json) -> Self {
+        let violations = Limits::default().violations;
         Self { json, violations }
+    }
+
+    /// Takes the number of violations that a verdict lists.
+    #[must_use]
+    pub(crate) const fn with_violations(mut self, violations: usize) -> Self {
+        self.violations = violations;
+        self
     }
 
     /// Violations that a verdict lists (`limits.violations` of the host).
@@ -40,7 +47,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::new(Json::empty_object(), Limits::default().violations)
+        Self::new(Json::empty_object())
     }
 }
 
@@ -76,7 +83,7 @@ mod tests {
     fn wrong_settings_are_a_reason_not_to_start() {
         let own: Own = Settings::default().parse().unwrap();
         assert_eq!(own.root, None);
-        let settings = Settings::new(Json::parse(r#"{"rot":1}"#).unwrap(), 1);
+        let settings = Settings::new(Json::parse(r#"{"rot":1}"#).unwrap());
         let unable = settings.parse::<Own>().unwrap_err();
         assert!(unable.detail.contains("unknown field `rot`"), "{unable}");
     }

@@ -182,8 +182,7 @@ impl Engine {
     fn own_tool(&mut self, call: CallId, tool: &str, render: RenderMode) {
         let bounds = self.core.limits().text();
         let reply = if tool == system_tools::HEALTH {
-            let health = self.core.health(self.clock.now());
-            system_tools::health(&health, render, bounds)
+            system_tools::health(&self.health(), render, bounds)
         } else {
             system_tools::telemetry(&self.telemetry(), render, bounds)
         };

@@ -46,11 +46,12 @@ impl Core {
     pub fn open(&mut self, now: crate::time::Time, nonce: u64) -> Option<SessionId> {
         self.clock.now = now;
         let limits = self.kernel.limits();
-        // Sessions over HTTP have a limit of their own.
-        let most = limits.connections.max(2 * limits.http_sessions);
+        let most = limits.connections;
         // A host that drains starts no further server.
         let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
-        if closed || self.sessions.len() >= most || !self.has_room_for_server() {
+        let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
+        let connections = self.sessions.values().filter(is_connection).count();
+        if closed || connections >= most || !self.has_room_for_server() {
             self.log("mcp:warning reason=too_many_connections".to_owned());
             return None;
         }

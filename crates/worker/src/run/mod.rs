@@ -121,7 +121,7 @@ fn build(
             "the host speaks worker protocol {theirs}, this worker {PROTOCOL}; build both from one version"
         )));
     }
-    let settings = Settings::new(start.settings.clone(), start.violations);
+    let settings = Settings::new(start.settings.clone()).with_violations(start.violations);
     let pack = catch_unwind(AssertUnwindSafe(|| pack(&settings)))
         .unwrap_or_else(|_| Err(Unable::new("the pack panicked while it was loaded")))?;
     pack.check()?;
