@@ -181,8 +181,9 @@ impl Supervisor {
         }
         self.faulted = true;
         self.last_fault = Some(fault.clone());
+        // Some time passes, so that such a call meets its deadline whatever is configured.
         self.state = State::Waiting {
-            until: now.plus_ms(self.policy.backoff_min_ms),
+            until: now.plus_ms(self.policy.backoff_min_ms.max(1)),
         };
     }
 

@@ -22,8 +22,11 @@ enum Form {
         json: Json,
         porcelain: Option<Box<dyn FnOnce() -> Porcelain>>,
     },
-    Page(Box<dyn FnOnce(Option<Bounds>) -> (Json, Option<String>)>),
+    Page(MakePage),
 }
+
+/// Makes JSON and text of as many items as the text has room for; of all, without text, for `None`.
+type MakePage = Box<dyn FnOnce(Option<Bounds>) -> (Json, Option<String>)>;
 
 impl Reply {
     /// A value that serialises to a JSON object.

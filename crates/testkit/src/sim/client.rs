@@ -576,6 +576,10 @@ pub(super) fn done(structured: &Value) -> Outcome {
 
 fn failure(words: Option<&str>) -> Outcome {
     let words = words.unwrap_or_default();
+    // A pack that is not known may have the tool.
+    if words.contains("which may have it, cannot start") {
+        return Outcome::Failed(ErrorKind::WorkerUnavailable);
+    }
     // Some kinds have sentences of their own.
     let own = [
         ("there is no tool", ErrorKind::UnknownTool),
