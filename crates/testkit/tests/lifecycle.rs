@@ -91,7 +91,7 @@ fn ready_file_of_another_user_suppresses_nothing() -> anyhow::Result<()> {
     fs::write(&path, "1 2020-01-01T00:00:00Z\n")?;
     give_away(&path)?;
     let host = serve.spawn()?;
-    answered(host.client()?)?;
+    host.wait_for_line("mcp:ready")?;
     let text = fs::read_to_string(&path)?;
     assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
     host.stop()
@@ -117,7 +117,7 @@ fn host_without_its_ready_file_serves() -> anyhow::Result<()> {
     }
     // Nothing waits for a writer of a FIFO; the file takes its place.
     let host = Serve::stdio()?.env("MCP_READY_FILE", &fifo).spawn()?;
-    answered(host.client()?)?;
+    host.wait_for_line("mcp:ready")?;
     let text = fs::read_to_string(&fifo)?;
     assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
     host.stop()
@@ -141,7 +141,7 @@ fn lock_that_is_not_a_file_is_refused_at_once() -> anyhow::Result<()> {
 #[test]
 fn hangup_never_ends_a_host() -> anyhow::Result<()> {
     let serve = Serve::stdio()?.misbehaving("honest")?.spawn()?;
-    let words = ["wrap", "--", "/bin/cat"];
+    let words = ["wrap".into(), "--".into(), binary("mcp-fixture")?];
     let wrap = Launch::new([binary("mainstay")?])?.words(words).spawn()?;
     wrap.wait_for_line("mcp:ready")?;
     answered(serve.client()?)?;

@@ -369,7 +369,7 @@ fn impostor(folder: &Path, reply: &Value) -> anyhow::Result<()> {
 }
 
 fn status_reply(name: &str) -> Value {
-    let health = json!({"state": "ready", "generation": 1, "uptime_ms": 1, "consecutive_failures": 0,
+    let health = json!({"state": "ready", "ready": true, "generation": 1, "uptime_ms": 1, "consecutive_failures": 0,
         "restart_count": 0, "rollout": "stable", "last_fault": {"class": "process",
         "kind": "worker_unavailable", "detail": name}, "queue_depth": 0, "in_flight": 0, "sessions": 0, "workers": []});
     let totals = json!({"request_count": 0, "success_count": 0, "response_error_count": 0,
