@@ -443,7 +443,7 @@ pub(crate) fn simulate(
             vetting: BTreeMap::new(),
         },
         reports: Reports {
-            log: log.clone(),
+            log,
             recorder: Recorder::off(),
             envelopes: plan.envelopes,
             watchdog: Watchdog::off(),

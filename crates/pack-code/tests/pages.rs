@@ -395,7 +395,9 @@ fn read(pack: &Pack, tool: &str, arguments: &Value, text: Bounds) -> (String, Va
 /// The rest of the last hint that begins with `words`.
 fn hint<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let hints = text.lines().filter_map(|line| line.strip_prefix("hint: "));
-    hints.filter_map(|hint| hint.strip_prefix(words)).last()
+    hints
+        .filter_map(|hint| hint.strip_prefix(words))
+        .next_back()
 }
 
 const SIZES: [Bounds; 4] = [
