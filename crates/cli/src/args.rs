@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Rollout(RolloutArgs),
     /// List the indexes of the code pack, or remove them
     Cache(Cache),
+    /// List, show, cancel or remove the tasks that hosts of this user run or have run
+    Tasks(Tasks),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -418,6 +420,36 @@ pub(crate) enum CacheCommand {
         /// Only the index of this root
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tasks {
+    #[command(subcommand)]
+    pub(crate) command: TasksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TasksCommand {
+    /// List tasks, the newest first
+    List,
+    /// Show a task, and its outcome once there is one
+    Show {
+        /// The task
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Cancel a task
+    Cancel {
+        /// The task
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Remove tasks that have ended
+    Prune {
+        /// Only those that ended longer ago
+        #[arg(long, value_name = "HOURS", default_value_t = 0)]
+        older_than: u32,
     },
 }
 

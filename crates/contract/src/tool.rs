@@ -69,6 +69,9 @@ pub struct ToolSpec {
     pub rejections: Rejections,
     #[serde(default, skip_serializing_if = "Pace::is_short")]
     pub pace: Pace,
+    /// A call may run as a task, which outlives its client and the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tasks: bool,
 }
 
 /// How long calls of a tool take, and so where they wait.
@@ -154,6 +157,9 @@ impl ToolSpec {
             definition.insert("outputSchema".into(), output.clone());
         }
         definition.insert("annotations".into(), json!(self.annotations));
+        if self.tasks {
+            definition.insert("execution".into(), json!({ "taskSupport": "optional" }));
+        }
         definition.insert("schemaVersion".into(), json!(self.schema_version));
         definition.insert("toolingVersion".into(), json!(self.tooling_version));
         let contract = json!({
@@ -342,6 +348,7 @@ mod tests {
             argument_aliases: Vec::new(),
             rejections: Rejections::Plain,
             pace: Pace::Short,
+            tasks: false,
         }
     }
 

@@ -16,6 +16,7 @@ use crate::http::HttpConfig;
 use crate::local::LocalRequests;
 pub use crate::reread::{Changed, Found, Reread};
 use crate::telemetry::OtlpConfig;
+use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 
 /// A host's configuration.
@@ -53,6 +54,10 @@ pub struct Config {
     pub locked: Option<Arc<Locked>>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
+    /// What the operator says about tasks, by tool.
+    pub tasks: TaskRules,
+    /// The directory in which tasks are recorded, if there is one.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// Whether the envelopes that the host sends are checked against their schemas.
@@ -142,6 +147,8 @@ pub struct Shim {
     /// The descriptor that `program` names: open as long as this is.
     pub holds: Arc<OwnedFd>,
     pub tree_kill: TreeKill,
+    /// The lease of the host's tasks: a shim holds it as long as its worker's tree may work.
+    pub lease: Option<Arc<OwnedFd>>,
 }
 
 /// By what means the tree of a worker is killed.

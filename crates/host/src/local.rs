@@ -94,6 +94,7 @@ impl Local {
                 op,
                 progress_token: progress.as_ref().map(|_| Json::from_scanned(CALLER)),
                 trace: None,
+                task: None,
             },
             bytes,
             caller: CALLER.to_owned(),

@@ -33,6 +33,7 @@ use crate::io::{Sink, Source};
 use crate::local::LocalRequests;
 use crate::log::{Level, Log, Seldom};
 use crate::ready::{ReadyFile, Written};
+use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
@@ -136,6 +137,7 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    tasks: TaskLedger,
 }
 
 impl Plan {
@@ -162,6 +164,18 @@ impl Plan {
             });
         }
         let keep = config.limits.diagnostics;
+        let store = config.state_dir.as_deref();
+        let store = store.map(|directory| TaskStore::new(directory, &config.limits));
+        // Over HTTP any call may have an idempotency key; other packs say themselves what they offer.
+        let may_run_tasks = matches!(config.transport, Transport::Http(_))
+            || !config.tasks.is_empty()
+            || packs.iter().any(|pack: &PackConfig| match &pack.expected {
+                Some((catalog, _)) => catalog.tools.iter().any(|tool| tool.tasks),
+                None => true,
+            });
+        let tasks = TaskLedger::new(store, may_run_tasks);
+        let mut shim = config.shim;
+        shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -174,6 +188,7 @@ impl Plan {
             locked: config.locked,
             packs,
             server: None,
+            tasks: config.tasks,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -181,7 +196,8 @@ impl Plan {
             core,
             commands: Commands::Packs(commands),
             named_only,
-            shim: config.shim,
+            shim,
+            tasks,
             transport: config.transport,
             ready_file: config.ready_file,
             ready_level: Level::Warn,
@@ -232,6 +248,7 @@ impl Plan {
                     Transport::Socket { .. } | Transport::Http(_)
                 ),
             }),
+            tasks: BTreeMap::new(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -240,6 +257,7 @@ impl Plan {
             commands: Commands::Server(config.command),
             named_only: Vec::new(),
             shim: config.shim,
+            tasks: TaskLedger::default(),
             transport: config.transport,
             ready_file: config.ready_file,
             ready_level: Level::Debug,
@@ -395,6 +413,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         checkers,
         queue,
         closing,
+        tasks: plan.tasks,
     });
     let front = source.start(events.clone(), facts, &log, closed);
     if let Some(folder) = plan.control_dir {
@@ -452,6 +471,7 @@ pub(crate) fn simulate(
         announcement: Announcement::default(),
         queue,
         closing: watch::channel(false).0,
+        tasks: plan.tasks,
     });
     Ok((events, engine))
 }
@@ -503,7 +523,11 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
             Ok(Opened {
                 place: String::new(),
-                source: Clients::One(Client { source, sink }),
+                source: Clients::One(Client {
+                    source,
+                    sink,
+                    caller: None,
+                }),
             })
         }
         Transport::Local(requests) => Ok(Opened {
@@ -586,7 +610,16 @@ impl Clients {
             };
             match opened {
                 Ok((source, sink)) => {
-                    let _ = events.send(Client { source, sink }.into()).await;
+                    let _ = events
+                        .send(
+                            Client {
+                                source,
+                                sink,
+                                caller: None,
+                            }
+                            .into(),
+                        )
+                        .await;
                 }
                 Err(error) => {
                     warning.warn(&log, &format!("reason=accept_failed {error}"));

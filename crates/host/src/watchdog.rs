@@ -28,6 +28,7 @@ pub(crate) enum Doing {
     Worker,
     Verdict,
     ClientRoots,
+    Ledger,
     Control,
     Reread,
     Stop,
@@ -35,7 +36,7 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Connect,
         Self::Request,
         Self::Client,
@@ -43,6 +44,7 @@ impl Doing {
         Self::Worker,
         Self::Verdict,
         Self::ClientRoots,
+        Self::Ledger,
         Self::Control,
         Self::Reread,
         Self::Stop,
@@ -59,6 +61,7 @@ impl Doing {
             Self::Worker => "worker",
             Self::Verdict => "verdict",
             Self::ClientRoots => "client_roots",
+            Self::Ledger => "task ledger",
             Self::Control => "control",
             Self::Reread => "reread",
             Self::Stop => "stop",

@@ -7,7 +7,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -26,11 +26,10 @@ impl LeaseHolder {
     }
 }
 
-/// A host's own lease. Dropping it frees the lock once no worker has a duplicate.
+/// A host's own lease. Dropping it frees the lock once no worker has a duplicate; the next host removes the file.
 #[derive(Debug)]
 pub struct Lease {
     holder: LeaseHolder,
-    path: PathBuf,
     file: File,
 }
 
@@ -40,13 +39,18 @@ impl Lease {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory)?;
         let path = path_of(directory, holder.as_str());
+        remove_free(directory);
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { holder, path, file })
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // Another host may have taken the file for one that was left behind before it was locked.
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(Self { holder, file })
     }
 
     pub const fn holder(&self) -> &LeaseHolder {
@@ -59,15 +63,6 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // The file goes only with the last descriptor; a worker may still hold the lock.
-        if is_free(&self.path) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// True if no process holds the lease of this host. Its file is removed then.
 pub(crate) fn is_dead(directory: &Path, holder: &str) -> bool {
     let path = path_of(directory, holder);
@@ -76,6 +71,30 @@ pub(crate) fn is_dead(directory: &Path, holder: &str) -> bool {
         let _ = std::fs::remove_file(&path);
     }
     is_dead
+}
+
+/// True if a process holds the lease of this host.
+pub fn is_held(directory: &Path, holder: &str) -> bool {
+    !is_free(&path_of(directory, holder))
+}
+
+/// Removes the leases that killed hosts have left.
+fn remove_free(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_lease = path
+            .extension()
+            .is_some_and(|extension| extension == "lease");
+        if is_lease && let Ok(file) = File::open(&path) {
+            // Removed under the lock, so that its host, if it is just starting, notices.
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
 }
 
 fn is_free(path: &Path) -> bool {

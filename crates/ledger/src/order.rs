@@ -221,6 +221,11 @@ pub enum Reply {
     /// The task after a cancel, and true if the cancel ended it.
     Cancelled(Option<(Box<Task>, bool)>),
     Tasks(Vec<Task>),
+    /// The tasks that are this host's now. `busy` if living hosts hold others of these backends.
+    Claimed {
+        tasks: Vec<Task>,
+        busy: bool,
+    },
     Ids(Vec<TaskId>),
     Pruned(u64),
 }

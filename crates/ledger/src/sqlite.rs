@@ -177,7 +177,7 @@ impl Book<'_> {
             Order::Read { who, id } => Ok(Reply::Task(self.read(who, id)?.map(Box::new))),
             Order::List { who, before, most } => self.list(who, *before, *most).map(Reply::Tasks),
             Order::Cancel { who, id, outcome } => self.cancel(who, id, outcome),
-            Order::Claim { backends } => self.claim(backends).map(Reply::Tasks),
+            Order::Claim { backends } => self.claim(backends),
             Order::CancelledSince { since_ms } => self.cancelled(*since_ms),
             Order::Prune { before_ms } => {
                 let sql = "DELETE FROM task WHERE ended_ms < ?1 \
@@ -313,8 +313,9 @@ impl Book<'_> {
         Ok(Reply::Cancelled(task))
     }
 
-    fn claim(&self, backends: &[String]) -> Result<Vec<Task>, Refused> {
+    fn claim(&self, backends: &[String]) -> Result<Reply, Refused> {
         let mut claimed = Vec::new();
+        let mut busy = false;
         let sql = "SELECT DISTINCT holder FROM task \
                    WHERE ended_ms IS NULL AND backend = ?1 AND holder <> ?2";
         let take = "UPDATE task SET holder = ?3, holders = holders + 1, updated_ms = ?4 \
@@ -333,6 +334,8 @@ impl Book<'_> {
                 if lease::is_dead(self.leases, &holder) {
                     let values = params![backend, holder, self.holder, self.now_ms, CLAIMS];
                     found += self.execute(take, values)?;
+                } else {
+                    busy = true;
                 }
             }
             if found > 0 {
@@ -341,7 +344,10 @@ impl Book<'_> {
                 claimed.extend(rows.collect::<Result<Vec<_>, _>>()?);
             }
         }
-        Ok(claimed)
+        Ok(Reply::Claimed {
+            tasks: claimed,
+            busy,
+        })
     }
 
     fn cancelled(&self, since_ms: u64) -> Result<Reply, Refused> {

@@ -31,6 +31,15 @@ pub struct ServerFacts {
     pub completions: bool,
     /// The lists of tools, prompts and resources may change while the server runs.
     pub lists_change: bool,
+    /// Tools may run as tasks, and the client may list its own.
+    pub tasks: Option<TaskFacts>,
+}
+
+/// What a server says about tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskFacts {
+    /// The client is known, so it can list its tasks.
+    pub list: bool,
 }
 
 impl ServerFacts {
@@ -38,7 +47,15 @@ impl ServerFacts {
     pub fn initialized(&self, offered: &str) -> Json {
         let mut result = Map::new();
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities(self.lists_change));
+        let mut capabilities = self.capabilities(self.lists_change);
+        if let Some(TaskFacts { list }) = self.tasks {
+            let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+            if list {
+                tasks["list"] = json!({});
+            }
+            capabilities["tasks"] = tasks;
+        }
+        result.insert("capabilities".into(), capabilities);
         result.insert("serverInfo".into(), self.server_info());
         self.add_instructions(&mut result);
         Value::Object(result).into()
@@ -51,7 +68,11 @@ impl ServerFacts {
         let mut result = Map::new();
         result.insert("supportedVersions".into(), json!(versions));
         // Modern clients subscribe to changes of lists, and no subscription announces any.
-        result.insert("capabilities".into(), self.capabilities(false));
+        let mut capabilities = self.capabilities(false);
+        if self.tasks.is_some() {
+            capabilities["extensions"] = json!({ meta::TASKS: {} });
+        }
+        result.insert("capabilities".into(), capabilities);
         self.add_instructions(&mut result);
         let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);

@@ -15,6 +15,8 @@ pub(super) enum Bad {
     Method(String),
     Params(String),
     Version(String),
+    /// The client does not declare an extension that the request belongs to.
+    Extension(&'static str),
 }
 
 impl Bad {
@@ -26,6 +28,10 @@ impl Bad {
         match self {
             Self::Method(message) => Problem::new(ErrorKind::UnknownMethod, message),
             Self::Params(message) => Problem::new(ErrorKind::InvalidParams, message),
+            Self::Extension(name) => {
+                let details = json!({ "requiredCapabilities": { "extensions": { name: {} } } });
+                Problem::of(ErrorKind::MissingClientCapability).with_details(details.into())
+            }
             Self::Version(requested) => {
                 let mut supported = vec![MODERN_VERSION];
                 supported.extend(LEGACY_VERSIONS);

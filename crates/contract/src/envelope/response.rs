@@ -6,7 +6,7 @@ use super::fields::{self, Field, FieldErrorKind, Fields, Read};
 use super::request::parts;
 use super::{ENVELOPE_VERSION, is_date_time, shown};
 use crate::json::{Json, ObjectWriter};
-use crate::outcome::{Outcome, Problem};
+use crate::outcome::{Outcome, Problem, Success};
 use crate::scan;
 
 /// A response.
@@ -36,7 +36,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
     Success,
-    /// Reserved; we never send it.
+    /// It runs as a task.
     Accepted,
     Retry,
     Error,
@@ -82,10 +82,15 @@ impl InvocationResponse {
     pub fn new(id: String, trace_id: Option<String>, outcome: &Outcome, timings: Timings) -> Self {
         let (status, output, errors) = match shown(outcome) {
             Ok(output) => {
+                // A tool answers with an answer of its own; members are those of a task.
+                let (code, http, message) = match outcome {
+                    Ok(Success::Members(_)) => (StatusCode::Accepted, 202, "accepted"),
+                    _ => (StatusCode::Success, 200, "ok"),
+                };
                 let status = Status {
-                    code: StatusCode::Success,
-                    http: Some(200),
-                    message: Some("ok".to_owned()),
+                    code,
+                    http: Some(http),
+                    message: Some(message.to_owned()),
                 };
                 (status, Some(output), Vec::new())
             }

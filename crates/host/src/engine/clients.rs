@@ -69,6 +69,9 @@ impl Engine {
         let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
             return;
         };
+        if let Some(caller) = &client.caller {
+            self.core.set_caller(session, caller);
+        }
         let limits = self.core.limits();
         let outbox = Outbox::with_mark(limits.outbox_bytes);
         let gate = Gate::default();

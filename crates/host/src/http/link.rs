@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::access::Credential;
 use crate::control::Control;
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
@@ -81,12 +82,13 @@ fn framed(line: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a link.
-pub(super) async fn open(back: &Back) -> (Input, Output) {
+pub(super) async fn open(back: &Back, who: &Credential) -> (Input, Output) {
     let (says, source) = mpsc::channel(CHUNKS);
     let (sink, hears) = mpsc::channel(CHUNKS);
     back.connect(Client {
         source: Source::chunks(source),
         sink: Sink::Chunks(sink),
+        caller: Some(who.caller()),
     })
     .await;
     (Input(says), hears)

@@ -50,7 +50,7 @@ impl Table {
         let Some(id) = fresh_id() else {
             return Err(Full);
         };
-        let (input, output) = link::open(back).await;
+        let (input, output) = link::open(back, &credential).await;
         let session = Arc::new(Session::new(id, credential, input, limits.resume_bytes));
         let (sorting, depth) = (Arc::clone(&session), limits.json_depth);
         tokio::spawn(async move { sorting.sort(output, depth).await });
@@ -106,7 +106,7 @@ impl Table {
         if !self.has_room_for_link(limits.http_sessions) {
             return Err(Full);
         }
-        let (input, output) = link::open(back).await;
+        let (input, output) = link::open(back, credential).await;
         let fresh = Arc::new(Shared::new(input, limits.resume_bytes));
         let mut all = lock(&self.shared);
         // Another request may have been faster.

@@ -52,6 +52,8 @@ impl Host {
             envelope_ids: IdSource::Deterministic,
             locked: None,
             reread: None,
+            tasks: std::collections::BTreeMap::new(),
+            state_dir: None,
         };
         Self::start(Ok(config))
     }
@@ -97,6 +99,7 @@ impl Host {
         let client = Client {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
+            caller: None,
         };
         let _ = self.events.send(client.into()).await;
     }
@@ -177,5 +180,6 @@ fn shim() -> io::Result<Shim> {
         program: "/dev/null".into(),
         holds: Arc::new(nothing.into()),
         tree_kill: TreeKill::Auto,
+        lease: None,
     })
 }

@@ -21,6 +21,8 @@ const LARGE: usize = 16 * 1024;
 pub(crate) struct Client {
     pub(crate) source: Source,
     pub(crate) sink: Sink,
+    /// Names a client over HTTP; all others are the host's own user.
+    pub(crate) caller: Option<String>,
 }
 
 /// Says whether a connection may be read.

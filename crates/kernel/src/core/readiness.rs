@@ -86,6 +86,7 @@ impl Core {
         }
         self.readiness.announced = true;
         self.out.push_back(CoreAction::Ready);
+        self.claim_tasks();
         true
     }
 

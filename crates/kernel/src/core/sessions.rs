@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::mismatches::{Culprit, Mismatch};
+use super::tasks::{self, TaskOwner};
 use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
@@ -38,6 +39,8 @@ pub(super) enum Front {
     Single,
     /// One typed request, for the wrapped server of this slot.
     House(SlotId),
+    /// One task, for packs; no client waits for it.
+    Task,
 }
 
 impl Core {
@@ -83,6 +86,7 @@ impl Core {
         };
         let session = self.kernel.open_session();
         self.sessions.insert(session, front);
+        self.set_caller(session, caller);
         Some(session)
     }
 
@@ -104,7 +108,7 @@ impl Core {
                 }
                 self.inbound(session, inbound, line.len());
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -116,7 +120,7 @@ impl Core {
                 let inbound = decode_oversize(head, *last, limit);
                 self.inbound(session, inbound, limit);
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -131,12 +135,12 @@ impl Core {
             }
             Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
             Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
-            Some(Front::Packs { .. } | Front::Link(_)) | None => return,
+            Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
 
-    fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+    pub(super) fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
         let now = self.clock.now;
         let asked = asked_of(&inbound).map(Box::new);
         match inbound {
@@ -161,6 +165,7 @@ impl Core {
                     asked: Some(asked),
                     stage: PendingStage::Open,
                     house: None,
+                    task: None,
                 });
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
@@ -174,6 +179,7 @@ impl Core {
                     asked,
                     stage: PendingStage::Open,
                     house: None,
+                    task: request.task,
                 };
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
@@ -206,6 +212,16 @@ impl Core {
         let Some(pending) = self.requests.get_mut(&call) else {
             return;
         };
+        let is_about_task = match &pending.op {
+            Op::ReadResource { uri } => tasks::id_of(uri).is_some(),
+            Op::Task(_) => pending.dialect == Dialect::Rest,
+            _ => false,
+        };
+        if is_about_task {
+            return self
+                .kernel
+                .handle_routed(self.clock.now, call, None, Work::Host);
+        }
         if !self.catalog.can_route(&pending.op) {
             pending.stage = PendingStage::Unrouted;
             return;
@@ -248,7 +264,8 @@ impl Core {
             return;
         };
         let subject = Subject::Arguments(arguments.clone());
-        self.kernel.start_clock(now, call, timeout_ms);
+        let limit_ms = self.task_limit(call).unwrap_or(timeout_ms);
+        self.kernel.start_clock(now, call, limit_ms);
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         self.begin_check(call, purpose, definition, subject, timeout_ms);
@@ -347,7 +364,7 @@ impl Core {
                 pending.stage = PendingStage::Own(render);
                 Work::Host
             }
-            Prepared::Work(work) => work,
+            Prepared::Work(work) => self.as_task(call, &tool, work),
             Prepared::Rejected(problem, violation) => {
                 if let Some(violation) = &violation {
                     self.note_mismatch_of(call, &tool, Side::Input, violation);
@@ -382,6 +399,8 @@ impl Core {
                 self.out
                     .push_back(CoreAction::OwnTool { call, tool, render });
             }
+            (PendingStage::Recording(_), _) => self.record_task(call),
+            (_, Op::Task(_) | Op::ReadResource { .. }) => self.ask_task(call),
             (_, Op::Listen {}) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
@@ -389,17 +408,19 @@ impl Core {
                 }
             }
             (_, op) => {
-                let outcome = self.own_answer(op);
+                let outcome = self.own_answer(call, op);
                 self.kernel.handle_served(self.clock.now, call, outcome);
             }
         }
     }
 
-    fn own_answer(&self, op: &Op) -> Outcome {
+    fn own_answer(&self, call: CallId, op: &Op) -> Outcome {
         let identity = &self.identity;
         let facts = || {
             let about = identity.instructions.as_deref();
-            self.catalog.facts(&identity.name, &identity.version, about)
+            let is_known = self.owner_of(call) != TaskOwner::Holder;
+            self.catalog
+                .facts(&identity.name, &identity.version, about, is_known)
         };
         let members = match op {
             Op::Initialize { version, .. } => facts().initialized(version),
@@ -417,6 +438,11 @@ impl Core {
     /// The one end of a request.
     pub(super) fn ended(&mut self, mut end: Box<End>) {
         self.out.extend(self.checks.forget(end.call));
+        self.tasks.forget_waiter(end.call);
+        if self.sessions.get(&end.session) == Some(&Front::Task) {
+            self.requests.remove(&end.call);
+            return self.task_ended(end);
+        }
         let pending = self.requests.remove(&end.call);
         let house = pending.as_ref().and_then(|pending| pending.house);
         let link = match self.sessions.get(&end.session) {
@@ -457,12 +483,14 @@ impl Core {
             return;
         };
         self.kernel.handle_gone(now, session);
+        self.tasks.forget_caller(session);
         match front {
-            Front::Single | Front::House(_) => return,
+            Front::Single | Front::House(_) | Front::Task => return,
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => {}
         }
-        if self.identity.lifetime == Lifetime::Client {
+        // Tasks outlive their client; the host ends with the last of them.
+        if self.identity.lifetime == Lifetime::Client && !self.linger() {
             self.kernel.handle_stop(now);
         }
     }
@@ -470,8 +498,9 @@ impl Core {
     /// Everything that a client asked is answered, and it will ask no more.
     pub(super) fn session_over(&mut self, session: SessionId) {
         match self.sessions.get(&session) {
-            Some(Front::Single | Front::House(_)) => {
+            Some(Front::Single | Front::House(_) | Front::Task) => {
                 self.sessions.remove(&session);
+                self.tasks.forget_caller(session);
             }
             Some(Front::Packs { .. } | Front::Link(_)) => {
                 self.out.push_back(CoreAction::Close { session });

@@ -4,6 +4,7 @@ use mainstay_contract::dialect::{Cancel, CancelKind, EchoId};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::replay::Replay;
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
@@ -85,6 +86,14 @@ impl Kernel {
         self.run_line(now, id);
         self.close_if_over(session);
         self.stop_if_drained();
+    }
+
+    /// A request that is being routed may have been sent once by a host that was lost.
+    pub fn mark_resumed(&mut self, id: CallId) {
+        let call = self.calls.get_mut(&id);
+        if let Some(call) = call.filter(|call| call.stage == Stage::Serving) {
+            call.attempt = call.attempt.max(1);
+        }
     }
 
     /// A request that is being routed gets a deadline: `timeout_ms` from now. Routing it later does
@@ -229,10 +238,13 @@ impl Kernel {
                 if owner.queue.push(id).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));
                 }
-                call.stage = Stage::Queued {
-                    send: Dispatch::Call,
-                    held: None,
+                // A call that a lost host may have sent is probed first, if its tool has a probe.
+                let probes = call.attempt > 0 && task.replay == Replay::ProbeRequired;
+                let send = match probes {
+                    true => Dispatch::Probe,
+                    false => Dispatch::Call,
                 };
+                call.stage = Stage::Queued { send, held: None };
                 self.set_deadline(now, id, timeout_ms);
                 self.dispatch(now, slot);
                 None

@@ -163,6 +163,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         packs: names.iter().map(pack).collect(),
         server: None,
         lifetime: Lifetime::Service,
+        tasks: BTreeMap::new(),
     }
 }
 
@@ -245,6 +246,7 @@ impl Shell {
             op,
             progress_token: None,
             trace: None,
+            task: None,
         });
         let bytes = 100;
         self.handle(CoreEvent::Ask {
@@ -601,6 +603,7 @@ fn ready() -> Ready {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     };
     Ready {
         protocol: rpc::PROTOCOL,

@@ -102,7 +102,7 @@ impl Host {
     pub(crate) fn claim(&mut self, backend: &str) -> Vec<Task> {
         let backends = vec![backend.to_owned()];
         match self.order(Order::Claim { backends }).unwrap() {
-            Reply::Tasks(tasks) => tasks,
+            Reply::Claimed { tasks, .. } => tasks,
             other => panic!("{other:?}"),
         }
     }
