@@ -263,9 +263,9 @@ mod tests {
             &reviewed,
             json!({"type": "ref/prompt", "name": "q"})
         ));
-        let template = json!({"type": "ref/resource", "uri": "file:///{path}"});
+        let template = json!({"type": "ref/resource", "uri": "file:///{+path}"});
         assert!(!complete(&reviewed, template.clone()));
-        let changed = r#"{"resourceTemplates":[{"uriTemplate":"file:///{path}","name":"all"}]}"#;
+        let changed = r#"{"resourceTemplates":[{"uriTemplate":"file:///{+path}","name":"all"}]}"#;
         reviewed.page(ListKind::Templates, true, changed);
         assert!(
             read(&reviewed, "file:///etc/motd"),
