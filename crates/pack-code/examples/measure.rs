@@ -5,6 +5,7 @@
 //! measure build ROOT CACHE                  one full build: time, size, memory
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
+//! measure features REPOS QUERIES CACHE      what ranking knows of each candidate, one line of JSON per query
 //! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
 //! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
 //! ```
@@ -43,6 +44,7 @@ fn main() {
         ["latency", root, cache] => latency(root, cache),
         ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
+        ["features", repos, queries, cache, rest @ ..] => features(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
             let pack = open(root, cache, false);
@@ -221,6 +223,95 @@ fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
 /// A discount by rank, as NDCG has it.
 fn gain(rank: usize) -> f64 {
     1.0 / ((rank + 2) as f64).log2()
+}
+
+/// One query of the benchmark with its repository opened.
+struct Asked {
+    name: String,
+    root: PathBuf,
+    /// The folder of the benchmark within the repository, unless the whole of it is searched.
+    sub: String,
+    query: String,
+    category: String,
+    relevant: Vec<String>,
+}
+
+/// Calls `each` with every query of the benchmark, repository by repository.
+fn each_query(
+    repos: &str,
+    queries: &str,
+    cache: &str,
+    whole: bool,
+    mut each: impl FnMut(&Pack, &Asked),
+) {
+    let list: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap())
+            .unwrap();
+    for entry in list.as_array().unwrap() {
+        let name = entry["name"].as_str().unwrap();
+        let sub = entry["benchmark_root"].as_str().unwrap_or("");
+        let root = Path::new(repos).join(name);
+        let root = if whole { root } else { root.join(sub) };
+        let pack = open(root.to_str().unwrap(), cache, false);
+        call(&pack, "index_build", &json!({}));
+        let text = std::fs::read(Path::new(queries).join(format!("{name}.json"))).unwrap();
+        let items: Value = serde_json::from_slice(&text).unwrap();
+        for item in items.as_array().unwrap() {
+            let path_of = |value: &Value| {
+                let path = value.as_str().or_else(|| value["path"].as_str());
+                path.unwrap().to_owned()
+            };
+            let all = ["relevant", "secondary"].map(|key| item[key].as_array().unwrap());
+            let asked = Asked {
+                name: name.to_owned(),
+                root: root.clone(),
+                sub: if whole { String::new() } else { sub.to_owned() },
+                query: item["query"].as_str().unwrap().to_owned(),
+                category: item["category"].as_str().unwrap().to_owned(),
+                relevant: all.into_iter().flatten().map(path_of).collect(),
+            };
+            each(&pack, &asked);
+        }
+    }
+}
+
+impl Asked {
+    /// The place of a path among the relevant ones.
+    fn relevant_at(&self, path: &str) -> Option<usize> {
+        let path = match self.sub.as_str() {
+            "" => path.to_owned(),
+            sub => format!("{sub}/{path}"),
+        };
+        let fits = |wanted: &String| path == *wanted || path.ends_with(&format!("/{wanted}"));
+        self.relevant.iter().position(fits)
+    }
+}
+
+fn features(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
+    each_query(
+        repos,
+        queries,
+        cache,
+        rest.contains(&"whole"),
+        |pack, asked| {
+            let arguments = json!({"query": asked.query, "kind": "ranked", "limit": 60, "explain": true, "max_bytes": 1_000_000});
+            let answer = call(pack, "search", &arguments);
+            let hits: Vec<Value> = answer["hits"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|hit| {
+                    json!({"path": hit["path"], "score": hit["score"], "why": hit["why"],
+                    "relevant": asked.relevant_at(hit["path"].as_str().unwrap())})
+                })
+                .collect();
+            println!(
+                "{}",
+                json!({"repo": asked.name, "root": asked.root, "query": asked.query, "category": asked.category,
+                "relevant": asked.relevant.len(), "hits": hits})
+            );
+        },
+    );
 }
 
 fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {

@@ -59,8 +59,15 @@ pub(crate) const PATTERNS: usize = 16;
 pub(crate) const QUERY_BYTES: usize = 4096;
 /// Alternatives that a plan keeps apart.
 pub(crate) const PLAN_STRINGS: usize = 64;
-/// Files that a ranked query reads to find its passages.
+/// Files that a ranked query of one word reads to put them in order, and one of several words.
 pub(crate) const RERANK_FILES: usize = 28;
+pub(crate) const COMPARED_FILES: usize = 50;
+/// Passages of one file that a ranked query shows where few files are in scope.
+pub(crate) const FILE_PASSAGES: usize = 3;
+/// Hits that are shown when nothing matches exactly.
+pub(crate) const GUESSES: usize = 5;
+/// Lines up to which a text that occurs verbatim goes before the ranked files.
+pub(crate) const VERBATIM_LINES: usize = 3;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
 /// Hits of one answer.
@@ -79,6 +86,12 @@ pub(crate) const NAMED_SKIPS: usize = 200;
 /// Bytes of a file or an outline that is shown.
 pub(crate) const SHOW_BYTES: usize = 48_000;
 pub(crate) const MAX_SHOW_BYTES: usize = 2_000_000;
+/// Bytes of the map of a folder unless told otherwise.
+pub(crate) const MAP_BYTES: usize = 8_000;
+/// Files of a folder that are read for its most important definitions, their bytes, and the time.
+pub(crate) const MAP_FILES: usize = 600;
+pub(crate) const MAP_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MAP_TIME: Duration = Duration::from_millis(400);
 /// Largest file that is shown.
 pub(crate) const SHOW_FILE_BYTES: u64 = 64 * 1024 * 1024;
 

@@ -389,6 +389,7 @@ impl Run<'_> {
                 start_line: start,
                 end_line: end,
                 symbol: None,
+                owner: None,
                 kind: None,
                 lang: lang.name(),
                 score,

@@ -2,7 +2,7 @@
 //!
 //! A table of symbols has the name in lower case, a zero byte and the name as its keys, so one
 //! look-up serves either case and names sort by what people type. A posting is a document, a kind,
-//! a line, and how many lines the definition has.
+//! a line, how many lines the definition has, and the name of its owner.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::build::{Place, content_hash};
 use crate::limits;
 use crate::store::StoreError;
-use crate::store::codec::{put, take, take_array, take_u32};
+use crate::store::codec::{put, take, take_array, take_bytes, take_u32};
 use crate::store::lock::WriterLock;
 use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
@@ -37,12 +37,13 @@ pub(crate) fn key(name: &str) -> Vec<u8> {
 }
 
 /// One posting of a symbol table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) doc: u32,
     pub(crate) kind: Kind,
     pub(crate) start_line: u64,
     pub(crate) end_line: u64,
+    pub(crate) owner: Box<str>,
 }
 
 /// The postings of a key.
@@ -58,11 +59,16 @@ pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, Sto
         else {
             break;
         };
+        let Some(owner) = take_u32(&mut rest).and_then(|n| take_bytes(&mut rest, n as usize))
+        else {
+            break;
+        };
         postings.push(Posting {
             doc,
             kind: Kind::from_number(kind),
             start_line: start,
             end_line: start.saturating_add(lines),
+            owner: String::from_utf8_lossy(owner).into(),
         });
     }
     Ok(postings)
@@ -229,6 +235,7 @@ impl Batch {
                 kind: symbol.kind,
                 start_line: symbol.start_line,
                 end_line: symbol.end_line,
+                owner: symbol.owner.into(),
             });
         }
     }
@@ -328,6 +335,8 @@ fn write(
                 &mut list,
                 posting.end_line.saturating_sub(posting.start_line),
             );
+            put(&mut list, posting.owner.len() as u64);
+            list.extend_from_slice(posting.owner.as_bytes());
             last = posting.doc;
         }
         writer.add(key, postings.len() as u32, &list)?;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::limits;
 use crate::query::auto::Chosen;
-use crate::query::{Found, Hit, Relation};
+use crate::query::history::Commit;
+use crate::query::{Confidence, Found, Hit, Relation};
 use crate::tools::search::{Request, Seen};
 use crate::tree::file::Skip;
 
@@ -33,7 +34,10 @@ pub(crate) fn reply(
         .iter()
         .filter_map(|seen| seen.view.as_ref())
         .find_map(|view| view.freshness.reason());
-    let exact = matches!(request.chosen, Chosen::Literal | Chosen::Regex);
+    let exact = request.chosen.is_exact();
+    if let Some(lead) = &found.lead {
+        found.notes.insert(0, lead.clone());
+    }
     if !unsearched.is_empty() {
         let names: Vec<&str> = unsearched.iter().map(|(name, _)| *name).collect();
         found.notes.push(format!(
@@ -43,7 +47,7 @@ pub(crate) fn reply(
     }
     let elapsed = started.elapsed().as_secs_f64() * 1000.0;
     let mut value = json!({
-        "kind": request.chosen.name(), "hits": found.hits, "total": found.total, "truncated": found.truncated,
+        "kind": request.chosen.name(), "confidence": found.confidence, "hits": found.hits, "total": found.total, "truncated": found.truncated,
         "generation": generation.unwrap_or(0), "fresh": fresh, "scanned": found.scanned,
         "elapsed_ms": (elapsed * 1000.0).round() / 1000.0,
     });
@@ -63,6 +67,12 @@ pub(crate) fn reply(
                 .map(|(repo, reason)| json!({"repo": repo, "reason": reason}))
                 .collect();
             object.insert("unsearched".to_owned(), json!(named));
+        }
+        if !found.definitions.is_empty() {
+            object.insert("definitions".to_owned(), json!(found.definitions));
+        }
+        if request.chosen == Chosen::History {
+            object.insert("commits".to_owned(), json!(found.commits));
         }
         if !found.notes.is_empty() {
             object.insert("notes".to_owned(), json!(found.notes));
@@ -111,41 +121,36 @@ fn porcelain(
     reason: Option<&str>,
     skips: u64,
 ) -> Porcelain {
-    let exact = matches!(kind, Chosen::Literal | Chosen::Regex);
-    let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
-    let what = match kind {
-        Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
-        Chosen::Symbol => render::count(n, "definition", "definitions"),
-        Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
+    let exact = kind.is_exact();
+    let mut porcelain = Porcelain::summary(summary(kind, found));
+    let place = |hit: &Hit| match several {
+        true => format!("{}/{}", hit.repo, hit.path),
+        false => hit.path.clone(),
     };
-    let least = if found.total.relation == Relation::AtLeast {
-        "at least "
+    if kind == Chosen::References {
+        porcelain = references(porcelain, found, place);
+    } else if kind == Chosen::History {
+        porcelain = porcelain.items(found.commits.iter().map(commit_line));
     } else {
-        ""
-    };
-    let summary = format!(
-        "{least}{what} ({}), {} shown",
-        kind.name(),
-        render::count(found.hits.len(), "hit", "hits")
-    );
-    let mut porcelain = Porcelain::summary(summary);
-    let mut last = None;
-    for hit in &found.hits {
-        let place = match several {
-            true => format!("{}/{}", hit.repo, hit.path),
-            false => hit.path.clone(),
-        };
-        let title = match (&hit.symbol, hit.kind) {
-            (Some(symbol), Some(kind)) => format!("{place}  [{kind} {symbol}]"),
-            _ => place.clone(),
-        };
-        if last.as_ref() != Some(&title) {
-            porcelain = porcelain.section(&title);
-            last = Some(title);
+        let mut last = None;
+        for hit in &found.hits {
+            let named = hit
+                .owner
+                .as_deref()
+                .map_or_else(String::new, |owner| format!("{owner}."));
+            let title = match (&hit.symbol, hit.kind) {
+                (Some(symbol), Some(kind)) => format!("{}  [{kind} {named}{symbol}]", place(hit)),
+                _ => place(hit),
+            };
+            if last.as_ref() != Some(&title) {
+                porcelain = porcelain.section(&title);
+                last = Some(title);
+            }
+            porcelain = lines(porcelain, hit, exact && context == 0);
         }
-        porcelain = lines(porcelain, hit, exact && context == 0);
     }
-    for note in &found.notes {
+    // The first note is the first line already, where there is a lead.
+    for note in found.notes.iter().skip(usize::from(found.lead.is_some())) {
         porcelain = porcelain.note(note);
     }
     if let Some(reason) = reason {
@@ -168,6 +173,92 @@ fn porcelain(
         ),
         (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
     }
+}
+
+/// The first line: how much of what was found, and how far that is what was asked for.
+fn summary(kind: Chosen, found: &Found) -> String {
+    let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
+    let shown = found.hits.len();
+    if let Some(lead) = &found.lead {
+        return match (found.confidence, kind) {
+            (Confidence::None | Confidence::Guess, _) => lead.clone(),
+            (_, Chosen::Symbol) => {
+                format!("{lead}: {}", render::count(n, "definition", "definitions"))
+            }
+            _ => format!("{lead}: {}", render::count(n, "file", "files")),
+        };
+    }
+    let what = match kind {
+        Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
+        Chosen::Symbol => render::count(n, "definition", "definitions"),
+        Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
+        Chosen::References => render::count(n, "line", "lines"),
+        Chosen::History => render::count(n, "commit", "commits"),
+    };
+    let least = match found.total.relation {
+        Relation::AtLeast => "at least ",
+        Relation::Exact => "",
+    };
+    let all = shown == n || kind == Chosen::History || kind == Chosen::References;
+    match all && found.total.relation == Relation::Exact {
+        true => format!("{what} ({})", kind.name()),
+        false => format!(
+            "{least}{what} ({}), {} shown",
+            kind.name(),
+            render::count(shown, "hit", "hits")
+        ),
+    }
+}
+
+/// Definitions, then every other place by file, each with what the name does there.
+fn references(
+    mut porcelain: Porcelain,
+    found: &Found,
+    place: impl Fn(&Hit) -> String,
+) -> Porcelain {
+    for hit in &found.definitions {
+        let line = hit.snippet.lines().next().unwrap_or_default();
+        let title = format!(
+            "definition {}:{}",
+            place(hit),
+            hit.match_lines.first().unwrap_or(&0)
+        );
+        porcelain = porcelain.field(&title, line.trim());
+    }
+    let mut last = None;
+    for hit in &found.hits {
+        let title = place(hit);
+        if last.as_ref() != Some(&title) {
+            porcelain = porcelain.section(&title);
+            last = Some(title);
+        }
+        let within = hit
+            .symbol
+            .as_deref()
+            .map_or_else(String::new, |name| format!(" in {name}"));
+        let key = format!(
+            "{} {}{within}",
+            hit.start_line,
+            hit.kind.unwrap_or("mention")
+        );
+        porcelain = porcelain.field(&key, hit.snippet.trim());
+    }
+    porcelain
+}
+
+fn commit_line(commit: &Commit) -> String {
+    let files = match commit.files.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", commit.files.join(", ")),
+    };
+    format!(
+        "{} {} {}: {} [{}]{files}",
+        commit.commit,
+        commit.date,
+        commit.author,
+        commit.subject,
+        commit.matched.name()
+    )
 }
 
 fn lines(mut porcelain: Porcelain, hit: &Hit, plain: bool) -> Porcelain {

@@ -20,6 +20,8 @@ pub(crate) enum KindArgument {
     Ranked,
     Symbol,
     Path,
+    References,
+    History,
 }
 
 /// The arguments.
@@ -66,9 +68,10 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         json!({
             "query": {"type": "string", "minLength": 1, "maxLength": limits::QUERY_BYTES,
                 "description": "What to look for."},
-            "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path"],
-                "description": "auto (default) decides by the look of the query: quotes or code: literal; \
-                    expressions: regex; `fn name`: symbol; a path or wildcard: path; words: ranked."},
+            "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path", "references", "history"],
+                "description": "auto (default): by the look of the query; code and quotations: literal; names: definition; \
+                    words: ranked. references: who calls, imports or uses a name. history: commits whose message or changes \
+                    have a text, or of lines as path:first-last."},
             "repo": list("Repositories by alias; all of the workspace by default."),
             "path": list("Globs; only files that match one: src/**, *.rs, a folder."),
             "exclude": list("Globs; no file that matches one."),
@@ -92,6 +95,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["query"],
     ))
     .output(output())
+    .schema_version(2)
     .errors(&[Code::NotFound, Code::NoIndex])
     .tooling_version(version)
     .coded_rejections()
@@ -102,7 +106,7 @@ fn output() -> Value {
     let numbers = json!({"type": "array", "items": count()});
     let hit = object(
         json!({
-            "repo": text(), "path": text(), "start_line": count(), "end_line": count(), "symbol": text(),
+            "repo": text(), "path": text(), "start_line": count(), "end_line": count(), "symbol": text(), "owner": text(),
             "kind": text(), "lang": text(), "score": {"type": "number"}, "snippet": text(),
             "match_lines": numbers, "why": {"type": "object"},
         }),
@@ -129,10 +133,21 @@ fn output() -> Value {
         json!({"repo": text(), "reason": text()}),
         &["repo", "reason"],
     );
+    let commit = object(
+        json!({
+            "repo": text(), "commit": text(), "date": text(), "author": text(), "subject": text(),
+            "matched": {"type": "string", "enum": ["message", "changes", "lines"]},
+            "files": {"type": "array", "items": text()},
+        }),
+        &["repo", "commit", "date", "author", "subject", "matched"],
+    );
     object(
         json!({
             "kind": text(),
+            "confidence": {"type": "string", "enum": ["exact", "ranked", "near", "guess", "none"]},
             "hits": {"type": "array", "items": hit},
+            "definitions": {"type": "array", "items": hit},
+            "commits": {"type": "array", "items": commit},
             "total": object(
                 json!({"value": count(), "relation": {"type": "string", "enum": ["exact", "at_least"]}}),
                 &["value", "relation"]),
@@ -145,6 +160,7 @@ fn output() -> Value {
         }),
         &[
             "kind",
+            "confidence",
             "hits",
             "total",
             "truncated",

@@ -1,6 +1,7 @@
-//! `show_file`.
+//! `show_file`: a file, some of its lines, one definition, its outline, or the map of a folder.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use mainstay_worker::{
     Code, Context, ErrorKind, Porcelain, Problem, Reply, RootedError, ToolSpec, render, tool_spec,
@@ -9,9 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::fresh::repo::Repo;
 use crate::limits;
+use crate::query::auto::qualified;
 use crate::query::snippet::Lines;
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{Symbol, extract, signature};
 use crate::tools::{count, object, repo_argument, text};
 use crate::workspace::Workspace;
 
@@ -30,23 +33,25 @@ pub(crate) struct Arguments {
 
 pub(crate) fn spec(version: &str) -> ToolSpec {
     let entry = object(
-        json!({"name": text(), "kind": text(), "start_line": count(), "end_line": count()}),
-        &["name", "kind", "start_line", "end_line"],
+        json!({"name": text(), "owner": text(), "kind": text(), "signature": text(),
+            "start_line": count(), "end_line": count()}),
+        &["name", "kind", "signature", "start_line", "end_line"],
     );
     tool_spec(
         "show_file",
-        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline.",
+        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline; \
+         of a folder a map: what is in it, and the definitions that matter most.",
     )
     .input(object(
         json!({
             "path": {"type": "string", "minLength": 1, "maxLength": 4096,
-                "description": "Path relative to the root of the repository, with /."},
+                "description": "Path relative to the root of the repository, with /; . is the root itself."},
             "repo": repo_argument(),
             "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
             "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
             "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
-                "description": "Shows the lines that define this name."},
-            "outline": {"type": "boolean", "description": "Lists the definitions of the file instead of its text."},
+                "description": "Shows the lines that define this name; Owner.name where several do."},
+            "outline": {"type": "boolean", "description": "Lists the definitions of the file, or of the lines or symbol given, instead of the text."},
             "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
                 "description": "Bytes of text, 48000 by default."},
             "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
@@ -56,13 +61,14 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     ))
     .output(object(
         json!({
-            "path": text(), "text": text(), "outline": {"type": "array", "items": entry},
+            "path": text(), "text": text(), "outline": {"type": "array", "items": entry}, "map": super::map::schema(),
             "start_line": count(), "end_line": count(), "total_lines": count(), "sha": text(),
             "encoding": {"type": "string", "enum": ["utf-8", "utf-8-bom", "utf-16le", "utf-16be", "unknown-8bit"]},
             "truncated": {"type": "boolean"},
         }),
-        &["path", "start_line", "end_line", "total_lines", "sha", "encoding", "truncated"],
+        &["path", "truncated"],
     ))
+    .schema_version(2)
     .errors(&[Code::NotFound])
     .tooling_version(version)
     .coded_rejections()
@@ -81,7 +87,7 @@ pub(crate) fn call(
     arguments: &Arguments,
     context: &Context,
 ) -> Result<Reply, Problem> {
-    let (_, repo) = workspace.one(arguments.repo.as_deref())?;
+    let (repo, path) = locate(workspace, arguments)?;
     if arguments.symbol.is_some()
         && (arguments.start_line.is_some() || arguments.end_line.is_some())
     {
@@ -96,7 +102,10 @@ pub(crate) fn call(
             invalid(format!("start_line {start} is after end_line {end}")).with_hint("swap them"),
         );
     }
-    let path = arguments.path.trim_start_matches("./");
+    if super::map::is_folder(repo, path) {
+        let max = arguments.max_bytes.unwrap_or(limits::MAP_BYTES);
+        return super::map::reply(repo, path, max, context);
+    }
     let bytes = read(repo, path)?;
     context.check()?;
     let sha = hex(&Sha256::digest(&bytes));
@@ -115,17 +124,13 @@ pub(crate) fn call(
     let (text, encoding) = decode(&bytes, path)?;
     let lines = Lines::new(text.as_bytes());
     let total = lines.count();
-    if arguments.outline {
-        return Ok(outline(
-            path,
-            &text,
-            total,
-            &sha,
-            encoding,
-            arguments.max_bytes,
-        ));
-    }
     let (start, end) = range(arguments, path, &text, total)?;
+    if arguments.outline {
+        let file = json!({"path": path, "start_line": start.min(total), "end_line": end, "total_lines": total,
+            "sha": sha, "encoding": encoding});
+        let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
+        return Ok(outline(path, &lines, (start, end), file, max));
+    }
     let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
     let (shown, last, truncated) = cut(&lines, start, end, max);
     let value = json!({
@@ -153,7 +158,40 @@ pub(crate) fn call(
     }))
 }
 
-fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem> {
+/// The repository and the path in it that a call means. With several repositories a path may begin
+/// with the name of one, as `search` prints it, or be a path that only one of them has.
+fn locate<'a>(
+    workspace: &'a Workspace,
+    arguments: &'a Arguments,
+) -> Result<(&'a Arc<Repo>, &'a str), Problem> {
+    let path = arguments.path.trim_start_matches("./");
+    let wanted = arguments.repo.as_deref();
+    if wanted.is_some() || workspace.members.len() < 2 {
+        return Ok((workspace.one(wanted)?.1, path));
+    }
+    let usable = || {
+        let members = workspace.members.iter();
+        members.filter_map(|member| Some((member.alias.as_str(), member.repo.as_ref().ok()?)))
+    };
+    let exists = |repo: &Repo, path: &str| {
+        repo.place.rooted.open_file(path).is_ok() || super::map::is_folder(repo, path)
+    };
+    let named = usable().find_map(|(alias, repo)| {
+        let rest = path.strip_prefix(alias)?.strip_prefix('/')?;
+        exists(repo, rest).then_some((repo, rest))
+    });
+    if let Some(found) = named {
+        return Ok(found);
+    }
+    let having: Vec<_> = usable().filter(|(_, repo)| exists(repo, path)).collect();
+    match having.as_slice() {
+        [(_, repo)] => Ok((repo, path)),
+        // Says which repositories there are.
+        _ => Ok((workspace.one(None)?.1, path)),
+    }
+}
+
+fn read(repo: &Repo, path: &str) -> Result<Vec<u8>, Problem> {
     let shown = render::shorten(path, 120);
     let file = repo
         .place
@@ -170,7 +208,7 @@ fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem>
                 ErrorKind::NotFound,
                 format!("{shown} is not a regular file"),
             )
-            .with_hint("search with kind path lists the files of a folder"),
+            .with_hint("only regular files and folders are shown"),
             other => Problem::new(
                 ErrorKind::NotFound,
                 format!("{shown} cannot be read: {other}"),
@@ -229,10 +267,18 @@ fn decode(bytes: &[u8], path: &str) -> Result<(String, &'static str), Problem> {
 fn range(arguments: &Arguments, path: &str, text: &str, total: u64) -> Result<(u64, u64), Problem> {
     if let Some(wanted) = &arguments.symbol {
         let symbols = extract(path, text.as_bytes());
+        let (owner, name) = match qualified(wanted) {
+            Some((owners, name)) => (owners.last().copied(), name),
+            None => (None, wanted.as_str()),
+        };
+        let owned = |symbol: &Symbol| owner.is_none_or(|owner| symbol.owner == owner);
         let named = |exact: bool| {
-            symbols.iter().find(|symbol| match exact {
-                true => &symbol.name == wanted,
-                false => symbol.name.eq_ignore_ascii_case(wanted),
+            symbols.iter().find(|symbol| {
+                owned(symbol)
+                    && match exact {
+                        true => symbol.name == name,
+                        false => symbol.name.eq_ignore_ascii_case(name),
+                    }
             })
         };
         let Some(found) = named(true).or_else(|| named(false)) else {
@@ -305,56 +351,66 @@ fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, boo
     (out, last.min(end), false)
 }
 
+/// The definitions that begin within some lines.
 fn outline(
     path: &str,
-    text: &str,
-    total: u64,
-    sha: &str,
-    encoding: &str,
-    max_bytes: Option<usize>,
+    lines: &Lines<'_>,
+    (start, end): (u64, u64),
+    file: Value,
+    max: usize,
 ) -> Reply {
-    let symbols = extract(path, text.as_bytes());
-    let max = max_bytes.unwrap_or(limits::SHOW_BYTES);
+    let mut symbols = extract(path, lines.text());
+    symbols.retain(|symbol| (start..=end).contains(&symbol.start_line));
     let mut bytes = 0;
-    let shown: Vec<&Symbol> = symbols
+    let entries: Vec<Value> = symbols
         .iter()
-        .take_while(|symbol| {
-            // What an entry takes as JSON, about.
-            bytes += symbol.name.len() + 64;
+        .map(|symbol| {
+            let mut entry = json!({"name": symbol.name, "kind": symbol.kind.name(), "signature": signature(lines, symbol),
+                "start_line": symbol.start_line, "end_line": symbol.end_line});
+            if let (false, Some(entry)) = (symbol.owner.is_empty(), entry.as_object_mut()) {
+                entry.insert("owner".to_owned(), json!(symbol.owner));
+            }
+            entry
+        })
+        .take_while(|entry| {
+            bytes += entry.to_string().len() + 1;
             bytes <= max
         })
         .collect();
-    let truncated = shown.len() < symbols.len();
-    let entries: Vec<Value> = shown
+    let truncated = entries.len() < symbols.len();
+    let rows: Vec<String> = symbols
         .iter()
+        .take(entries.len())
         .map(|symbol| {
-            json!({"name": symbol.name, "kind": symbol.kind.name(),
-                "start_line": symbol.start_line, "end_line": symbol.end_line})
-        })
-        .collect();
-    let value = json!({
-        "path": path, "outline": entries, "start_line": u64::from(total > 0), "end_line": total, "total_lines": total,
-        "sha": sha, "encoding": encoding, "truncated": truncated,
-    });
-    let rows: Vec<String> = shown
-        .iter()
-        .map(|symbol| {
+            let owner = match symbol.owner.is_empty() {
+                true => String::new(),
+                false => format!("{}: ", symbol.owner),
+            };
             format!(
-                "{}-{} {} {}",
+                "{}-{} {owner}{}",
                 symbol.start_line,
                 symbol.end_line,
-                symbol.kind.name(),
-                symbol.name
+                signature(lines, symbol)
             )
         })
         .collect();
+    let mut value = file;
+    if let Some(object) = value.as_object_mut() {
+        object.insert("outline".to_owned(), json!(entries));
+        object.insert("truncated".to_owned(), json!(truncated));
+    }
     let path = path.to_owned();
+    let total = lines.count();
     Reply::json(&value).porcelain(move || {
-        Porcelain::summary(format!(
+        let porcelain = Porcelain::summary(format!(
             "{path}: {} in {total} lines",
             render::count(rows.len(), "definition", "definitions")
         ))
-        .items(rows)
-        .hint("show_file with symbol shows one of them")
+        .items(rows);
+        match truncated {
+            true => porcelain
+                .hint("not all of them fit: max_bytes shows more, start_line and end_line a part"),
+            false => porcelain.hint("show_file with symbol shows one of them"),
+        }
     })
 }

@@ -109,7 +109,7 @@ pub(crate) enum Content {
 }
 
 /// Reads files of one root into buffers that are used again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     root: &'a RootedDir,
     max_bytes: u64,
