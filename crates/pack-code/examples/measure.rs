@@ -66,6 +66,7 @@ fn open(root: &str, cache: &str, symbols: bool) -> Pack {
         roots: vec![RootSetting::at(root)],
         cache_dir: Some(PathBuf::from(cache)),
         no_symbols: !symbols,
+        no_vectors: std::env::args().any(|argument| argument == "words"),
         ..CodeSettings::default()
     };
     pack(&settings, "0.0.0").unwrap()

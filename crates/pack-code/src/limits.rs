@@ -43,6 +43,8 @@ pub(crate) const SWEEP_REST_FACTOR: u32 = 100;
 pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 /// Time a search waits for a sweep before it answers as not fresh.
 pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
+/// Files with several links that each call looks at; with more of them no answer is called fresh.
+pub(crate) const LINKED_FILES: usize = 2_000;
 /// Files of a tree that is swept within that time.
 pub(crate) const SWEPT_AT_ONCE: u32 = 5_000;
 /// Time of a scan without an index.
@@ -101,8 +103,10 @@ pub(crate) const PARSE_BYTES: usize = 512 * 1024;
 pub(crate) const PARSE_DEPTH: usize = 1000;
 /// Time of one parse.
 pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
+/// Largest file whose definitions are found although it is too large to be searched.
+pub(crate) const DEFINITION_FILE_BYTES: u64 = 48 * 1024 * 1024;
 /// Symbols of one file.
-pub(crate) const FILE_SYMBOLS: usize = 200_000;
+pub(crate) const FILE_SYMBOLS: usize = 500_000;
 /// Symbols after which a batch of the symbol layer ends early.
 pub(crate) const SYMBOL_BATCH_SYMBOLS: usize = 1_000_000;
 /// Text of one batch of the symbol layer, published as one generation.

@@ -20,6 +20,7 @@ pub(crate) mod references;
 pub(crate) mod similar;
 pub(crate) mod snippet;
 pub(crate) mod symbol;
+pub(crate) mod vectors;
 pub(crate) mod weights;
 pub(crate) mod words;
 
@@ -107,6 +108,19 @@ pub(crate) struct Found {
     pub(crate) lead: Option<String>,
     /// What a reader should know about this answer.
     pub(crate) notes: Vec<String>,
+}
+
+impl Found {
+    /// Keeps the first hits of an answer that is not what was asked for; it has no further page.
+    pub(crate) fn keep(&mut self, most: usize) {
+        self.hits.truncate(most);
+        self.cursor = None;
+        self.truncated = false;
+        self.total = Total {
+            value: self.hits.len() as u64,
+            relation: Relation::Exact,
+        };
+    }
 }
 
 /// Scores are rounded, so that the last bit of a sum never decides an order.

@@ -2,6 +2,8 @@
 
 use crate::query::ranked::{Failed, Source};
 use crate::query::symbol::plain;
+use crate::store::table::Found;
+use crate::symbols::names::blocks_with;
 
 /// Letters of a name that is looked for in this way, at least.
 const SHORTEST: usize = 4;
@@ -13,7 +15,8 @@ const MOST_NAMES: usize = 8_000_000;
 /// The name of a definition with the fewest mistakes against `wanted`, as it is written; the first
 /// in the order of names where several have as few.
 pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<String>, Failed> {
-    let target: Vec<char> = plain(wanted).chars().collect();
+    let plain = plain(wanted);
+    let target: Vec<char> = plain.chars().collect();
     if target.len() < SHORTEST {
         return Ok(None);
     }
@@ -24,7 +27,7 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
     for (number, source) in sources.iter().enumerate() {
         for segment in &source.view.generation.segments {
             for table in &segment.symbols {
-                let each = |key: &[u8], _| {
+                let each = |key: &[u8], _: Found| {
                     left = left.saturating_sub(1);
                     let mut parts = key.splitn(2, |byte| *byte == 0);
                     let folded = parts.next().unwrap_or_default();
@@ -42,9 +45,20 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
                     let perfect = best.as_ref().is_some_and(|(mistakes, _)| *mistakes == 0);
                     left > 0 && !perfect
                 };
-                table
-                    .scan(b"", each)
-                    .map_err(|error| Failed::Store(number, error))?;
+                // One mistake spoils at most three trigrams.
+                let mut go_on = true;
+                let mut each = each;
+                for block in blocks_with(table, plain.as_bytes(), 3 * most) {
+                    table
+                        .scan_block(block, |key, found| {
+                            go_on = each(key, found);
+                            go_on
+                        })
+                        .map_err(|error| Failed::Store(number, error))?;
+                    if !go_on {
+                        break;
+                    }
+                }
             }
         }
     }

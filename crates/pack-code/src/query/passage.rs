@@ -134,7 +134,7 @@ mod tests {
             (term.idf, term.found) = (1.0, true);
         }
         let look = Closer::new(&terms).look(path, text.as_bytes());
-        let mut similar = Similar::new(&terms);
+        let mut similar = Similar::new(query, &terms, true);
         let tokens = similar.read(path, text.as_bytes());
         similar.learn(&[&tokens]);
         let lines = Lines::new(text.as_bytes());

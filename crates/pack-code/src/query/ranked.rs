@@ -52,6 +52,8 @@ pub(crate) struct Ranked<'a> {
     pub(crate) explain: bool,
     /// Files that have the query verbatim, by repository and path, and the line: they come first.
     pub(crate) verbatim: &'a [(usize, String, u64)],
+    /// Whether vectors are compared, or only words.
+    pub(crate) vectors: bool,
 }
 
 /// What a closer look at a file gave.
@@ -59,7 +61,8 @@ pub(crate) struct Ranked<'a> {
 struct Closely {
     look: Look,
     tokens: Option<FileTokens>,
-    alike: Option<Alike>,
+    /// How alike the file and the query are, and what that adds to the score.
+    alike: Option<(Alike, f64)>,
     /// The score before the third step, between 0 and 1.
     lexical: f64,
 }
@@ -175,7 +178,7 @@ pub(crate) fn search(
     order(&mut scored, sources);
     cancel.check()?;
     let mut looks = BTreeMap::new();
-    let mut similar = Similar::new(&terms);
+    let mut similar = Similar::new(query.text, &terms, query.vectors);
     look_closer(
         sources,
         &terms,
@@ -489,7 +492,7 @@ fn look_closer(
         let tokens = compares.then(|| similar.read(&file.path, &buffer));
         read.push((at, look, tokens, lexical));
     }
-    let mut alikes = Vec::new();
+    let (mut alikes, mut parts) = (Vec::new(), Vec::new());
     if compares {
         let files: Vec<&FileTokens> = read.iter().filter_map(|file| file.2.as_ref()).collect();
         similar.learn(&files);
@@ -511,15 +514,20 @@ fn look_closer(
             .iter()
             .map(|file| file.3)
             .fold(f64::MIN_POSITIVE, f64::max);
+        let weight = match similar.has_vectors() {
+            true => weights::ALIKE,
+            false => weights::ALIKE_WORDS,
+        };
         for ((at, _, _, own), value) in read.iter().zip(values) {
             let value = (value - low) / (high - low).max(f64::MIN_POSITIVE);
-            let score = (own / lexical).max(0.0).sqrt() + weights::ALIKE * value;
+            let part = value * weight;
+            parts.push(part);
             if let Some(file) = best.get_mut(*at) {
-                file.score = least + top * score;
+                file.score = least + top * ((own / lexical).max(0.0).sqrt() + part);
             }
         }
     }
-    let mut alikes = alikes.into_iter();
+    let mut alikes = alikes.into_iter().zip(parts);
     for (at, look, tokens, lexical) in read {
         let alike = if tokens.is_some() {
             alikes.next()
@@ -634,14 +642,21 @@ fn page(
                 match_lines: match_lines
                     .filter(|line| (start..=end).contains(line))
                     .collect(),
-                why: query.explain.then(|| explain(terms, file, &closely)),
+                why: query
+                    .explain
+                    .then(|| explain(terms, file, &closely, similar.has_vectors())),
             });
         }
     }
     (found, taken)
 }
 
-fn explain(terms: &QueryTerms, file: &Scored, closely: &Closely) -> serde_json::Value {
+fn explain(
+    terms: &QueryTerms,
+    file: &Scored,
+    closely: &Closely,
+    vectors: bool,
+) -> serde_json::Value {
     let words: Vec<serde_json::Value> = terms
         .terms
         .iter()
@@ -658,8 +673,9 @@ fn explain(terms: &QueryTerms, file: &Scored, closely: &Closely) -> serde_json::
         "boosts": closely.look.boosts(),
         "lexical": round_score(closely.lexical),
     });
-    if let (Some(alike), Some(why)) = (closely.alike, why.as_object_mut()) {
+    if let (Some((alike, part)), Some(why)) = (closely.alike, why.as_object_mut()) {
         let alike = json!({
+            "by": if vectors { "vectors" } else { "words" }, "adds": round_score(part),
             "passage": round_score(alike.passage), "spread": round_score(alike.spread),
             "path": round_score(alike.path), "stem": round_score(alike.stem),
             "definition": round_score(alike.definition), "definitions": round_score(alike.definitions),

@@ -1,16 +1,17 @@
-//! How alike a query and the parts of a file are: cosines between bags of words.
+//! How alike a query and the parts of a file are: passages, the path, the file's name and the names
+//! of its definitions.
 //!
-//! Files are cut into sub-tokens (identifiers split by case and underscore, stemmed). A word that
-//! many passages of the candidates have tells little apart, so words weigh by how few of these
-//! passages have them. Compared are the passages, the path, the file's name and the names of its
-//! definitions.
+//! Files are cut into sub-tokens. Where there is a table of vectors ([`vectors`]) a text is the sum
+//! of those of its tokens. Otherwise it is a bag of stemmed words, and a word that many passages of
+//! the candidates have weighs little. Either way two texts are as alike as the cosine between them.
 
 use crate::limits;
+use crate::query::vectors::{DIMENSIONS, Token, Vector, add, dot, normalise, vectors};
 use crate::query::words::QueryTerms;
 use crate::text::defs::definition;
 use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::stem::stem;
-use crate::text::words::{identifiers, parts_of};
+use crate::text::words::{identifiers, subtokens};
 use crate::tree::lang::Lang;
 
 /// Lines of a passage that is compared, and between the beginnings of two.
@@ -25,8 +26,10 @@ const WINDOW_NAME: f64 = 0.3;
 const WINDOW_HEAD: usize = 4;
 /// Best passages whose mean says how much of a file is about the query.
 const SPREAD: usize = 5;
-/// Longest sub-token.
-const TOKEN_BYTES: usize = 40;
+/// Longest sub-token; the training leaves out longer ones, too.
+const TOKEN_BYTES: usize = 24;
+/// How much the words themselves count in a window, beside the vectors.
+const WINDOW_WORDS: f64 = 0.5;
 
 /// A file as sub-tokens.
 #[derive(Clone, Debug, Default)]
@@ -77,25 +80,39 @@ pub(crate) struct Window {
 
 /// Compares files with one query.
 pub(crate) struct Similar {
+    /// Numbers of tokens, and of their stems.
     ids: FingerprintMap<u32>,
+    stem_ids: FingerprintMap<u32>,
+    /// By the number of a token: its stem, and its vector.
+    stems: Vec<u32>,
+    vectors: Vec<Option<Token>>,
+    uses_vectors: bool,
     /// The tokens of an identifier that was met before.
     known: FingerprintMap<Vec<u32>>,
+    /// The stems of the query with their weights, and the query as a vector.
     query: Vec<(u32, f64)>,
-    /// How many passages have each token, and of how many.
+    asked: Option<Box<Vector>>,
+    /// How many passages have each stem, and of how many.
     having: Vec<u32>,
     passages: u32,
-    /// The weight of each token, and the query's as a vector of length 1.
+    /// The weight of each stem, and the query's as a vector of length 1.
     weights: Vec<f64>,
     vector: Vec<f64>,
     counts: Vec<u32>,
 }
 
 impl Similar {
-    pub(crate) fn new(terms: &QueryTerms) -> Self {
+    /// `text` is the query; without `uses_vectors` only words are compared.
+    pub(crate) fn new(text: &str, terms: &QueryTerms, uses_vectors: bool) -> Self {
         let mut similar = Self {
             ids: FingerprintMap::default(),
+            stem_ids: FingerprintMap::default(),
+            stems: Vec::new(),
+            vectors: Vec::new(),
+            uses_vectors,
             known: FingerprintMap::default(),
             query: Vec::new(),
+            asked: None,
             having: Vec::new(),
             passages: 0,
             weights: Vec::new(),
@@ -104,26 +121,56 @@ impl Similar {
         };
         for (word, weight) in &terms.words {
             for token in similar.tokens_of(word.as_bytes()) {
-                match similar.query.iter_mut().find(|(known, _)| *known == token) {
+                let stem = similar.stem_of(token);
+                match similar.query.iter_mut().find(|(known, _)| *known == stem) {
                     Some((_, known)) => *known = known.max(*weight),
-                    None => similar.query.push((token, *weight)),
+                    None => similar.query.push((stem, *weight)),
                 }
             }
         }
+        let mut tokens = Vec::new();
+        similar.add_tokens(text.as_bytes(), &mut tokens);
+        tokens.sort_unstable();
+        tokens.dedup();
+        let mut sum = Box::new([0.0; DIMENSIONS]);
+        for token in tokens {
+            if let Some(Some(known)) = similar.vectors.get(token as usize) {
+                add(&mut sum, &known.direction, known.asked);
+            }
+        }
+        normalise(&mut sum);
+        similar.asked = (dot(&sum, &sum) > 0.0).then_some(sum);
         similar.weigh();
         similar
     }
 
+    /// Whether vectors are compared.
+    pub(crate) const fn has_vectors(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    fn stem_of(&self, token: u32) -> u32 {
+        self.stems.get(token as usize).copied().unwrap_or(0)
+    }
+
     fn tokens_of(&mut self, identifier: &[u8]) -> Vec<u32> {
         let mut found = Vec::new();
-        let ids = &mut self.ids;
-        parts_of(identifier, |part| {
-            if (2..=TOKEN_BYTES).contains(&part.len()) {
-                let mut token = part.to_ascii_lowercase();
-                stem(&mut token);
-                let next = ids.len() as u32;
-                found.push(*ids.entry(fingerprint(&token)).or_insert(next));
+        subtokens(identifier, |part| {
+            if !(2..=TOKEN_BYTES).contains(&part.len()) {
+                return;
             }
+            let mut token = part.to_ascii_lowercase();
+            let next = self.ids.len() as u32;
+            let id = *self.ids.entry(fingerprint(&token)).or_insert(next);
+            if id == next {
+                let table = vectors().filter(|_| self.uses_vectors);
+                self.vectors.push(table.and_then(|table| table.get(&token)));
+                stem(&mut token);
+                let next = self.stem_ids.len() as u32;
+                self.stems
+                    .push(*self.stem_ids.entry(fingerprint(&token)).or_insert(next));
+            }
+            found.push(id);
         });
         found
     }
@@ -174,14 +221,17 @@ impl Similar {
 
     /// Counts the tokens of the passages of all candidates, so that they can be weighed.
     pub(crate) fn learn(&mut self, files: &[&FileTokens]) {
-        self.having = vec![0; self.ids.len()];
-        let mut last = vec![u32::MAX; self.ids.len()];
+        if self.has_vectors() {
+            return;
+        }
+        self.having = vec![0; self.stem_ids.len()];
+        let mut last = vec![u32::MAX; self.stem_ids.len()];
         for file in files {
             for first in chunk_starts(file.line_count()) {
                 let chunk = self.passages;
                 self.passages += 1;
                 for token in file.between(first, first + CHUNK_LINES) {
-                    let at = *token as usize;
+                    let at = self.stem_of(*token) as usize;
                     if let (Some(seen), Some(having)) = (last.get_mut(at), self.having.get_mut(at))
                         && *seen != chunk
                     {
@@ -197,13 +247,13 @@ impl Similar {
     /// Weighs tokens and the query by what was learned.
     fn weigh(&mut self) {
         let all = f64::from(self.passages);
-        let count = self.ids.len();
+        let count = self.stem_ids.len();
         self.having.resize(count, 0);
         let weight = |having: &u32| (1.0 + (all + 1.0) / (f64::from(*having) + 1.0)).ln();
         self.weights = self.having.iter().map(weight).collect();
         self.vector = vec![0.0; count];
-        for (token, weight) in &self.query {
-            let at = *token as usize;
+        for (stem, weight) in &self.query {
+            let at = *stem as usize;
             if let (Some(place), Some(own)) = (self.vector.get_mut(at), self.weights.get(at)) {
                 *place = weight * own;
             }
@@ -212,27 +262,65 @@ impl Similar {
         if length > 0.0 {
             self.vector.iter_mut().for_each(|x| *x /= length);
         }
-        self.counts = vec![0; count];
+        self.counts = vec![0; self.ids.len().max(count)];
     }
 
-    /// The cosine between the query and a bag of tokens.
+    /// The cosine between the query and a text, by vectors where there are some.
     fn cosine(&mut self, tokens: &[u32]) -> f64 {
-        if self.counts.len() < self.ids.len() {
+        match self.asked.take() {
+            Some(asked) => {
+                let cosine = self.vector_cosine(&asked, tokens);
+                self.asked = Some(asked);
+                cosine
+            }
+            None => self.word_cosine(tokens),
+        }
+    }
+
+    /// Counts numbers; gives those that were met.
+    fn tally(&mut self, numbers: impl Iterator<Item = u32>) -> Vec<u32> {
+        if self.counts.len() < self.ids.len() || self.weights.len() < self.stem_ids.len() {
             // Tokens of a file that was read after the others were weighed.
             self.weigh();
         }
         let mut met = Vec::new();
-        for token in tokens {
-            if let Some(count) = self.counts.get_mut(*token as usize) {
+        for number in numbers {
+            if let Some(count) = self.counts.get_mut(number as usize) {
                 if *count == 0 {
-                    met.push(*token);
+                    met.push(number);
                 }
                 *count += 1;
             }
         }
-        let (mut dot, mut length) = (0.0, 0.0);
+        met
+    }
+
+    fn vector_cosine(&mut self, asked: &Vector, tokens: &[u32]) -> f64 {
+        let met = self.tally(tokens.iter().copied());
+        let mut sum = [0.0; DIMENSIONS];
         for token in met {
             let at = token as usize;
+            let Some(count) = self.counts.get_mut(at) else {
+                continue;
+            };
+            let times = 1.0 + 0.5 * (std::mem::take(count).min(4) as f32).log2();
+            if let Some(Some(known)) = self.vectors.get(at) {
+                add(&mut sum, &known.direction, known.code * times);
+            }
+        }
+        let length = dot(&sum, &sum).sqrt();
+        match length > 0.0 {
+            true => f64::from(dot(asked, &sum) / length),
+            false => 0.0,
+        }
+    }
+
+    fn word_cosine(&mut self, tokens: &[u32]) -> f64 {
+        let stems: Vec<u32> = tokens.iter().map(|token| self.stem_of(*token)).collect();
+        let met = self.tally(stems.into_iter());
+        let (mut dot, mut length) = (0.0, 0.0);
+        for stem in met {
+            let at = stem as usize;
             let (Some(count), Some(weight), Some(wanted)) = (
                 self.counts.get_mut(at),
                 self.weights.get(at),
@@ -292,7 +380,11 @@ impl Similar {
                     named = (alike, Some(*line));
                 }
             }
-            let text = self.cosine(file.between(first, first + WINDOW_LINES));
+            let inside = file.between(first, first + WINDOW_LINES);
+            let mut text = self.cosine(inside);
+            if self.has_vectors() {
+                text += WINDOW_WORDS * self.word_cosine(inside);
+            }
             windows.push(Window {
                 first,
                 score: text + WINDOW_NAME * named.0,
@@ -324,13 +416,21 @@ mod tests {
 
     #[test]
     fn the_window_that_answers_begins_with_its_definition() {
-        let mut similar = Similar::new(&QueryTerms::of("how are pools closed"));
+        for uses_vectors in [false, true] {
+            compare(uses_vectors);
+        }
+    }
+
+    fn compare(uses_vectors: bool) {
+        let query = "how are pools closed";
+        let mut similar = Similar::new(query, &QueryTerms::of(query), uses_vectors);
+        assert_eq!(similar.has_vectors(), uses_vectors);
         let file = similar.read("src/pool.rs", FILE.as_bytes());
         similar.learn(&[&file]);
         let best = similar.windows(&file, 3);
         assert_eq!(best.first().unwrap().definition, Some(21));
         let alike = similar.compare(&file);
-        assert!(alike.stem > 0.5 && alike.definition > 0.9, "{alike:?}");
+        assert!(alike.stem > 0.5 && alike.definition > 0.6, "{alike:?}");
         let other = similar.read("src/other.rs", b"fn other() {}\n");
         assert!(similar.compare(&other).passage < alike.passage);
     }

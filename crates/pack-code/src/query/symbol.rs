@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
+use crate::limits;
 use crate::query::auto::qualified;
 use crate::query::candidates::Candidates;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
@@ -32,12 +33,14 @@ use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
 use crate::store::segment::Segment;
+use crate::store::table::{Found as TableEntry, Table};
 use crate::symbols::layer::{key, postings};
+use crate::symbols::names::blocks_with;
 use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
 use crate::text::words::terms;
 use crate::tree::class::classify;
-use crate::tree::file::Content;
+use crate::tree::file::{Content, Skip};
 use crate::tree::lang::Lang;
 
 /// Files that are read because the layer does not cover them.
@@ -53,6 +56,8 @@ const PREFIX_BYTES: usize = 2;
 const INSIDE_BYTES: usize = 3;
 /// Lines of a definition that a snippet shows.
 const SHOWN: u64 = 10;
+/// Files that are too large to be searched and are read for a snippet all the same.
+const LARGE_FILES: usize = 2;
 /// How well a name fits that has other capitals.
 const SAME_LETTERS: f64 = 0.9;
 /// Equal names that are weighed against each other, and files that mention them.
@@ -404,7 +409,7 @@ fn exact_names(
         true => Wants::Take,
         false => Wants::Stop,
     };
-    collect(number, source, &from, wants, wanted, matches)
+    collect(number, source, Keys::From(&from), wants, wanted, matches)
 }
 
 /// Names that only begin with the wanted one, or have it inside.
@@ -424,7 +429,7 @@ fn loose_names(
         true => Wants::Take,
         false => Wants::Stop,
     };
-    collect(number, source, &prefix, begins, wanted, matches)?;
+    collect(number, source, Keys::From(&prefix), begins, wanted, matches)?;
     if prefix.len() < INSIDE_BYTES {
         return Ok(());
     }
@@ -436,7 +441,7 @@ fn loose_names(
             _ => Wants::Pass,
         }
     };
-    collect(number, source, b"", inside, wanted, matches)
+    collect(number, source, Keys::With(&prefix), inside, wanted, matches)
 }
 
 /// What is done with a key.
@@ -448,11 +453,44 @@ enum Wants {
     Stop,
 }
 
-/// Takes all postings of the keys from `from` on that are wanted.
+/// The keys of a table that are looked at.
+#[derive(Clone, Copy, Debug)]
+enum Keys<'a> {
+    /// All that are not below this one.
+    From(&'a [u8]),
+    /// Those of the blocks that may have this inside.
+    With(&'a [u8]),
+}
+
+impl Keys<'_> {
+    fn scan(
+        self,
+        table: &Table,
+        mut each: impl FnMut(&[u8], TableEntry) -> bool,
+    ) -> Result<(), StoreError> {
+        let part = match self {
+            Self::From(from) => return table.scan(from, each),
+            Self::With(part) => part,
+        };
+        let mut go_on = true;
+        for block in blocks_with(table, part, 0) {
+            table.scan_block(block, |key, found| {
+                go_on = each(key, found);
+                go_on
+            })?;
+            if !go_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes all postings of the keys that are wanted.
 fn collect(
     number: usize,
     source: &Source<'_>,
-    from: &[u8],
+    keys: Keys<'_>,
     wants: impl Fn(&[u8]) -> Wants,
     wanted: &Wanted<'_>,
     matches: &mut Matches,
@@ -462,21 +500,20 @@ fn collect(
     let mut left = LOOSE_NAMES;
     for (at, segment) in view.generation.segments.iter().enumerate() {
         for table in &segment.symbols {
-            let mut keys = Vec::new();
+            let mut taken = Vec::new();
             let mut full = false;
-            table
-                .scan(from, |key, found| {
-                    left = left.saturating_sub(1);
-                    let want = wants(key);
-                    if want == Wants::Take {
-                        keys.push((key.to_vec(), found));
-                    }
-                    full = want != Wants::Stop && (left == 0 || keys.len() >= MOST);
-                    want != Wants::Stop && !full
-                })
-                .map_err(failed)?;
+            let each = |key: &[u8], found| {
+                left = left.saturating_sub(1);
+                let want = wants(key);
+                if want == Wants::Take {
+                    taken.push((key.to_vec(), found));
+                }
+                full = want != Wants::Stop && (left == 0 || taken.len() >= MOST);
+                want != Wants::Stop && !full
+            };
+            keys.scan(table, each).map_err(failed)?;
             matches.full |= full;
-            for (key, found) in keys {
+            for (key, found) in taken {
                 let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
                 let name = String::from_utf8_lossy(name).into_owned();
                 let Some(fit) = wanted.fit(&name) else {
@@ -613,7 +650,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         },
         ..Found::default()
     };
-    let mut bytes = 0;
+    let (mut bytes, mut large) = (0, 0);
     let mut buffer = Vec::new();
     let (first, counted) = resume(entries, query.after, |entry| entry.key(), &mut found);
     let mut last: Option<&Match> = None;
@@ -630,7 +667,13 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (content, _) = source.reader.read(&entry.path, &mut buffer);
+        let (mut content, _) = source.reader.read(&entry.path, &mut buffer);
+        if matches!(content, Content::Skipped(Skip::TooLarge)) && large < LARGE_FILES {
+            // Its definitions are known although it is too large to be searched.
+            large += 1;
+            let reader = source.reader.up_to(limits::DEFINITION_FILE_BYTES);
+            content = reader.read(&entry.path, &mut buffer).0;
+        }
         let mut snippet = String::new();
         let (mut start, mut end) = (entry.symbol.start_line, entry.symbol.end_line);
         if matches!(content, Content::Text) {

@@ -18,9 +18,9 @@ use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{Symbol, extract, names};
 use crate::text::defs::Kind;
-use crate::tree::file::{Content, Reader};
+use crate::tree::file::{Content, Reader, Skip};
 use crate::tree::walk::{stand_back, threads};
 use crate::view::View;
 
@@ -167,6 +167,7 @@ fn batch(
     let whole: Mutex<Batch> = Mutex::default();
     let work = || {
         let reader = Reader::new(&place.rooted, place.max_bytes);
+        let large = Reader::new(&place.rooted, limits::DEFINITION_FILE_BYTES);
         let mut buffer = Vec::new();
         let mut part = Batch::default();
         // Whoever takes a number deals with it, so that those that were taken have no gap.
@@ -174,16 +175,30 @@ fn batch(
             let Some(doc) = docs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
                 break;
             };
+            let is_large = segment.docs.skip(doc) == Some(Skip::TooLarge);
             let of_code = segment.is_live(doc)
-                && segment.docs.is_text(doc)
+                && (segment.docs.is_text(doc) || is_large)
                 && segment.docs.lang(doc).is_code();
             if of_code {
                 let path = segment.docs.path(doc);
                 let same = view.is_live(at, doc)
-                    && matches!(reader.read(path, &mut buffer).0, Content::Text)
-                    && content_hash(&buffer) == segment.docs.hash(doc);
-                if same {
-                    let symbols = extract(path, &buffer);
+                    && match is_large {
+                        // Too large to be searched, but not for its definitions.
+                        true => {
+                            let (content, stamp) = large.read(path, &mut buffer);
+                            matches!(content, Content::Text) && stamp == segment.stamp(doc)
+                        }
+                        false => {
+                            matches!(reader.read(path, &mut buffer).0, Content::Text)
+                                && content_hash(&buffer) == segment.docs.hash(doc)
+                        }
+                    };
+                if same || is_large {
+                    let symbols = match same {
+                        true => extract(path, &buffer),
+                        // Larger still, binary, or not what it was: it has none.
+                        false => Vec::new(),
+                    };
                     count.fetch_add(symbols.len(), Ordering::Relaxed);
                     part.take(doc, symbols);
                 } else {
@@ -283,7 +298,9 @@ fn publish(
     };
     if !batch.table.is_empty() {
         let name = format!("{}-{generation}.sym", entry.name());
-        write(&place.folder.join(&name), &batch.table)?;
+        let path = place.folder.join(&name);
+        write(&path, &batch.table)?;
+        names::write(&path)?;
         entry.symbols.push(name);
     }
     entry.symbols_to = entry.symbols_to.max(last + 1);
@@ -310,6 +327,7 @@ fn publish(
             &place.folder.join(&name),
             &AtomicBool::new(false),
         )?;
+        names::write(&place.folder.join(&name))?;
         entry.symbols = vec![name];
     }
     manifest.generation = generation;

@@ -3,6 +3,7 @@
 
 mod grammars;
 pub(crate) mod layer;
+pub(crate) mod names;
 pub(crate) mod roles;
 
 use std::cell::RefCell;

@@ -9,7 +9,7 @@ use crate::query::auto::{Accepts, Attempt, Chosen, is_quotation, qualified};
 use crate::query::cursor::Reading;
 use crate::query::nearest::nearest;
 use crate::query::pattern::Case;
-use crate::query::{Confidence, Found, Relation, Total};
+use crate::query::{Confidence, Found};
 use crate::text::words::is_word;
 use crate::tools::search::{Request, Seen, problem, run, run_exact, sources};
 
@@ -58,6 +58,7 @@ pub(crate) fn answer(
         }
         if attempt.accepts == Accepts::Any && attempt.kind == Chosen::Symbol && !found.sure {
             found.confidence = Confidence::Near;
+            found.keep(limits::GUESSES);
             let wanted = request.arguments.query.trim();
             found.lead = Some(match found.named {
                 true => format!("{wanted} is not defined as such; its name is, elsewhere"),
@@ -90,13 +91,7 @@ fn guess(
     {
         return Ok(near);
     }
-    found.hits.truncate(limits::GUESSES);
-    found.cursor = None;
-    found.truncated = false;
-    found.total = Total {
-        value: found.hits.len() as u64,
-        relation: Relation::Exact,
-    };
+    found.keep(limits::GUESSES);
     let shown = render::shorten(query, 80);
     (found.confidence, found.lead) = match found.hits.len() {
         0 => (Confidence::None, Some(format!("nothing matches {shown}"))),
@@ -141,11 +136,7 @@ fn near(
     found
         .hits
         .retain(|hit| hit.symbol.as_deref() == Some(nearest.as_str()));
-    (found.cursor, found.truncated) = (None, false);
-    found.total = Total {
-        value: found.hits.len() as u64,
-        relation: Relation::Exact,
-    };
+    found.keep(limits::GUESSES);
     found.confidence = Confidence::Near;
     found.lead = Some(format!(
         "{} occurs nowhere; the nearest name is {nearest}",
@@ -280,29 +271,45 @@ fn without_index(
             job.files_done, job.files_total
         )
     });
+    let unbuilt = missing.iter().find_map(|seen| seen.repo.unbuilt());
     if !request.is_open() {
         let names: Vec<&str> = missing.iter().map(|seen| seen.name).collect();
-        return Err(Problem::new(
-            ErrorKind::NoIndex,
-            format!(
-                "{} search needs the index of {}, which is being built",
-                request.chosen.name(),
-                names.join(", ")
+        let needs = format!(
+            "{} search needs the index of {}",
+            request.chosen.name(),
+            names.join(", ")
+        );
+        let (message, hint) = match unbuilt {
+            Some(error) => (
+                format!("{needs}, which cannot be written: {error}"),
+                "check_status says what to do; kind literal and regex read the files themselves"
+                    .to_owned(),
             ),
-        )
-        .with_hint(format!(
-            "{}; repeat the call in a moment, or search with kind literal or regex meanwhile",
-            how_far.unwrap_or_else(|| "the build has just begun".to_owned())
-        )));
+            None => (
+                format!("{needs}, which is being built"),
+                format!(
+                    "{}; repeat the call in a moment, or search with kind literal or regex meanwhile",
+                    how_far.unwrap_or_else(|| "the build has just begun".to_owned())
+                ),
+            ),
+        };
+        return Err(Problem::new(ErrorKind::NoIndex, message).with_hint(hint));
     }
     let wanted = request.chosen;
     request.read_as(Reading::Word);
     let mut found = run(request, seen, context, started)?;
-    found.notes.push(format!(
-        "the index is being built ({}): these are lines with {:?}; repeat the call for a {} answer",
-        how_far.unwrap_or_else(|| "just begun".to_owned()),
-        request.text,
-        wanted.name()
-    ));
+    let lead = match unbuilt {
+        Some(_) => format!(
+            "without an index only lines with {:?} are found",
+            request.text
+        ),
+        None => format!(
+            "the index is being built ({}): these are lines with {:?}; repeat the call for a {} answer",
+            how_far.unwrap_or_else(|| "just begun".to_owned()),
+            request.text,
+            wanted.name()
+        ),
+    };
+    found.notes.insert(0, lead);
     Ok(found)
 }

@@ -50,6 +50,8 @@ pub(crate) struct Request<'a> {
     max_bytes: usize,
     pub(crate) listing: Listing,
     after: Option<Cursor>,
+    /// Whether ranked search compares vectors.
+    vectors: bool,
     /// Lines that have the words of a ranked query verbatim.
     pub(crate) verbatim: Vec<(usize, String, u64)>,
 }
@@ -100,6 +102,7 @@ pub(crate) fn call(
         .map(|(member, _)| member.alias.as_str())
         .collect();
     let mut request = check(arguments, &workspace.patterns, &names)?;
+    request.vectors = !workspace.settings.no_vectors;
     let mut seen: Vec<Seen<'_>> = Vec::new();
     for (member, repo) in members {
         let number = workspace
@@ -233,6 +236,7 @@ fn check<'a>(
         text: String::new(),
         case: arguments.case,
         verbatim: Vec::new(),
+        vectors: true,
         filter,
         kinds,
         limit: arguments.limit.unwrap_or(20).clamp(1, limits::HITS),
@@ -428,14 +432,31 @@ pub(crate) fn run_exact(
         found.truncated = true;
         found.total.relation = Relation::AtLeast;
         found.notes.push(
-            "not every file could be listed in time; an index is being built, repeat the call for all of them"
+            "not every file could be listed in time; the path argument narrows the search"
                 .to_owned(),
         );
+    }
+    if unindexed && probe.is_none() {
+        found.notes.push(why_scanned(seen));
     }
     if plan == Plan::Any && !unindexed {
         found.notes.push("the pattern has no three characters in a row that the index could use: files were scanned".to_owned());
     }
     Ok(found)
+}
+
+/// Why an answer was read from the files themselves.
+pub(crate) fn why_scanned(seen: &[Seen<'_>]) -> String {
+    let unbuilt = seen
+        .iter()
+        .filter(|seen| seen.view.is_none())
+        .find_map(|seen| seen.repo.unbuilt());
+    match unbuilt {
+        Some(error) => format!(
+            "the index cannot be written ({error}): this answer was read from the files; check_status says what to do"
+        ),
+        None => "the index is being built: this answer was read from the files".to_owned(),
+    }
 }
 
 /// The files of a tree that has no index, sorted by class and path, and whether some are missing.
@@ -551,6 +572,7 @@ fn run_scored(
                 after: after_ranked,
                 explain: arguments.explain,
                 verbatim: &request.verbatim,
+                vectors: request.vectors,
             },
             context.cancel(),
         ),

@@ -120,6 +120,14 @@ impl<'a> Reader<'a> {
         Self { root, max_bytes }
     }
 
+    /// The same with another limit.
+    pub(crate) const fn up_to(&self, max_bytes: u64) -> Self {
+        Self {
+            root: self.root,
+            max_bytes,
+        }
+    }
+
     /// Reads `path` into `buffer`, which holds exactly its bytes after [`Content::Text`]. The
     /// stamp is that of the version that was read.
     pub(crate) fn read(&self, path: &str, buffer: &mut Vec<u8>) -> (Content, Stamp) {

@@ -125,6 +125,7 @@ impl Tracker {
             state.last_change = Some(started);
         }
         state.directories = listing.directories;
+        state.linked = listing.linked;
         state.swept = Some(started.elapsed());
         state.rest_of(started);
         state.view = None;
