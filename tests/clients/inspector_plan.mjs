@@ -3,7 +3,7 @@
 // starts the server anew for each; see plan.py. With `--kill-during` it is the Inspector's own load test
 // that must not see a single error while the server is killed.
 
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
@@ -11,17 +11,19 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { answerOf, check, expect, main, same, slayOnce } from './plan.mjs';
 
-const LOAD_SECONDS = 8;
-// From its start until then the Inspector is busy with itself.
-const FIRST_KILL_MS = 1500;
-// Rarely enough for a slow server to start, to serve, and to stay within the usual budget of restarts.
-const KILL_EVERY_MS = 2500;
+// Calls of the load test, and after how many answers each the server is killed: whatever the speed of the
+// machine, a server has served before it is killed, and is served by a successor afterwards.
+const LOAD_REQUESTS = 400;
+const KILL_EVERY = 100;
+const KILLS = 3;
+const LOOK_MS = 50;
 const PACKAGE = createRequire(import.meta.url).resolve('@modelcontextprotocol/inspector/package.json');
 const PROGRAM = path.join(path.dirname(PACKAGE), 'clients/cli/build/index.js');
 
 /** Runs the Inspector once; gives its exit code and its output. */
 async function inspect({ mode, command }, method, ...words) {
-    const args = [PROGRAM, '--format', 'json', '-q', '--protocol-era', mode, '--method', method, ...words, '--', ...command];
+    const how = ['--format', 'json', '-q', '--connect-timeout', '0', '--protocol-era', mode, '--method', method];
+    const args = [PROGRAM, ...how, ...words, '--', ...command];
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     const said = { out: '', err: '' };
     child.stdout.on('data', chunk => (said.out += chunk));
@@ -72,23 +74,32 @@ async function exercise(options) {
     return { steps: steps.length, tools: names.length };
 }
 
+/** Requests that the host has answered well so far. */
+function answered({ command: [mainstay] }) {
+    const { stdout } = spawnSync(mainstay, ['status', '--json'], { encoding: 'utf8' });
+    try {
+        return JSON.parse(stdout)[0]?.totals?.success_count ?? 0;
+    } catch {
+        return 0;
+    }
+}
+
 async function survive(options) {
     const step = options.plan.kill.again[0];
     const words = ['--tool-name', step.call, '--tool-args-json', JSON.stringify(step.arguments ?? {})];
-    const load = ['--load', '--load-duration', String(LOAD_SECONDS), '--load-concurrency', '4', '--load-rate', '100'];
+    const load = ['--load', '--load-requests', String(LOAD_REQUESTS), '--load-concurrency', '4', '--load-rate', '100'];
     let isOver = false;
     const running = inspect(options, 'tools/call', ...words, ...load).finally(() => (isOver = true));
     running.catch(() => {});
     let kills = 0;
-    await sleep(FIRST_KILL_MS);
-    while (!isOver) {
-        kills += slayOnce(options.victim);
-        await sleep(KILL_EVERY_MS);
+    while (!isOver && kills < KILLS) {
+        if (answered(options) >= (kills + 1) * KILL_EVERY && slayOnce(options.victim) > 0) kills += 1;
+        await sleep(LOOK_MS);
     }
     const { code, out, err } = await running;
     expect(code === 0, 'a load test that ends well', { code, out, err });
     const { requests, ok } = resultOf({ code, out, err });
-    expect(kills >= 2 && requests > 0 && requests === ok, 'calls that all succeed', { kills, out });
+    expect(kills === KILLS && requests === LOAD_REQUESTS && requests === ok, 'calls that all succeed', { kills, out });
     return { kills, requests };
 }
 

@@ -1,12 +1,17 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+
+use crate::values;
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 the answer is no, 2 input, configuration or I/O error, 3 internal fault.
-Every option and variable is described in docs/configuration.md and docs/environment.md.";
+mainstay COMMAND --help describes the options of a command, mainstay environment the variables,
+mainstay errors every error.";
 
 /// The hardened MCP host: it owns the client's session, and workers may come and go.
 ///
@@ -30,7 +35,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
     Wrap(Wrap),
-    /// Wrap every server in the configuration file of a client, or take that back
+    /// Wrap every server in a client's configuration file, or undo it
     Adopt(Adopt),
     /// Call one tool and print its answer
     Call(Call),
@@ -114,9 +119,9 @@ pub(crate) struct Transports {
     #[arg(long, value_name = "PATH", conflicts_with = "http")]
     pub(crate) socket: Option<PathBuf>,
     /// Serve many clients over HTTP; port 0 takes any free one
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = values::address)]
     pub(crate) http: Option<std::net::SocketAddr>,
-    /// Host name under which HTTP clients may ask, beside localhost; may be repeated
+    /// Additional host name to accept in the Host header; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 }
@@ -136,19 +141,21 @@ pub(crate) struct Serve {
     /// Text form of answers for clients that do not choose
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) render: Option<Render>,
-    /// What becomes of an envelope of ours that breaks its schema: off does not look, shadow tells
-    /// of it, enforce sends an error instead [default: shadow]
+    /// Check of the envelopes that the host sends: off skips it, shadow reports a mismatch, enforce
+    /// sends an error instead [default: shadow]
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) envelopes: Option<Envelopes>,
-    /// How much is said on standard error
+    /// Least severe lines to log on standard error [default: info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log: Option<LogLevel>,
-    /// What mainstay status, stop and rollout call this host
-    #[arg(long, value_name = "NAME", default_value = "mainstay")]
-    pub(crate) name: String,
+    /// Name of this host for mainstay status, stop and rollout [default: mainstay]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Args)]
+#[command(override_usage = "mainstay wrap [OPTIONS] [--] <COMMAND>...
+       mainstay wrap [OPTIONS] --config <FILE>")]
 pub(crate) struct Wrap {
     #[command(flatten)]
     pub(crate) server: WrapRules,
@@ -157,18 +164,18 @@ pub(crate) struct Wrap {
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
-    /// What becomes of an envelope of ours that breaks its schema: off does not look, shadow tells
-    /// of it, enforce sends an error instead [default: shadow]
+    /// Check of the envelopes that the host sends: off skips it, shadow reports a mismatch, enforce
+    /// sends an error instead [default: shadow]
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) envelopes: Option<Envelopes>,
-    /// How much is said on standard error
+    /// Least severe lines to log on standard error [default: info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log: Option<LogLevel>,
-    /// What mainstay status, stop and rollout call this host [default: the server's name]
+    /// Name of this host for mainstay status, stop and rollout [default: the server's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The server: its program and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The server: its program and its arguments, after the options of mainstay
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
@@ -184,24 +191,25 @@ pub(crate) struct WrapRules {
     /// Withdraw every tool that differs from this lock, or is not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
-    /// Seconds for a request to the server, but for opening a session and subscriptions [default: 120]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) timeout: Option<f64>,
-    /// Seconds for the server to open a session [default: 30]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) start_timeout: Option<f64>,
+    /// Time for a request to the server, except for opening a session and subscriptions; a number is
+    /// seconds, other units are ms, m and h [default: 120]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) timeout: Option<Duration>,
+    /// Longest time for the server to open a session, as long as its client waits [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) start_timeout: Option<Duration>,
     /// Restarts within a period, after which the server is left alone for a while [default: 10/60]
-    #[arg(long, value_name = "N/SECONDS")]
-    pub(crate) restarts: Option<String>,
+    #[arg(long, value_name = "N/TIME", value_parser = values::restarts)]
+    pub(crate) restarts: Option<(u32, Duration)>,
     /// Most bytes of text in one result; the rest can be read as a resource
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) max_output: Option<String>,
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
+    pub(crate) max_output: Option<u64>,
     /// Most bytes of memory of the server and all it starts; past it the server is replaced
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) max_memory: Option<String>,
-    /// Stop the server after so many seconds without work, until it is needed again
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) idle_stop: Option<u64>,
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
+    pub(crate) max_memory: Option<u64>,
+    /// Stop the server after this time without work, until it is needed again
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) idle_stop: Option<Duration>,
     /// Start the server only when something is asked of it
     #[arg(long)]
     pub(crate) lazy: bool,
@@ -233,7 +241,7 @@ Files of clients, as far as they are known:
   Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
   VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
   Codex           ~/.codex/config.toml, .codex/config.toml of a project
-Only command and args of its servers are changed. docs/clients has a page for each client.";
+Only command and args of its servers are changed.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CLIENT_FILES)]
@@ -415,7 +423,7 @@ pub(crate) enum CacheCommand {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Errors {
-    /// Print the page docs/errors.md
+    /// Print it as a page of Markdown
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
     /// Print every row as JSON
@@ -440,7 +448,7 @@ pub(crate) struct Validate {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct EnvironmentPage {
-    /// Print the page docs/environment.md
+    /// Print them as a page of Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
 }
@@ -452,7 +460,8 @@ pub(crate) struct Worker {
     pub(crate) pack: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Render {
     Porcelain,
     Json,
@@ -484,7 +493,8 @@ impl From<Envelopes> for mainstay_host::config::EnvelopeMode {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LogLevel {
     Error,
     Warn,

@@ -40,12 +40,6 @@ fn list(dir: &Path, indexes: &[CachedIndex]) -> Result<ExitCode, Failure> {
         let age = SystemTime::now()
             .duration_since(index.modified)
             .unwrap_or_default();
-        let hours = age.as_secs() / 3600;
-        let age = if hours < 48 {
-            format!("{hours} h")
-        } else {
-            format!("{} d", hours / 24)
-        };
         let root = if index.root.is_empty() {
             "(not readable)"
         } else {
@@ -55,7 +49,7 @@ fn list(dir: &Path, indexes: &[CachedIndex]) -> Result<ExitCode, Failure> {
             root.to_owned(),
             render::bytes(index.bytes),
             index.generation.to_string(),
-            age,
+            render::elapsed(age),
         ]
     });
     let text = Porcelain::summary(summary).table(&["root", "size", "generation", "age"], rows);

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use mainstay_contract::meta;
 use mainstay_contract::normalise::{Resolution, resolve_method};
+use mainstay_contract::render::warning;
+use mainstay_host::Served;
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Wants, exit_code};
@@ -47,9 +49,21 @@ fn answered(call: &Call) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
-    connection.close()?;
+    if let Some(served) = connection.close()? {
+        warn_of_alias(&served, &call.tool);
+    }
     print(&text)?;
     Ok(ExitCode::from(code))
+}
+
+/// Warns of a name that the tool only keeps for old callers. A running host logs the same itself.
+fn warn_of_alias(served: &Served, name: &str) {
+    let mut tools = served.tools.iter();
+    let is_it = |alias: &String| alias == name;
+    if let Some(tool) = tools.find(|tool| tool.aliases.iter().any(is_it)) {
+        let said = format!("{name} is a deprecated name; call {} instead", tool.name);
+        eprint_line(&format!("mainstay: {}", warning(&said)));
+    }
 }
 
 /// How long a command stays for the build that its search began: where somebody watches, and can
@@ -214,6 +228,7 @@ fn parse_arguments(
         };
     }
     let mut arguments = Map::new();
+    let mut bare = None;
     for word in words {
         let (key, value) = match word.split_once('=') {
             Some((key, value)) if is_argument(schema, key) => {
@@ -231,6 +246,13 @@ fn parse_arguments(
                 });
             }
             _ => match bare_argument(schema) {
+                Some(_) if let Some(first) = bare.replace(word) => {
+                    let said =
+                        anyhow!("{first:?} and {word:?} are two texts, and the tool takes one");
+                    let words = words.iter().filter(|word| !word.contains('='));
+                    let joined = words.cloned().collect::<Vec<_>>().join(" ");
+                    return Err(Failure::input(said).hint(format!("quote them as one: {joined:?}")));
+                }
                 Some(key) => (key, json!(word)),
                 None => {
                     let failure = Failure::input(anyhow!("{word:?} is not KEY=VALUE"));
@@ -345,6 +367,13 @@ mod tests {
         assert!(said.contains("no argument \"nmae\""), "{said}");
         assert!(said.contains("name=nmae=x"), "{said}");
         assert_eq!(parse(&["name=nmae=x"]).unwrap(), json!({"name": "nmae=x"}));
+    }
+
+    #[test]
+    fn two_bare_words_are_refused_with_the_quotes_that_are_missing() {
+        let said = parse(&["how", "is", "count=2"]).unwrap_err();
+        assert!(said.contains("are two texts"), "{said}");
+        assert!(said.contains(r#"quote them as one: \"how is\""#), "{said}");
     }
 
     #[test]

@@ -8,9 +8,12 @@ use anyhow::{Context, anyhow};
 use mainstay_contract::dialect::LEGACY_VERSIONS;
 use mainstay_contract::meta;
 use mainstay_contract::method::Method;
+use mainstay_schema::lock::Surface;
 use serde_json::{Value, json};
 
 use crate::answer::{Refused, ToolAnswer};
+use crate::exit::Failure;
+use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
 
 /// Longest answer that is read.
@@ -26,6 +29,8 @@ pub(crate) struct Client {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
     next_id: u64,
+    /// The host's answer to the handshake.
+    handshake: Value,
     /// Shows the progress of calls, where somebody watches.
     progress: Option<ProgressBar>,
 }
@@ -40,9 +45,10 @@ impl Client {
             reader: BufReader::new(stream),
             writer,
             next_id: 1,
+            handshake: Value::Null,
             progress: ProgressBar::on_terminal(),
         };
-        client.request(
+        client.handshake = client.request(
             Method::Initialize,
             &json!({
                 "protocolVersion": LEGACY_VERSIONS[0], "capabilities": {},
@@ -73,6 +79,21 @@ impl Client {
             }
         }
         Err(anyhow!("the list of tools does not end").into())
+    }
+
+    /// Everything beside its tools that the host offers to a model.
+    pub(crate) fn surface(&mut self) -> Result<Surface, Failure> {
+        let handshake = self.handshake.clone();
+        Listing::new(&handshake).read(|kind, cursor| {
+            let params = match cursor {
+                Some(cursor) => json!({ "cursor": cursor }),
+                None => json!({}),
+            };
+            match self.request(kind.method(), &params) {
+                Err(refused) if refused.is_unknown_method() => Ok(None),
+                page => Ok(Some(page?)),
+            }
+        })
     }
 
     /// Calls a tool.

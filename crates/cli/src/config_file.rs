@@ -2,36 +2,91 @@
 //! their place.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{EnvelopeMode, TreeKill};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use crate::args::{LogLevel, Render};
+use crate::exit::Failure;
+use crate::values;
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Everything a file can say.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+/// Everything a file can set. Each option and variable of a host has its key here.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConfigFile {
     pub(crate) limits: Limits,
     pub(crate) packs: BTreeMap<String, PackSection>,
     pub(crate) roots: Roots,
-    /// Where events are written.
-    pub(crate) telemetry: Option<PathBuf>,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
-    /// What becomes of an envelope of ours that breaks its schema.
-    pub(crate) envelopes: EnvelopeMode,
+    pub(crate) render: Option<Render>,
+    // The keys from here on are those of `HOST_KEYS`.
+    pub(crate) name: Option<String>,
+    pub(crate) socket: Option<PathBuf>,
+    #[serde(deserialize_with = "socket_mode")]
+    pub(crate) socket_mode: Option<u32>,
+    #[serde(deserialize_with = "address")]
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) allow_host: Vec<String>,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) issuer: Option<String>,
+    pub(crate) issuer_keys: Option<PathBuf>,
+    pub(crate) resource: Option<String>,
+    pub(crate) ready_file: Option<PathBuf>,
+    pub(crate) lock: Option<PathBuf>,
+    pub(crate) telemetry: Option<PathBuf>,
+    pub(crate) envelopes: Option<EnvelopeMode>,
+    pub(crate) log: Option<LogLevel>,
+}
+
+/// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
+pub(crate) const HOST_KEYS: [&str; 14] = [
+    "name",
+    "socket",
+    "socket_mode",
+    "http",
+    "allow_host",
+    "token_file",
+    "issuer",
+    "issuer_keys",
+    "resource",
+    "ready_file",
+    "lock",
+    "telemetry",
+    "envelopes",
+    "log",
+];
+
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    let address = values::address(&text);
+    address
+        .map(Some)
+        .map_err(|wanted| D::Error::custom(format!("{text:?}: {wanted}")))
+}
+
+fn socket_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let text = String::deserialize(from)?;
+    let mode = values::socket_mode(&text);
+    mode.map(Some)
+        .map_err(|wanted| D::Error::custom(format!("{text:?}: {wanted}")))
 }
 
 /// One pack.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PackSection {
+    /// False keeps a built-in pack, or this one, from being served where `--pack` names none.
+    pub(crate) enabled: Option<bool>,
     /// Program and arguments, for a pack that is not built in.
     pub(crate) command: Option<Vec<String>>,
     /// The pack's own settings.
@@ -39,7 +94,7 @@ pub(crate) struct PackSection {
 }
 
 /// Directories that packs may read.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Roots {
     pub(crate) schemas: Option<PathBuf>,
@@ -70,8 +125,16 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
 }
 
 impl ConfigFile {
+    /// The file that `--config` names, or an empty one.
+    pub(crate) fn named(path: Option<&Path>) -> Result<Self, Failure> {
+        match path {
+            Some(path) => Self::load(path).map_err(Failure::input),
+            None => Ok(Self::default()),
+        }
+    }
+
     /// Reads and checks a file.
-    pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
+    fn load(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let (text, is_json) = read(path)?;
         let config = Self::parse(&text, is_json).with_context(|| shown.to_string())?;
@@ -104,6 +167,7 @@ impl ConfigFile {
             Ok(()) => Vec::new(),
             Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
         };
+        mistakes.extend(self.check_host());
         for (name, pack) in &self.packs {
             if pack.command.as_ref().is_some_and(Vec::is_empty) {
                 mistakes.push(format!("packs.{name}.command is empty; name a program"));
@@ -132,6 +196,20 @@ impl ConfigFile {
         } else {
             bail!("{}", mistakes.join("; "))
         }
+    }
+}
+
+impl ConfigFile {
+    /// Mistakes in the keys that every host can have.
+    pub(crate) fn check_host(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        if self.socket.is_some() && self.http.is_some() {
+            mistakes.push("socket and http exclude each other; keep one".to_owned());
+        }
+        if self.issuer.is_some() != self.issuer_keys.is_some() {
+            mistakes.push("issuer and issuer_keys go together; set both".to_owned());
+        }
+        mistakes
     }
 }
 
@@ -209,6 +287,32 @@ mod tests {
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }
+    }
+
+    #[test]
+    fn every_host_key_is_a_key_of_the_file() {
+        for key in HOST_KEYS {
+            let error = ConfigFile::parse(&format!("{key} = {{ x = 1 }}"), false).unwrap_err();
+            assert!(!error.to_string().contains("unknown field"), "{error}");
+        }
+        let file = ConfigFile::parse(
+            "http = \"localhost:8080\"\nsocket_mode = \"0660\"\nlog = \"warn\"\n",
+            false,
+        );
+        let file = file.unwrap();
+        assert_eq!(file.http, Some("127.0.0.1:8080".parse().unwrap()));
+        assert_eq!(file.socket_mode, Some(0o660));
+        assert_eq!(file.log, Some(LogLevel::Warn));
+    }
+
+    #[test]
+    fn an_address_without_a_host_is_refused_with_its_line() {
+        let error = ConfigFile::parse("name = \"x\"\nhttp = \":80\"\n", false).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("line 2") && error.contains("127.0.0.1:80"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn table() -> String {
     });
     let mut text = Porcelain::summary(count(VARIABLES.len(), "variable", "variables"))
         .table(&["variable", "here", "default"], rows)
-        .hint("docs/environment.md says what each means")
+        .hint("mainstay environment --markdown describes each")
         .finish(Bounds {
             lines: 1000,
             bytes: 1 << 20,

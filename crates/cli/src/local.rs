@@ -19,28 +19,28 @@ use crate::exit::Failure;
 const INSTRUCTIONS: &str = "Tool failures are JSON with a stable code, a hint and whether a retry \
 can help. Ask system_health when something seems slow or broken.";
 
+/// The server's name in `serverInfo`, and the host's where it has no other.
+const NAME: &str = "mainstay";
+
 /// A host's configuration for these packs.
 pub(crate) fn config(
     packs: &Packs,
     environment: &Environment,
+    file: ConfigFile,
     transport: Transport,
 ) -> Result<Config, Failure> {
-    let file = match &packs.config {
-        Some(path) => ConfigFile::load(path).map_err(Failure::input)?,
-        None => ConfigFile::default(),
-    };
     let asset = Asset::of(environment, &file);
     let executable = Executable::open()?;
     let code = Code::of(packs, environment, &file, &transport)?;
     let packs = select(packs, &file, &asset, &code, &executable)?;
     Ok(Config {
-        server_name: "mainstay".to_owned(),
+        server_name: NAME.to_owned(),
         server_version: VERSION.to_owned(),
         instructions: Some(INSTRUCTIONS.to_owned()),
-        host_name: "mainstay".to_owned(),
+        host_name: file.name.unwrap_or_else(|| NAME.to_owned()),
         control_dir: None,
         limits: file.limits,
-        render: RenderMode::default(),
+        render: file.render.map(RenderMode::from).unwrap_or_default(),
         packs,
         shim: executable.shim(file.tree_kill),
         transport,
@@ -49,7 +49,7 @@ pub(crate) fn config(
         collector: None,
         ready_details: asset.describe(),
         tooling_version: VERSION.to_owned(),
-        envelopes: environment.envelopes.unwrap_or(file.envelopes),
+        envelopes: environment.envelopes.or(file.envelopes).unwrap_or_default(),
         envelope_ids: IdSource::Random,
         locked: None,
     })
@@ -57,10 +57,7 @@ pub(crate) fn config(
 
 /// The settings of the asset pack, as a host would hand them over.
 pub(crate) fn asset_settings(packs: &Packs, environment: &Environment) -> Result<Json, Failure> {
-    let file = match &packs.config {
-        Some(path) => ConfigFile::load(path).map_err(Failure::input)?,
-        None => ConfigFile::default(),
-    };
+    let file = ConfigFile::named(packs.config.as_deref())?;
     let asset = Asset::of(environment, &file);
     let mut settings = section_settings(file.packs.get(ASSET));
     if let Value::Object(members) = &mut settings {
@@ -158,15 +155,14 @@ fn select(
     executable: &Executable,
 ) -> Result<Vec<Pack>, Failure> {
     let wanted: Vec<String> = if packs.packs.is_empty() {
-        let of_file = file
-            .packs
-            .keys()
-            .filter(|name| !NAMES.contains(&name.as_str()));
-        NAMES
-            .iter()
-            .map(|name| (*name).to_owned())
-            .chain(of_file.cloned())
-            .collect()
+        let of_file = file.packs.keys().map(String::as_str);
+        let of_file = of_file.filter(|name| !NAMES.contains(name));
+        let is_enabled = |name: &&str| {
+            let section = file.packs.get(*name);
+            section.and_then(|section| section.enabled) != Some(false)
+        };
+        let all = NAMES.iter().copied().chain(of_file);
+        all.filter(is_enabled).map(str::to_owned).collect()
     } else {
         packs.packs.clone()
     };

@@ -16,8 +16,10 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod hidden;
+mod listing;
 mod local;
 mod lock;
+mod mistakes;
 mod once;
 mod operate;
 mod own_host;
@@ -31,6 +33,7 @@ mod tools;
 mod transport;
 mod validate;
 mod validation_log;
+mod values;
 mod wrap;
 
 use std::process::ExitCode;
@@ -57,6 +60,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // clap writes help and version to stdout with code 0, mistakes to stderr with code 2.
             let _ = error.print();
+            let words = std::env::args_os().skip(1);
+            let words: Vec<String> = words.map(|word| word.to_string_lossy().into()).collect();
+            if let Some(hint) = mistakes::hint(&error, &words) {
+                exit::eprint_line(&format!("\nmainstay: hint: {hint}"));
+            }
             return ExitCode::from(if error.use_stderr() {
                 exit::INPUT
             } else {

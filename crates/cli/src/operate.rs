@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::json::Json;
-use mainstay_contract::render::{Bounds, Porcelain, count, millis};
+use mainstay_contract::render::{Bounds, Porcelain, count, elapsed};
 use rustix::net;
 use serde_json::{Value, json};
 
@@ -304,7 +304,7 @@ fn table(hosts: &Hosts) -> String {
                 .as_str()
                 .trim_matches('"')
                 .to_owned(),
-            millis(Duration::from_millis(health.uptime_ms)),
+            elapsed(Duration::from_millis(health.uptime_ms)),
             health.sessions.to_string(),
             health.in_flight.to_string(),
             health.restart_count.to_string(),

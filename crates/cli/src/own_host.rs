@@ -4,15 +4,19 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::dialect::Op;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::rpc::Progress;
 use mainstay_host::{AskError, Level, Local, Log, ServeError, Served, serve_wrapped};
+use mainstay_schema::lock::Surface;
 use serde_json::Value;
 
 use crate::answer::ToolAnswer;
-use crate::args::{Target, WrapRules};
+use crate::args::Target;
+use crate::config_file::ConfigFile;
 use crate::environment::Environment;
 use crate::exit::Failure;
+use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
 use crate::{local, serve, wrap};
 
@@ -38,10 +42,11 @@ impl OwnHost {
         let log = Log::start(Level::Quiet);
         let host: Host = if target.command.is_empty() {
             let environment = Environment::read()?;
-            let config = local::config(&target.packs, &environment, transport)?;
+            let file = ConfigFile::named(target.packs.config.as_deref())?;
+            let config = local::config(&target.packs, &environment, file, transport)?;
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {
-            let mut config = wrap::config(&WrapRules::default(), &target.command, transport)?;
+            let mut config = wrap::config(&target.command, transport)?;
             config.limits.restarts = RESTARTS;
             Box::new(move || serve_wrapped(config, &log).map(|()| None))
         };
@@ -72,6 +77,22 @@ impl OwnHost {
             Some(Value::Array(tools)) => Ok(tools),
             _ => Err(Failure::fault(anyhow!("the list of tools cannot be read"))),
         }
+    }
+
+    /// Everything beside its tools that a wrapped server offers to a model.
+    pub(crate) fn surface(&self) -> Result<Surface, Failure> {
+        let handshake = match self.local.ask(Op::Discover {}, None)? {
+            Success::Members(members) => members.to_value().unwrap_or_default(),
+            Success::Tool(_) | Success::Forwarded(_) => Value::Null,
+        };
+        Listing::new(&handshake).read(|kind, cursor| {
+            match self.local.list(kind, cursor.map(str::to_owned)) {
+                Err(AskError::Server(problem)) if problem.kind == ErrorKind::UnknownMethod => {
+                    Ok(None)
+                }
+                page => Ok(page?.to_value().ok()),
+            }
+        })
     }
 
     /// Calls a tool.

@@ -13,13 +13,16 @@ use mainstay_host::wrap::Rules;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config_file;
+use crate::config_file::{self, ConfigFile, HOST_KEYS};
 
 /// Longest line of a client or of a wrapped server.
 const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
-/// What may stand under `mainstay` beside the rules.
-const MORE_KEYS: [&str; 3] = ["lock", "limits", "isolate"];
+/// Keys under `mainstay` beside the rules and those of every host.
+const MORE_KEYS: [&str; 2] = ["limits", "isolate"];
+/// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
+/// its program, and the client decides how long it waits for that.
+const START_TIMEOUT_MS: u64 = 600_000;
 
 /// One server of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +33,8 @@ pub(crate) struct ServerEntry {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) rules: Rules,
-    pub(crate) lock: Option<PathBuf>,
+    /// The host's own settings; only those of `HOST_KEYS` can be set here.
+    pub(crate) host: ConfigFile,
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
@@ -45,7 +49,7 @@ impl Default for ServerEntry {
             env: BTreeMap::new(),
             cwd: None,
             rules: Rules::default(),
-            lock: None,
+            host: ConfigFile::default(),
             limits: default_limits(),
             isolate: false,
         }
@@ -60,6 +64,7 @@ fn default_limits() -> Limits {
         worker_frame_bytes: FRAME_BYTES,
         // A server decides itself how much it does at a time.
         pool: limits.in_flight,
+        start_timeout_ms: START_TIMEOUT_MS,
         ..limits
     }
 }
@@ -145,13 +150,15 @@ fn read(
         bail!("it is reached over HTTP; this version wraps servers that are started by a command");
     }
     let ours = &mut written.mainstay;
-    let known = || Rules::KEYS.into_iter().chain(MORE_KEYS);
+    let known = || Rules::KEYS.into_iter().chain(MORE_KEYS).chain(HOST_KEYS);
     if let Some(unknown) = ours.keys().find(|key| !known().any(|known| known == *key)) {
         let known: Vec<String> = known().map(|key| format!("`{key}`")).collect();
         let known = known.join(", ");
         bail!("under mainstay: unknown field `{unknown}`, expected one of {known}");
     }
-    let lock = ours.remove("lock").map(serde_json::from_value).transpose();
+    let of_host = HOST_KEYS.iter().filter_map(|key| ours.remove_entry(*key));
+    let of_host = Value::Object(of_host.collect());
+    let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
     let limits = ours.remove("limits");
     let isolate = ours
         .remove("isolate")
@@ -160,6 +167,7 @@ fn read(
     let rules: Rules =
         serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
     let mut mistakes = rules.check();
+    mistakes.extend(host.check_host());
     let limits = limits_of(limits).context("under mainstay.limits")?;
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));
@@ -185,7 +193,7 @@ fn read(
             None => None,
         },
         rules,
-        lock: lock.context("under mainstay.lock")?,
+        host,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
     })
@@ -238,6 +246,7 @@ mod tests {
         assert_eq!(entry.env["A"], "/srv/me");
         assert_eq!(entry.rules.timeout_ms, Some(5000));
         assert_eq!((entry.limits.queue, entry.limits.pool), (3, 128));
+        assert_eq!(entry.limits.start_timeout_ms, 600_000);
     }
 
     #[test]
@@ -262,7 +271,7 @@ mod tests {
             said_unknown.contains("server a: under mainstay: unknown field `tiemout_ms`"),
             "{said_unknown}"
         );
-        for key in ["`timeout_ms`", "`lock`", "`limits`", "`isolate`"] {
+        for key in ["`timeout_ms`", "`lock`", "`limits`", "`isolate`", "`http`"] {
             assert!(said_unknown.contains(key), "{said_unknown}");
         }
         let url = r#"{"mcpServers": {"a": {"url": "https://x"}}}"#;

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
 use mainstay_host::Served;
+use mainstay_schema::lock::Surface;
 use serde_json::Value;
 
 use crate::answer::{ToolAnswer, Wants};
@@ -30,7 +31,7 @@ impl Connection {
     /// Connects to the target.
     pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
         if let Some(url) = &target.url {
-            let token = transport::token(&Environment::read()?)?;
+            let token = transport::token(&Environment::read()?, None)?;
             return Ok(Self::Remote(Remote::new(url, token)?));
         }
         if let Some(path) = &target.socket {
@@ -64,6 +65,16 @@ impl Connection {
             Self::Own(host) => host.tools(),
             Self::Session(client) => Ok(client.tools()?),
             Self::Remote(remote) => remote.tools(),
+        }
+    }
+
+    /// Everything beside its tools that a wrapped server, or a running host, offers to a model. REST has no
+    /// lists of it.
+    pub(crate) fn surface(&mut self) -> Result<Option<Surface>, Failure> {
+        match self {
+            Self::Own(host) => host.surface().map(Some),
+            Self::Session(client) => client.surface().map(Some),
+            Self::Remote(_) => Ok(None),
         }
     }
 

@@ -1,7 +1,8 @@
 //! How clients reach a host: what the command line says counts before the environment.
 
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
@@ -9,47 +10,73 @@ use mainstay_host::config::Transport;
 use mainstay_host::{HttpConfig, Issuer, Keys};
 
 use crate::args::Transports;
+use crate::config_file::ConfigFile;
 use crate::environment::{Endpoint, Environment, is_token};
 use crate::exit::Failure;
 
+/// Default of `MCP_SOCKET_PATH`.
+const SOCKET_PATH: &str = "/tmp/mcp.sock";
+/// Default of `MCP_SOCKET_MODE`.
+const SOCKET_MODE: u32 = 0o600;
+/// Default of `MCP_HTTP_ADDR`.
+const HTTP_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 /// Longest file with keys.
 const KEYS_BYTES: u64 = 256 * 1024;
 /// Longest file with a token.
 const TOKEN_BYTES: u64 = 4096;
 
-/// The transport that was asked for.
+/// The transport that the command line, the environment or the file chooses, in this order.
 pub(crate) fn chosen(
-    transports: &Transports,
+    arguments: &Transports,
     environment: &Environment,
+    file: &ConfigFile,
 ) -> Result<Transport, Failure> {
-    let endpoint = match (&transports.socket, &transports.http) {
-        (Some(_), _) => Endpoint::Socket,
-        (None, Some(_)) => Endpoint::Http,
-        (None, None) => environment.endpoint,
+    let of_paths = |socket: &Option<PathBuf>, http: &Option<SocketAddr>| match (socket, http) {
+        (Some(_), _) => Some(Endpoint::Socket),
+        (None, Some(_)) => Some(Endpoint::Http),
+        (None, None) => None,
     };
-    Ok(match endpoint {
+    let endpoint = of_paths(&arguments.socket, &arguments.http)
+        .or(environment.endpoint)
+        .or_else(|| of_paths(&file.socket, &file.http));
+    Ok(match endpoint.unwrap_or(Endpoint::Stdio) {
         Endpoint::Stdio => Transport::Stdio,
         Endpoint::Socket => Transport::Socket {
-            path: transports
-                .socket
-                .clone()
-                .unwrap_or_else(|| environment.socket_path.clone()),
-            mode: environment.socket_mode,
+            path: [&arguments.socket, &environment.socket_path, &file.socket]
+                .into_iter()
+                .find_map(Clone::clone)
+                .unwrap_or_else(|| SOCKET_PATH.into()),
+            mode: environment
+                .socket_mode
+                .or(file.socket_mode)
+                .unwrap_or(SOCKET_MODE),
         },
         Endpoint::Http => Transport::Http(HttpConfig {
-            address: transports.http.unwrap_or(environment.http_address),
-            allow_hosts: transports.allow_host.clone(),
-            token: token(environment)?,
-            issuer: issuer(environment)?,
+            address: arguments
+                .http
+                .or(environment.http_address)
+                .or(file.http)
+                .unwrap_or(HTTP_ADDRESS),
+            allow_hosts: [&arguments.allow_host[..], &file.allow_host].concat(),
+            token: token(environment, file.token_file.as_deref())?,
+            issuer: issuer(environment, file)?,
             told: None,
         }),
     })
 }
 
 /// The token that clients must present, if there is one.
-pub(crate) fn token(environment: &Environment) -> Result<Option<String>, Failure> {
-    let Some(file) = &environment.token_file else {
-        return Ok(environment.token.as_ref().map(|token| token.0.clone()));
+pub(crate) fn token(
+    environment: &Environment,
+    of_file: Option<&Path>,
+) -> Result<Option<String>, Failure> {
+    let named = environment.token_file.as_deref();
+    let file = match (named, &environment.token) {
+        (None, Some(token)) => return Ok(Some(token.0.clone())),
+        _ => named.or(of_file),
+    };
+    let Some(file) = file else {
+        return Ok(None);
     };
     let read = read_token(file).with_context(|| format!("the token file {}", file.display()));
     read.map(Some).map_err(|error| {
@@ -58,18 +85,23 @@ pub(crate) fn token(environment: &Environment) -> Result<Option<String>, Failure
 }
 
 /// The issuer whose access tokens are taken, if there is one.
-fn issuer(environment: &Environment) -> Result<Option<Issuer>, Failure> {
-    let (Some(url), Some(file)) = (&environment.issuer, &environment.keys_file) else {
+fn issuer(environment: &Environment, file: &ConfigFile) -> Result<Option<Issuer>, Failure> {
+    let of_environment = environment
+        .issuer
+        .as_ref()
+        .zip(environment.keys_file.as_ref());
+    let of_file = || file.issuer.as_ref().zip(file.issuer_keys.as_ref());
+    let Some((url, keys)) = of_environment.or_else(of_file) else {
         return Ok(None);
     };
-    let keys = read_keys(file).with_context(|| format!("the key set {}", file.display()));
+    let keys = read_keys(keys).with_context(|| format!("the key set {}", keys.display()));
     let keys = keys.map_err(|error| {
         Failure::input(error).hint("set MAINSTAY_ISSUER_KEYS to the issuer's JSON Web Key Set")
     })?;
     Ok(Some(Issuer {
         url: url.clone(),
         keys: Arc::new(keys),
-        resource: environment.resource.clone(),
+        resource: environment.resource.clone().or(file.resource.clone()),
     }))
 }
 

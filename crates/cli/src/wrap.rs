@@ -22,25 +22,29 @@ use crate::program;
 use crate::serve::explain;
 use crate::server_file::{self, ServerEntry};
 use crate::transport;
+use crate::values;
 
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let environment = Environment::read_for_wrap()?;
-    let transport = transport::chosen(&wrap.transport, &environment)?;
-    let mut config = config(&wrap.server, &wrap.command, transport)?;
+    let wanted = Wanted::read(&wrap.server, &wrap.command)?;
+    let file = wanted.entry.host.clone();
+    let transport = transport::chosen(&wrap.transport, &environment, &file)?;
+    let mut config = wanted.config(&wrap.server, transport)?;
     if wrap.server.config.is_some() {
         config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
     }
-    config.ready_file = environment.named_ready_file;
+    config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
-    config.telemetry = wrap.telemetry.clone().or(environment.telemetry);
+    let telemetry = wrap.telemetry.clone().or(environment.telemetry);
+    config.telemetry = telemetry.or(file.telemetry);
     config.collector = environment
         .collector
         .map(|collector| collector.config(&config.name));
     let envelopes = wrap.envelopes.map(Into::into).or(environment.envelopes);
-    config.envelopes = envelopes.unwrap_or_default();
-    if let Some(name) = &wrap.name {
+    config.envelopes = envelopes.or(file.envelopes).unwrap_or_default();
+    if let Some(name) = wrap.name.as_ref().or(file.name.as_ref()) {
         config.host_name.clone_from(name);
     }
     if matches!(config.transport, Transport::Stdio) && std::io::stdin().is_terminal() {
@@ -52,7 +56,8 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
             config.name
         );
     }
-    let log = Log::start(wrap.log.map(Into::into).unwrap_or_default());
+    let log = wrap.log.or(file.log);
+    let log = Log::start(log.map(Into::into).unwrap_or_default());
     serve_wrapped(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -121,7 +126,7 @@ impl Wanted {
             ("command", command),
             ("env", now.env != before.env),
             ("cwd", now.cwd != before.cwd),
-            ("lock", now.lock != before.lock),
+            ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
             ("limits", now.limits != before.limits),
             ("lazy", now.rules.lazy != before.rules.lazy),
@@ -129,90 +134,93 @@ impl Wanted {
         let differs = differs.into_iter().filter(|(_, differs)| *differs);
         differs.map(|(what, _)| what).collect()
     }
+
+    /// A host's configuration for the server.
+    fn config(self, rules: &WrapRules, transport: Transport) -> Result<WrapConfig, Failure> {
+        let Self {
+            entry,
+            program,
+            arguments,
+        } = self;
+        let locked = match rules.lock.as_ref().or(entry.host.lock.as_ref()) {
+            Some(path) => Some(Arc::new(lock::foreign(path)?)),
+            None => None,
+        };
+        let executable = Executable::open()?;
+        // Namespaces change what a server sees; it gets one only when that is asked for.
+        let tree_kill = if rules.isolate || entry.isolate {
+            TreeKill::Namespace
+        } else {
+            TreeKill::Subreaper
+        };
+        let name = if entry.name.is_empty() {
+            name_of(&program, &arguments)
+        } else {
+            entry.name
+        };
+        Ok(WrapConfig {
+            host_name: name.clone(),
+            name,
+            command: Command {
+                program,
+                called: None,
+                arguments,
+                without_env: SECRETS.map(str::to_owned).to_vec(),
+                env: entry
+                    .env
+                    .into_iter()
+                    .map(|(key, value)| (key.into(), value.into()))
+                    .collect(),
+                cwd: entry.cwd,
+            },
+            rules: Arc::new(entry.rules),
+            locked,
+            limits: entry.limits,
+            shim: executable.shim(tree_kill),
+            transport,
+            ready_file: None,
+            telemetry: None,
+            collector: None,
+            control_dir: None,
+            cache_dir: None,
+            version: VERSION.to_owned(),
+            reread: None,
+            envelopes: EnvelopeMode::default(),
+        })
+    }
 }
 
-/// A host's configuration for one server.
-pub(crate) fn config(
-    rules: &WrapRules,
-    command: &[OsString],
-    transport: Transport,
-) -> Result<WrapConfig, Failure> {
-    let Wanted {
-        entry,
-        program,
-        arguments,
-    } = Wanted::read(rules, command)?;
-    let locked = match rules.lock.as_ref().or(entry.lock.as_ref()) {
-        Some(path) => Some(Arc::new(lock::foreign(path)?)),
-        None => None,
-    };
-    let executable = Executable::open()?;
-    // Namespaces change what a server sees; it gets one only when that is asked for.
-    let tree_kill = if rules.isolate || entry.isolate {
-        TreeKill::Namespace
-    } else {
-        TreeKill::Subreaper
-    };
-    let name = if entry.name.is_empty() {
-        name_of(&program, &arguments)
-    } else {
-        entry.name
-    };
-    Ok(WrapConfig {
-        host_name: name.clone(),
-        name,
-        command: Command {
-            program,
-            called: None,
-            arguments,
-            without_env: SECRETS.map(str::to_owned).to_vec(),
-            env: entry
-                .env
-                .into_iter()
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-            cwd: entry.cwd,
-        },
-        rules: Arc::new(entry.rules),
-        locked,
-        limits: entry.limits,
-        shim: executable.shim(tree_kill),
-        transport,
-        ready_file: None,
-        telemetry: None,
-        collector: None,
-        control_dir: None,
-        cache_dir: None,
-        version: VERSION.to_owned(),
-        reread: None,
-        envelopes: EnvelopeMode::default(),
-    })
+/// A host's configuration for one server, without rules.
+pub(crate) fn config(command: &[OsString], transport: Transport) -> Result<WrapConfig, Failure> {
+    let rules = WrapRules::default();
+    Wanted::read(&rules, command)?.config(&rules, transport)
 }
 
 /// What the command line says counts before the file.
 fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     let limits = &mut entry.limits;
-    if let Some(seconds) = rules.timeout {
-        entry.rules.timeout_ms = Some(millis("--timeout", seconds)?);
+    if let Some(time) = rules.timeout {
+        entry.rules.timeout_ms = Some(values::millis(time));
     }
-    if let Some(seconds) = rules.start_timeout {
-        limits.start_timeout_ms = millis("--start-timeout", seconds)?;
+    if let Some(time) = rules.start_timeout {
+        limits.start_timeout_ms = values::millis(time);
     }
-    if let Some(text) = &rules.restarts {
-        (limits.restarts, limits.restart_period_ms) = restarts(text)?;
+    if let Some((restarts, period)) = rules.restarts {
+        (limits.restarts, limits.restart_period_ms) = (restarts, values::millis(period));
     }
     if rules.standby {
         limits.standby = 1;
     }
     let target = &mut entry.rules;
-    if let Some(text) = &rules.max_output {
-        let bytes = size("--max-output", text)?;
+    if let Some(bytes) = rules.max_output {
         target.max_output = Some(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
-    if let Some(text) = &rules.max_memory {
-        target.max_memory = Some(size("--max-memory", text)?);
-    }
-    target.idle_stop = rules.idle_stop.or(target.idle_stop);
+    target.max_memory = rules.max_memory.or(target.max_memory);
+    // Whole seconds: less than one is one.
+    let idle_stop = rules
+        .idle_stop
+        .map(|time| values::millis(time).div_ceil(1000));
+    target.idle_stop = idle_stop.or(target.idle_stop);
     target.lazy |= rules.lazy;
     target.system_tools |= rules.system_tools;
     target.trust_hints &= !rules.distrust_hints;
@@ -250,69 +258,9 @@ fn name_of(program: &Path, arguments: &[OsString]) -> String {
     named.unwrap_or(own)
 }
 
-fn millis(option: &str, seconds: f64) -> Result<u64, Failure> {
-    if seconds.is_finite() && seconds > 0.0 && seconds <= 86_400.0 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the range was checked"
-        )]
-        return Ok((seconds * 1000.0).ceil() as u64);
-    }
-    Err(Failure::input(anyhow!(
-        "{option} must be more than 0 and at most 86400 seconds"
-    )))
-}
-
-/// `N/SECONDS`.
-fn restarts(text: &str) -> Result<(u32, u64), Failure> {
-    let parsed = text.split_once('/').and_then(|(count, seconds)| {
-        let seconds: u64 = seconds.parse().ok()?;
-        Some((count.parse().ok()?, seconds.checked_mul(1000)?))
-    });
-    parsed.ok_or_else(|| {
-        Failure::input(anyhow!("--restarts {text} cannot be read")).hint("write it as 10/60")
-    })
-}
-
-/// Bytes, with K, M or G for powers of 1024.
-fn size(option: &str, text: &str) -> Result<u64, Failure> {
-    let (digits, factor) = match text
-        .trim_end_matches(['B', 'b'])
-        .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))
-    {
-        Some((digits, "K" | "k")) => (digits, 1 << 10),
-        Some((digits, "M" | "m")) => (digits, 1 << 20),
-        Some((digits, "G" | "g")) => (digits, 1 << 30),
-        _ => (text, 1),
-    };
-    let bytes = digits
-        .trim()
-        .parse()
-        .ok()
-        .and_then(|n: u64| n.checked_mul(factor));
-    bytes.ok_or_else(|| {
-        Failure::input(anyhow!("{option} {text} cannot be read"))
-            .hint("write it as 65536, 64K or 512M")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_and_restarts_are_read() {
-        let size = |text| size("--x", text).ok();
-        assert_eq!(size("512"), Some(512));
-        assert_eq!(size("64K"), Some(65_536));
-        assert_eq!(size("2GB"), Some(2 << 30));
-        assert_eq!(size("many"), None);
-        assert_eq!(restarts("3/5").ok(), Some((3, 5000)));
-        assert!(restarts("3").is_err());
-        assert_eq!(millis("--x", 0.25).ok(), Some(250));
-        assert!(millis("--x", -1.0).is_err());
-    }
 
     #[test]
     fn a_server_is_named_after_its_package() {

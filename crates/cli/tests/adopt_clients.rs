@@ -11,7 +11,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use mainstay_testkit::peer::Client;
 use mainstay_testkit::process::TempDir;
@@ -104,8 +104,14 @@ fn an_adopted_server_opens_a_session_and_survives_its_own_death() {
     let after: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let entry = &after["mcpServers"]["assets"];
     assert_eq!(
-        entry["args"].as_array().unwrap()[..3],
-        [json!("wrap"), json!("--"), json!(program)]
+        entry["args"].as_array().unwrap()[..5],
+        [
+            json!("wrap"),
+            json!("--name"),
+            json!("assets"),
+            json!("--"),
+            json!(program)
+        ]
     );
 
     let (mut child, client) = start(entry, &folder);
@@ -129,6 +135,7 @@ fn an_adopted_server_opens_a_session_and_survives_its_own_death() {
     assert_eq!(first[0]["name"], "colour");
 
     let seen = status(&folder, child.id());
+    assert_eq!(seen["name"], "assets", "the name in the client's file");
     assert_eq!(seen["health"]["restart_count"], 0, "{seen}");
     let server = seen["health"]["workers"][0]["pid"].as_u64().unwrap();
     let server = rustix::process::Pid::from_raw(i32::try_from(server).unwrap()).unwrap();
@@ -186,7 +193,7 @@ fn the_pages_of_clients_show_what_adopt_does() {
         let blocks = blocks(&fs::read_to_string(&path).unwrap());
         let mut pairs = 0;
         for (index, (info, before)) in blocks.iter().enumerate() {
-            let Some(kind) = info.strip_suffix(" before") else {
+            let Some((kind, _)) = info.split_once(" before") else {
                 continue;
             };
             let (next, after) = &blocks[index + 1];
@@ -213,23 +220,10 @@ fn the_pages_of_clients_show_what_adopt_does() {
 #[test]
 fn the_page_about_wrap_has_every_option_and_every_key() {
     let page = page("wrap.md");
-    let help = Command::new(MAINSTAY)
-        .args(["wrap", "--help"])
-        .output()
-        .unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let options = help
-        .split_whitespace()
-        .filter(|word| word.starts_with("--") && word.len() > 2);
-    for option in options {
-        assert!(
-            page.contains(&format!("`{option}")),
-            "{option} is not described"
-        );
-    }
+    check_options(&page, &["wrap"]);
     // Unknown keys are refused with all that are known.
     let folder = TempDir::new().unwrap();
-    let mut keys = vec!["lock".to_owned(), "limits".to_owned(), "isolate".to_owned()];
+    let mut keys = Vec::new();
     for rules in [
         json!({"?": 1}),
         json!({"tools": {"t": {"?": 1}}}),
@@ -244,17 +238,105 @@ fn the_page_about_wrap_has_every_option_and_every_key() {
             .arg(&file)
             .output()
             .unwrap();
-        assert_eq!(output.status.code(), Some(2));
-        let said = String::from_utf8(output.stderr).unwrap();
-        let (_, known) = said
-            .split_once("expected")
-            .unwrap_or_else(|| panic!("{said}"));
-        keys.extend(known.split('`').skip(1).step_by(2).map(str::to_owned));
+        keys.extend(expected_keys(&output));
     }
-    assert!(keys.len() > 20, "{keys:?}");
+    assert!(keys.len() > 35, "{keys:?}");
+    check_keys(&page, &keys);
+}
+
+/// Every option in the help of a command must be on its page.
+fn check_options(page: &str, command: &[&str]) {
+    let help = Command::new(MAINSTAY).args(command).arg("--help").output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    let options: Vec<&str> = words
+        .filter(|word| word.starts_with("--") && word.len() > 2)
+        .collect();
+    assert!(options.len() > 3, "{help}");
+    for option in options {
+        let shown = ["`", " ", "]"].map(|end| format!("`{option}{end}"));
+        let is_shown = shown.iter().any(|option| page.contains(option));
+        assert!(
+            is_shown,
+            "{option} of mainstay {command:?} is not described"
+        );
+    }
+}
+
+/// The known keys in the error about an unknown one.
+fn expected_keys(output: &Output) -> Vec<String> {
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let (_, known) = said
+        .split_once("expected")
+        .unwrap_or_else(|| panic!("{said}"));
+    known
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn check_keys(page: &str, keys: &[String]) {
     for key in keys {
         assert!(page.contains(&format!("`{key}`")), "{key} is not described");
     }
+}
+
+#[test]
+fn the_page_about_configuration_has_every_option_and_every_key() {
+    let page = page("configuration.md");
+    for command in ["serve", "call", "tools", "validate"] {
+        check_options(&page, &[command]);
+    }
+    let folder = TempDir::new().unwrap();
+    let mut keys = Vec::new();
+    for text in ["x-y = 1", "[roots]\nx-y = 1", "[packs.ledger]\nx-y = 1"] {
+        let file = folder.join("mainstay.toml");
+        fs::write(&file, text).unwrap();
+        let output = Command::new(MAINSTAY)
+            .args(["serve", "--config"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        keys.extend(expected_keys(&output));
+    }
+    assert!(keys.len() > 20, "{keys:?}");
+    check_keys(&page, &keys);
+    for pack in ["asset", "code"] {
+        assert!(
+            page.contains(&format!("`{pack}`")),
+            "{pack} is not described"
+        );
+    }
+}
+
+/// The files on the page are accepted as they are.
+#[test]
+fn the_files_on_the_page_about_configuration_can_be_used() {
+    let blocks = blocks(&page("configuration.md"));
+    let files = blocks.iter().filter(|(info, _)| info.starts_with("toml"));
+    let folder = TempDir::new().unwrap();
+    let mut tried = 0;
+    for (_, content) in files {
+        // Paths of the page, as they are here.
+        let content = content.replace("/srv/", &format!("{}/", folder.path().display()));
+        for root in ["schemas", "examples", "checkouts"] {
+            fs::create_dir_all(folder.join(root)).unwrap();
+        }
+        let file = folder.join("mainstay.toml");
+        fs::write(&file, content).unwrap();
+        let output = Command::new(MAINSTAY)
+            .args(["tools", "--pack", "asset", "--config"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        tried += 1;
+    }
+    assert!(tried > 0, "the page shows a file");
 }
 
 #[test]
@@ -262,7 +344,7 @@ fn the_files_on_the_page_about_wrap_can_be_used() {
     let blocks = blocks(&page("wrap.md"));
     let files: Vec<_> = blocks
         .iter()
-        .filter_map(|(info, content)| Some((info.strip_suffix(" file")?, content)))
+        .filter_map(|(info, content)| Some((info.split_once(" file=")?.0, content)))
         .collect();
     assert!(files.len() >= 2, "the page shows files");
     let folder = TempDir::new().unwrap();

@@ -239,6 +239,25 @@ fn validating_a_file_says_yes_no_or_that_it_is_none() {
 }
 
 #[test]
+fn a_call_by_a_deprecated_name_is_answered_with_a_warning() {
+    let call = |tool| {
+        let asset = r#"asset={"a":1}"#;
+        let output = with_schemas()
+            .args(["call", tool, "schema=desk", asset])
+            .output()
+            .unwrap();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (present, old) = (call("validate_asset"), call("validate"));
+    assert_eq!(present.0, old.0);
+    assert_eq!(present.1, "");
+    assert_eq!(
+        old.1,
+        "mainstay: warning: validate is a deprecated name; call validate_asset instead\n"
+    );
+}
+
+#[test]
 fn a_pack_that_cannot_start_ends_the_host_with_its_own_words() {
     let folder = TempDir::new().unwrap();
     for name in ["a", "b"] {
@@ -260,6 +279,7 @@ fn a_pack_that_cannot_start_ends_the_host_with_its_own_words() {
     drop(input);
     assert_eq!(output.status.code(), Some(2));
     let last = text(&output.stderr);
+    assert!(!last.contains("mcp:ready"), "it was never ready: {last}");
     assert_eq!(
         last.lines().last().unwrap(),
         "mainstay: error: the pack asset cannot start: the schema files a.schema.json and \
@@ -345,6 +365,27 @@ fn a_server_that_does_not_start_is_told_once_with_its_own_words() {
 fn mistakes_on_the_command_line_are_told_with_a_way_out() {
     insta::assert_snapshot!("unknown_option", shown(&run(&["serve", "--sokcet", "x"])));
     insta::assert_snapshot!("unknown_command", shown(&run(&["sreve"])));
+    insta::assert_snapshot!(
+        "server_without_wrap",
+        shown(&run(&["npx", "-y", "some server"]))
+    );
+    insta::assert_snapshot!(
+        "server_without_dashes",
+        shown(&run(&["tools", "npx", "-y", "foo"]))
+    );
+    insta::assert_snapshot!(
+        "http_without_address",
+        shown(&run(&["serve", "--http", ":8080"]))
+    );
+    insta::assert_snapshot!("http_only_port", shown(&run(&["serve", "--http", "8080"])));
+    insta::assert_snapshot!(
+        "bad_timeout",
+        shown(&run(&["wrap", "--timeout", "5 years", "--", "cat"]))
+    );
+    insta::assert_snapshot!(
+        "two_bare_words",
+        shown(&run(&["call", "search", "foo", "bar"]))
+    );
     insta::assert_snapshot!("unknown_pack", shown(&run(&["tools", "--pack", "assets"])));
     insta::assert_snapshot!("bad_pack_name", shown(&run(&["tools", "--pack", "a b=ls"])));
     insta::assert_snapshot!("open_quote", shown(&run(&["tools", "--pack", "a='ls"])));
@@ -363,6 +404,38 @@ fn mistakes_on_the_command_line_are_told_with_a_way_out() {
     );
 }
 
+/// What follows the first word that is not an option is the server's command.
+#[test]
+fn a_server_is_wrapped_without_dashes_and_with_units() {
+    let server = "echo options: $*; exit 4";
+    for dashes in [&["--"][..], &[]] {
+        let options = ["wrap", "--timeout", "5s", "--start-timeout", "1m"];
+        let command = ["sh", "-c", server, "sh", "-y", "--lazy", "--", "x"];
+        let output = mainstay()
+            .args([&options[..], dashes, &command].concat())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("no program"), "{said}");
+    }
+    let output = run(&["wrap", "--lazzy", "--", "cat"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("--lazy"),
+        "{}",
+        shown(&output)
+    );
+    let output = run(&["wrap", "no-such-server", "-y"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("there is no program no-such-server"),
+        "{}",
+        shown(&output)
+    );
+}
+
 #[test]
 fn mistakes_in_the_environment_are_all_told() {
     let output = mainstay()
@@ -372,11 +445,6 @@ fn mistakes_in_the_environment_are_all_told() {
         .output()
         .unwrap();
     insta::assert_snapshot!("bad_environment", shown(&output));
-    let output = mainstay()
-        .env("MCP_READY_FILE", "/nowhere/at/all/ready")
-        .output()
-        .unwrap();
-    insta::assert_snapshot!("bad_ready_file", shown(&output));
 }
 
 #[test]
@@ -409,6 +477,17 @@ fn mistakes_in_a_configuration_are_told_with_their_place() {
         told("d.json", "{\"mainstay\": {\n  \"limit\": {}}}")
     );
     insta::assert_snapshot!(
+        "config_address",
+        told("f.toml", "log = \"info\"\nhttp = \":80\"\n")
+    );
+    insta::assert_snapshot!(
+        "config_two_transports",
+        told(
+            "g.toml",
+            "http = \"localhost:0\"\nsocket = \"/x\"\nissuer = \"https://x\"\n"
+        )
+    );
+    insta::assert_snapshot!(
         "config_servers",
         told("e.json", "{\"mcpServers\": {\"a\": {}}}")
     );
@@ -421,7 +500,7 @@ fn a_configuration_adds_packs_and_sets_limits() {
     let file = folder.path().join("ledger.jsonl");
     let config = folder.path().join("mainstay.toml");
     let content = format!(
-        "[limits]\ncall_timeout_ms = 50\n[packs.ledger]\ncommand = [{program:?}]\nsettings = {{ file = {file:?} }}\n"
+        "[limits]\ncall_timeout_ms = 4000\n[packs.ledger]\ncommand = [{program:?}]\nsettings = {{ file = {file:?} }}\n"
     );
     std::fs::write(&config, content).unwrap();
     let call = |words: &[&str]| {
@@ -436,11 +515,31 @@ fn a_configuration_adds_packs_and_sets_limits() {
     let output = call(&["append", "hello"]);
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     assert!(std::fs::read_to_string(&file).unwrap().contains("hello"));
-    let output = call(&["wait", "ms=5000"]);
+    let output = call(&["wait", "ms=600000"]);
     let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(payload["code"], "TOOL_TIMEOUT");
-    assert_eq!(payload["timeoutMs"], 50);
+    assert_eq!(payload["timeoutMs"], 4000);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_configuration_leaves_out_a_built_in_pack() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("mainstay.toml");
+    std::fs::write(&config, "[packs.code]\nenabled = false\n").unwrap();
+    let tools = |more: &[&str]| {
+        let mut command = mainstay();
+        let command = command.args(["tools", "--config"]).arg(&config).args(more);
+        text(&command.output().unwrap().stdout)
+    };
+    let listed = tools(&[]);
+    assert!(listed.contains("list_schemas"), "{listed}");
+    assert!(!listed.contains("show_file"), "{listed}");
+    let listed = tools(&["--pack", "code"]);
+    assert!(
+        listed.contains("show_file"),
+        "the command line counts first: {listed}"
+    );
 }
 
 #[test]

@@ -10,7 +10,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use mainstay_testkit::process::TempDir;
+use mainstay_testkit::http::{Connection, Request};
+use mainstay_testkit::process::{Launch, Running, TempDir, binary};
 
 /// A host that must refuse: its exit code and what it says.
 fn refused(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -86,6 +87,87 @@ fn an_issuer_needs_keys_that_can_be_used() {
     let (code, said) = refused(&serve, &both);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no key that can check a signature"), "{said}");
+}
+
+/// The status of `GET /v1/tools` with a token and a name of the host.
+fn status_of_tools(host: &Running, token: &str, name: &str) -> u16 {
+    let address = host.address().unwrap();
+    let request = Request::to(address, "GET", "/v1/tools")
+        .header("Authorization", &format!("Bearer {token}"))
+        .without("Host")
+        .header("Host", name);
+    Connection::open(address)
+        .unwrap()
+        .ask(&request)
+        .unwrap()
+        .status()
+}
+
+/// Everything that options and variables can set, from one file: for packs, and for a wrapped server.
+#[test]
+fn a_host_is_set_up_by_its_configuration_file_alone() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("token"), "a-long-enough-secret-from-a-file\n").unwrap();
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path("token"), mode).unwrap();
+    let keys = format!(
+        "name = \"from-file\"\nhttp = \"localhost:0\"\nallow_host = [\"mcp.example\"]\n\
+         token_file = {:?}\nready_file = {:?}\ntelemetry = {:?}\nenvelopes = \"enforce\"\n\
+         log = \"debug\"\n",
+        path("token"),
+        path("ready"),
+        path("events.jsonl"),
+    );
+    let serve = format!("render = \"json\"\n{keys}");
+    let server = binary("mcp-fixture").unwrap();
+    let wrap = format!("[servers.x]\ncommand = {server:?}\n[servers.x.mainstay]\n{keys}");
+    for (command, text) in [("serve", serve), ("wrap", wrap)] {
+        let config = path(&format!("{command}.toml"));
+        std::fs::write(&config, text).unwrap();
+        let words = [env!("CARGO_BIN_EXE_mainstay"), command, "--config", &config];
+        let host = Launch::new(words).unwrap().spawn_http().unwrap();
+        for (token, name, expected) in [
+            ("another", "localhost", 401),
+            ("a-long-enough-secret-from-a-file", "other.example", 403),
+        ] {
+            assert_eq!(status_of_tools(&host, token, name), expected, "{command}");
+        }
+        let token = "a-long-enough-secret-from-a-file";
+        assert_eq!(
+            status_of_tools(&host, token, "mcp.example"),
+            200,
+            "{command}"
+        );
+        host.wait_for_line("pid=").unwrap();
+        let status = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .args(["status", "--json", "--name", "from-file"])
+            .env("MAINSTAY_RUNTIME_DIR", host.folder().join("run"))
+            .output()
+            .unwrap();
+        assert_eq!(status.status.code(), Some(0), "{command}: {status:?}");
+        assert!(std::fs::exists(path("ready")).unwrap(), "{command}");
+        assert!(std::fs::exists(path("events.jsonl")).unwrap(), "{command}");
+        host.stop().unwrap();
+        std::fs::remove_file(path("events.jsonl")).unwrap();
+    }
+}
+
+#[test]
+fn the_command_line_and_the_environment_count_before_the_file() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("mainstay.toml");
+    std::fs::write(&config, "http = \"192.0.2.1:1\"\nname = \"file\"\n").unwrap();
+    let config = config.display().to_string();
+    let words = [env!("CARGO_BIN_EXE_mainstay"), "serve", "--config", &config];
+    let host = Launch::new(words).unwrap().words(["--http", "localhost:0"]);
+    host.spawn_http().unwrap().stop().unwrap();
+    let host = Launch::new(words)
+        .unwrap()
+        .env("MCP_HTTP_ADDR", "127.0.0.1:0");
+    host.spawn_http().unwrap().stop().unwrap();
+    let host = Launch::new(words).unwrap().env("MCP_ENDPOINT", "stdio");
+    host.spawn().unwrap().stop().unwrap();
 }
 
 #[test]

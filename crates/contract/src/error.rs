@@ -317,8 +317,8 @@ table! {
         "Over HTTP: a second stream for messages that belong to no request.";
     UnsupportedMedia = "unsupported_media", InvalidRequest, InvalidInput, 415, -31415,
         "unsupported", Protocol, Protocol, retry false,
-        "the body is not JSON", Some("send Content-Type: application/json"),
-        "Over HTTP: a body of another type.";
+        "the Content-Type of the request is not JSON", Some("send Content-Type: application/json"),
+        "Over HTTP: a Content-Type other than JSON, or none.";
     DownloadVerifyFailed = "download_verify_failed", DownloadVerifyFailed, InternalError, 502, -31502,
         "backend_error", Downstream, Tool, retry true,
         "a download failed its integrity check", Some("try again; check the network or proxy"),
@@ -386,6 +386,10 @@ table! {
         "internal", Downstream, Tool, retry false,
         "the tool failed unexpectedly", Some("report this: it is a defect of the tool"),
         "A panic inside a tool, caught at its barrier.";
+    ToolFailed = "tool_failed", Internal, InternalError, 500, -32603,
+        "internal", Downstream, Tool, retry true,
+        "the tool failed", Some("retry once; if it fails again, report it to the author of the tool"),
+        "A tool reported an internal error of its own.";
     ShuttingDown = "shutting_down", Internal, InternalError, 503, -31503,
         "unavailable", Rollout, Tool, retry true,
         "the host is stopping", Some("retry against the next host"),

@@ -109,6 +109,20 @@ impl Fault {
         }
     }
 
+    /// A worker that is there but does not react. The host ends it.
+    pub fn unresponsive(detail: impl Into<String>) -> Self {
+        let mut fault = Self::new(ErrorKind::WorkerUnavailable, detail);
+        fault.hint = Some("the host kills it and starts another".to_owned());
+        fault.with_class(FaultClass::Timeout)
+    }
+
+    /// The same fault in another class than that of its row.
+    #[must_use]
+    pub const fn with_class(mut self, class: FaultClass) -> Self {
+        self.class = class;
+        self
+    }
+
     /// The same fault with the last words of its process.
     #[must_use]
     pub fn with_stderr(mut self, words: &str) -> Self {

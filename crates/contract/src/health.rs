@@ -34,6 +34,8 @@ pub enum Rollout {
 /// The answer of `system_health`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
+    /// True if the host would serve a call now.
+    pub ready: bool,
     pub state: Lifecycle,
     /// The newest generation of any worker.
     pub generation: Generation,
@@ -46,25 +48,6 @@ pub struct Health {
     pub in_flight: usize,
     pub sessions: usize,
     pub workers: Vec<WorkerHealth>,
-}
-
-impl Health {
-    /// Two parts of one host as a whole.
-    #[must_use]
-    pub fn join(mut self, other: Self) -> Self {
-        self.state = self.state.max(other.state);
-        self.generation = self.generation.max(other.generation);
-        self.uptime_ms = self.uptime_ms.max(other.uptime_ms);
-        self.consecutive_failures += other.consecutive_failures;
-        self.restart_count += other.restart_count;
-        self.rollout = self.rollout.max(other.rollout);
-        self.last_fault = self.last_fault.or(other.last_fault);
-        self.queue_depth += other.queue_depth;
-        self.in_flight += other.in_flight;
-        self.sessions += other.sessions;
-        self.workers.extend(other.workers);
-        self
-    }
 }
 
 /// One worker in the health payload.
@@ -87,4 +70,14 @@ pub struct WorkerHealth {
     pub tree_kill: Option<String>,
     /// What the pack itself wants to be seen.
     pub facts: Option<Json>,
+    /// The worker that takes over when this one is lost, or the successor of a rollout.
+    pub standby: Option<StandbyHealth>,
+}
+
+/// A worker beside the one that serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyHealth {
+    pub state: Lifecycle,
+    pub generation: Generation,
+    pub pid: Option<u32>,
 }

@@ -63,6 +63,11 @@ impl Json {
         &self.0
     }
 
+    /// Whether both are clones of one text.
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The value as a tree, for schema checks.
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_str(&self.0)

@@ -69,7 +69,7 @@ limits! {
     call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";
     progress_timeout_ms: u64 = 1_800_000, 1 => DAY_MS, "time for a call that reports progress";
     replays: u32 = 3, 0 => 100, "times that a call is sent again after a loss";
-    start_timeout_ms: u64 = 30_000, 10 => DAY_MS, "time for a worker to become ready";
+    start_timeout_ms: u64 = 30_000, 10 => DAY_MS, "time for a worker to become ready; 600000 for a wrapped server";
     drain_ms: u64 = 30_000, 0 => DAY_MS, "time for calls in flight when the host or a worker stops";
     grace_ms: u64 = 2_000, 0 => 60_000, "time between TERM and KILL";
     progress_per_second: u32 = 4, 1 => 100, "progress notifications per call and second";

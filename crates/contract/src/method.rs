@@ -237,6 +237,25 @@ impl ListKind {
         }
     }
 
+    /// The member of an item that names it.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
+    /// The word for an item.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "tool",
+            Self::Prompts => "prompt",
+            Self::Resources => "resource",
+            Self::Templates => "template",
+        }
+    }
+
     /// The capability under which a server declares `listChanged`.
     pub const fn capability(self) -> &'static str {
         match self {

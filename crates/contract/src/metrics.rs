@@ -1,4 +1,4 @@
-//! What metrics show of a host: sums that only ever grow, so that parts of a host can be added up.
+//! What metrics show of a host.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,75 +51,3 @@ pub const LATENCY_BOUNDS_US: [u64; 20] = [
     120_000_000,
     300_000_000,
 ];
-
-impl HostMetrics {
-    /// Most methods that are told apart.
-    const METHODS: usize = 512;
-
-    /// Two parts of one host as a whole, with so many mismatches at most.
-    #[must_use]
-    pub fn plus(mut self, other: Self, diagnostics: usize) -> Self {
-        self.restart_count += other.restart_count;
-        for method in other.methods {
-            let known = |known: &&mut MethodMetrics| {
-                known.method == method.method && known.tool == method.tool
-            };
-            if let Some(known) = self.methods.iter_mut().find(known) {
-                known.add(&method);
-            } else if self.methods.len() < Self::METHODS {
-                self.methods.push(method);
-            }
-        }
-        self.schema_mismatches.extend(other.schema_mismatches);
-        let excess = self.schema_mismatches.len().saturating_sub(diagnostics);
-        self.schema_mismatches.drain(..excess);
-        self
-    }
-}
-
-impl MethodMetrics {
-    fn add(&mut self, other: &Self) {
-        self.counts = self.counts.plus(other.counts);
-        self.latency_sum_us = self.latency_sum_us.saturating_add(other.latency_sum_us);
-        let length = self.latencies.len().max(other.latencies.len());
-        self.latencies.resize(length, 0);
-        for (count, more) in self.latencies.iter_mut().zip(&other.latencies) {
-            *count += more;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn method(tool: &str, latencies: &[u64]) -> MethodMetrics {
-        MethodMetrics {
-            method: "tools/call".to_owned(),
-            tool: Some(tool.to_owned()),
-            counts: Counts {
-                request_count: 1,
-                ..Counts::default()
-            },
-            latency_sum_us: 5,
-            latencies: latencies.to_vec(),
-        }
-    }
-
-    #[test]
-    fn parts_add_up_by_method_and_tool() {
-        let part = |tool, latencies: &[u64]| HostMetrics {
-            methods: vec![method(tool, latencies)],
-            restart_count: 1,
-            schema_mismatches: Vec::new(),
-        };
-        let whole = part("a", &[1, 0])
-            .plus(part("a", &[0, 2]), 9)
-            .plus(part("b", &[1]), 9);
-        assert_eq!(whole.restart_count, 3);
-        assert_eq!(whole.methods.len(), 2);
-        assert_eq!(whole.methods[0].counts.request_count, 2);
-        assert_eq!(whole.methods[0].latencies, [1, 2]);
-        assert_eq!(whole.methods[0].latency_sum_us, 10);
-    }
-}

@@ -60,6 +60,9 @@ pub struct Problem {
     pub timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generation: Option<Generation>,
+    /// The resource that was not found.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub uri: Option<String>,
     /// Last words of a subprocess or worker, trimmed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stderr: Option<String>,
@@ -91,6 +94,7 @@ impl Problem {
             details: None,
             timeout_ms: None,
             generation: None,
+            uri: None,
             stderr: None,
             stdout: None,
         }
@@ -142,6 +146,15 @@ impl Problem {
         self
     }
 
+    /// Names the resource that was asked for, where none was found.
+    #[must_use]
+    pub fn with_uri(mut self, uri: &str) -> Self {
+        if self.kind == ErrorKind::ResourceNotFound {
+            self.uri = Some(uri.to_owned());
+        }
+        self
+    }
+
     /// Adds the timeout that passed.
     #[must_use]
     pub const fn with_timeout(mut self, timeout_ms: u64) -> Self {
@@ -151,6 +164,10 @@ impl Problem {
 
     /// The fault class to show, where our machinery is to blame.
     pub const fn fault_class(&self) -> Option<FaultClass> {
+        // A client that changes its mind breaks nothing.
+        if matches!(self.kind, ErrorKind::Cancelled) {
+            return None;
+        }
         match self.kind.row().class {
             class @ (FaultClass::Transport
             | FaultClass::Process
@@ -223,6 +240,9 @@ impl Problem {
         if let Some(timeout_ms) = self.timeout_ms {
             object = object.value("timeoutMs", &timeout_ms);
         }
+        if let Some(uri) = &self.uri {
+            object = object.string("uri", uri);
+        }
         if let Some(details) = &self.details {
             object = object.raw("details", details.as_str());
         }
@@ -252,6 +272,23 @@ mod tests {
                 "retryable": false, "fault": "timeout", "timeoutMs": 1500,
             })
         );
+    }
+
+    #[test]
+    fn a_cancelled_request_blames_nothing() {
+        let cancelled = Problem::of(ErrorKind::Cancelled);
+        assert_eq!(cancelled.fault_class(), None);
+        assert!(!cancelled.payload().contains("fault"));
+        let gone = Problem::of(ErrorKind::ClientGone);
+        assert_eq!(gone.fault_class(), Some(FaultClass::Transport));
+    }
+
+    #[test]
+    fn only_a_resource_that_was_not_found_is_named() {
+        let named = Problem::of(ErrorKind::ResourceNotFound).with_uri("a://b");
+        assert!(named.jsonrpc_data().contains(r#""uri":"a://b""#));
+        let other = Problem::of(ErrorKind::Timeout).with_uri("a://b");
+        assert!(!other.jsonrpc_data().contains("a://b"));
     }
 
     #[test]

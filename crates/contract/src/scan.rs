@@ -44,6 +44,8 @@ pub struct Envelope<'a> {
     pub params: Option<&'a str>,
     pub result: Option<&'a str>,
     pub error: Option<&'a str>,
+    /// A further member is named like `id`, `method` or `params`, except for the case of its letters.
+    pub lookalike: bool,
     /// The whole line.
     pub text: &'a str,
 }
@@ -188,8 +190,12 @@ impl<'a> Message<'a> {
             "params" => &mut self.envelope.params,
             "result" => &mut self.envelope.result,
             "error" => &mut self.envelope.error,
-            // One duplicate is enough: no need to remember more keys.
-            _ => return self.broken.is_none() && !self.others.insert(name),
+            _ => {
+                let mut known = ["id", "method", "params"].into_iter();
+                self.envelope.lookalike |= known.any(|known| name.eq_ignore_ascii_case(known));
+                // One duplicate is enough: no need to remember more keys.
+                return self.broken.is_none() && !self.others.insert(name);
+            }
         };
         slot.replace(value).is_some()
     }
@@ -264,6 +270,7 @@ mod tests {
             params: Some(r#"{ "id": 7 }"#),
             result: Some("null"),
             error: Some("false"),
+            lookalike: false,
             text: line,
         };
         assert_eq!(envelope, expected);

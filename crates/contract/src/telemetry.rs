@@ -25,19 +25,6 @@ pub struct Counts {
     pub retry_count: u64,
 }
 
-impl Counts {
-    /// Two parts of one host as a whole.
-    #[must_use]
-    pub const fn plus(mut self, other: Self) -> Self {
-        self.request_count += other.request_count;
-        self.success_count += other.success_count;
-        self.response_error_count += other.response_error_count;
-        self.transport_fault_count += other.transport_fault_count;
-        self.retry_count += other.retry_count;
-        self
-    }
-}
-
 /// Aggregates of one method or tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MethodStats {
@@ -95,6 +82,12 @@ pub struct EnvelopeChecks {
 /// A tool input or output, or an envelope, that did not fit its schema, in brief.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaMismatch {
+    /// When it was found.
+    pub ts: String,
+    /// The client's id of the request as the JSON text that it was; null where none is known.
+    pub request_id: Option<RequestId>,
+    /// The trace of the request.
+    pub trace_id: Option<String>,
     /// The tool's name; for an envelope the tool's identifier, or the method.
     pub tool: String,
     pub side: Side,
@@ -110,6 +103,17 @@ pub enum Side {
     Output,
     /// The envelope around an answer.
     Envelope,
+}
+
+impl Side {
+    /// The word in payloads and log lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+            Self::Envelope => "envelope",
+        }
+    }
 }
 
 /// One line of the event log. `event` names the kind; every other field is fixed by it.

@@ -6,10 +6,11 @@ use mainstay_contract::wall;
 use mainstay_kernel::time::Time;
 use tokio::time::Instant;
 
-/// Time since the host's start.
+/// Time since the host's start, read once for each event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
+    now: Time,
 }
 
 impl Clock {
@@ -17,13 +18,20 @@ impl Clock {
     pub(crate) fn start() -> Self {
         Self {
             start: Instant::now(),
+            now: Time::default(),
         }
     }
 
-    /// Now, as the kernel counts.
-    pub(crate) fn now(&self) -> Time {
+    /// Reads the time.
+    pub(crate) fn tick(&mut self) -> Time {
         let micros = self.start.elapsed().as_micros();
-        Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        self.now = Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        self.now
+    }
+
+    /// The time at the last tick, as the kernel counts.
+    pub(crate) const fn now(&self) -> Time {
+        self.now
     }
 
     /// The kernel's instant as the runtime counts.

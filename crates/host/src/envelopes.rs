@@ -9,7 +9,7 @@ mod counts;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::envelope::{
@@ -17,18 +17,25 @@ use mainstay_contract::envelope::{
     tool_name,
 };
 use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
+use mainstay_contract::render::{shorten, visible};
 use mainstay_contract::telemetry::{EnvelopeChecks, SchemaMismatch, Side};
+use mainstay_kernel::log_limit::{LogLimit, suppressed};
 use mainstay_schema::{CompileError, SchemaRegistry, Validator, Violation};
 use serde_json::Value;
 
 use self::counts::Counts;
 pub(crate) use self::counts::Latencies;
+use crate::clock::{Clock, iso_now};
 use crate::config::{EnvelopeMode, IdSource};
+use crate::log::{Level, Log};
 
 /// What an envelope is about that names no tool.
 const INVOCATION: &str = "invocation";
+/// Longest name in a log line.
+const SHOWN: usize = 120;
 
 /// A handle to what is known about envelopes.
 #[derive(Clone, Debug)]
@@ -44,10 +51,13 @@ struct Shared {
     response: OnceLock<Result<Validator, CompileError>>,
     counts: Counts,
     mismatches: Mutex<VecDeque<SchemaMismatch>>,
+    log: Log,
+    log_limit: Mutex<LogLimit>,
+    clock: Clock,
 }
 
 impl Envelopes {
-    pub(crate) fn new(mode: EnvelopeMode, ids: IdSource, keep: usize) -> Self {
+    pub(crate) fn new(mode: EnvelopeMode, ids: IdSource, keep: usize, log: &Log) -> Self {
         Self(Arc::new(Shared {
             mode,
             ids,
@@ -56,6 +66,9 @@ impl Envelopes {
             response: OnceLock::new(),
             counts: Counts::default(),
             mismatches: Mutex::new(VecDeque::new()),
+            log: log.clone(),
+            log_limit: Mutex::default(),
+            clock: Clock::start(),
         }))
     }
 
@@ -84,6 +97,7 @@ impl Envelopes {
             compiled: &self.0.result,
             load: SchemaRegistry::load_envelope,
             about: meta.tool_id.as_deref().unwrap_or(&meta.method),
+            request_id: None,
             text: envelope.encode(),
             kind,
             // The schema asks nothing of data.
@@ -112,6 +126,7 @@ impl Envelopes {
             compiled: &self.0.response,
             load: SchemaRegistry::load_response,
             about: asked.tool.unwrap_or(INVOCATION),
+            request_id: Some(asked.id),
             text: response.encode(),
             kind: kind_of(outcome),
             without_data: &|| {
@@ -127,7 +142,7 @@ impl Envelopes {
         let Some(violation) = self.check(&draft) else {
             return draft.unchanged();
         };
-        self.note(draft.about, &violation);
+        self.note(draft.about, draft.request_id, &violation);
         match self.0.mode {
             EnvelopeMode::Off | EnvelopeMode::Shadow => draft.unchanged(),
             EnvelopeMode::Enforce => {
@@ -165,21 +180,43 @@ impl Envelopes {
         found
     }
 
-    /// A client's request envelope was read, or refused for a reason, in so much time.
-    pub(crate) fn received(&self, refused: Option<&InvocationError>, took: Duration) {
-        if self.0.mode != EnvelopeMode::Off {
-            self.0.counts.add(refused.is_none(), took);
-        }
-        if let Some(refused) = refused {
-            let (path, message) = match refused {
-                InvocationError::Field(error) => (error.path.clone(), error.kind.to_string()),
-                other => (String::new(), other.to_string()),
-            };
-            self.note(INVOCATION, &Violation { path, message });
-        }
+    /// Records a client's request envelope that was refused. The counts are those of our own envelopes.
+    pub(crate) fn refused(&self, reason: &InvocationError, request_id: Option<&str>) {
+        let (path, message) = match reason {
+            InvocationError::Field(error) => (error.path.clone(), error.kind.to_string()),
+            other => (String::new(), other.to_string()),
+        };
+        self.note(INVOCATION, request_id, &Violation { path, message });
     }
 
-    fn note(&self, what: &str, violation: &Violation) {
+    fn note(&self, what: &str, request_id: Option<&str>, violation: &Violation) {
+        let mismatch = SchemaMismatch {
+            ts: iso_now(),
+            request_id: request_id
+                .filter(|id| !id.is_empty())
+                .and_then(|id| RequestId::parse(&Value::from(id).to_string()).ok()),
+            trace_id: None,
+            tool: redact_text(what).into_owned(),
+            side: Side::Envelope,
+            path: redact_text(&violation.path).into_owned(),
+            message: redact_text(&violation.message).into_owned(),
+        };
+        let mut limit = self
+            .0
+            .log_limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(more) = limit.admit(self.0.clock.now()) {
+            let line = format!(
+                "mcp:warning reason=schema_mismatch side=envelope tool={} path={:?}{} {}",
+                shorten(&visible(&mismatch.tool), SHOWN),
+                mismatch.path,
+                suppressed(more),
+                mismatch.message
+            );
+            self.0.log.say(Level::Warn, line);
+        }
+        drop(limit);
         let mut kept = self
             .0
             .mismatches
@@ -188,12 +225,7 @@ impl Envelopes {
         while kept.len() >= self.0.keep.max(1) {
             kept.pop_front();
         }
-        kept.push_back(SchemaMismatch {
-            tool: redact_text(what).into_owned(),
-            side: Side::Envelope,
-            path: redact_text(&violation.path).into_owned(),
-            message: redact_text(&violation.message).into_owned(),
-        });
+        kept.push_back(mismatch);
     }
 
     /// What was counted.
@@ -239,6 +271,7 @@ struct Draft<'a> {
     load: fn(&SchemaRegistry) -> Result<Validator, CompileError>,
     /// Who is named when it breaks its schema.
     about: &'a str,
+    request_id: Option<&'a str>,
     text: String,
     kind: Option<ErrorKind>,
     without_data: &'a dyn Fn() -> String,
@@ -279,7 +312,10 @@ fn random_ids() -> Ids {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_contract::envelope::EnvelopeError;
+    use std::sync::mpsc::Receiver;
+    use std::time::Duration;
+
+    use mainstay_contract::envelope::{EnvelopeError, Invocation};
     use mainstay_contract::outcome::ToolReply;
 
     use super::*;
@@ -290,8 +326,13 @@ mod tests {
         Asked::tool("mcp.tool:put", &Json::empty_object())
     }
 
+    fn logged(mode: EnvelopeMode, ids: IdSource) -> (Envelopes, Receiver<String>) {
+        let (log, lines) = Log::recorded(Level::Info);
+        (Envelopes::new(mode, ids, KEEP, &log), lines)
+    }
+
     fn envelopes(mode: EnvelopeMode) -> Envelopes {
-        Envelopes::new(mode, IdSource::Random, KEEP)
+        logged(mode, IdSource::Random).0
     }
 
     /// An envelope that we would never make: its error has no words.
@@ -313,7 +354,7 @@ mod tests {
 
     #[test]
     fn shadow_sends_what_is_wrong_and_tells_of_it_without_secrets() {
-        let envelopes = envelopes(EnvelopeMode::Shadow);
+        let (envelopes, lines) = logged(EnvelopeMode::Shadow, IdSource::Random);
         let envelope = broken(&envelopes);
         assert_eq!(
             envelopes.seal_result(&envelope, None).text,
@@ -326,6 +367,24 @@ mod tests {
         assert_eq!(mismatches[0].side, Side::Envelope);
         assert_eq!(mismatches[0].tool, "mcp.tool:not a token=[redacted]");
         assert_eq!(mismatches[0].path, "/error/message");
+        let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(
+            line.contains("reason=schema_mismatch side=envelope"),
+            "{line}"
+        );
+        assert!(!line.contains("abc"), "{line}");
+    }
+
+    #[test]
+    fn a_bad_request_of_a_client_is_kept_and_is_no_failure_of_ours() {
+        let envelopes = envelopes(EnvelopeMode::Shadow);
+        let reason = Invocation::parse(b"{}", 64).unwrap_err().reason;
+        envelopes.refused(&reason, Some("r-7"));
+        let checks = envelopes.checks();
+        assert_eq!((checks.success_count, checks.failure_count), (0, 0));
+        let kept = envelopes.mismatches().remove(0);
+        assert_eq!(kept.request_id.unwrap().as_raw(), "\"r-7\"");
+        assert!(kept.ts.ends_with('Z'), "{}", kept.ts);
     }
 
     #[test]
@@ -378,7 +437,7 @@ mod tests {
     fn mismatches_are_bounded_and_the_newest_stay() {
         let envelopes = envelopes(EnvelopeMode::Shadow);
         for number in 0..KEEP + 3 {
-            envelopes.note(&number.to_string(), &violation(String::new()));
+            envelopes.note(&number.to_string(), None, &violation(String::new()));
         }
         let kept = envelopes.mismatches();
         assert_eq!(kept.len(), KEEP);
@@ -391,7 +450,7 @@ mod tests {
         let meta = |envelopes: &Envelopes| envelopes.meta(&asked(), Transport::Cli);
         assert_ne!(meta(&random).ids, meta(&random).ids);
         assert!(!meta(&random).deterministic);
-        let fixed = Envelopes::new(EnvelopeMode::Shadow, IdSource::Deterministic, KEEP);
+        let fixed = logged(EnvelopeMode::Shadow, IdSource::Deterministic).0;
         assert_eq!(meta(&fixed), meta(&fixed));
         assert!(meta(&fixed).deterministic);
     }

@@ -6,7 +6,7 @@
 use mainstay_contract::dialect::Dialect;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
-use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply, shorten_words};
+use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success, ToolReply, shorten_words};
 use mainstay_contract::render::content;
 use mainstay_contract::scan;
 use serde_json::Value;
@@ -35,9 +35,14 @@ pub(crate) fn outcome_of(outcome: Outcome, reader: Reader) -> Outcome {
     let Ok(Success::Forwarded(response)) = outcome else {
         return outcome;
     };
+    result(&response).and_then(|result| result_of(&result, reader))
+}
+
+/// The result that a wrapped server answered, as it wrote it.
+pub(crate) fn result(response: &Forwarded) -> Result<Json, Problem> {
     let line = response.line.as_str();
     match scan::member(line, "result") {
-        Some(result) => result_of(&Json::from_scanned(result), reader),
+        Some(result) => Ok(Json::from_scanned(result)),
         None => Err(error_of(scan::member(line, "error").unwrap_or("{}"))),
     }
 }
@@ -101,7 +106,6 @@ fn text_of(content: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use mainstay_contract::dialect::{EchoId, Form, Shape, encode};
-    use mainstay_contract::outcome::Forwarded;
 
     use super::*;
 

@@ -8,7 +8,8 @@ use mainstay_contract::dialect::{Op, Request};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::{Problem, Success};
+use mainstay_contract::method::ListKind;
+use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::rpc::Progress;
 use tokio::sync::{mpsc, oneshot};
 
@@ -58,6 +59,26 @@ impl Local {
 
     /// Asks the host, and blocks until the end of the request.
     pub fn ask(&self, op: Op, progress: Option<OnProgress<'_>>) -> Result<Success, AskError> {
+        let outcome = self.outcome(op, progress)?;
+        let of_server = matches!(outcome, Ok(Success::Forwarded(_)));
+        forwarded::outcome_of(outcome, Reader::Person).map_err(|problem| match of_server {
+            true => AskError::Server(Box::new(problem)),
+            false => problem.into(),
+        })
+    }
+
+    /// Asks a wrapped server for a page of one of its lists. Returns the result as the server wrote it.
+    pub fn list(&self, kind: ListKind, cursor: Option<String>) -> Result<Json, AskError> {
+        match self.outcome(Op::List { kind, cursor }, None)?? {
+            Success::Forwarded(response) => {
+                forwarded::result(&response).map_err(|problem| AskError::Server(Box::new(problem)))
+            }
+            Success::Members(members) => Ok(members),
+            Success::Tool(_) => Err(Problem::of(ErrorKind::Internal).into()),
+        }
+    }
+
+    fn outcome(&self, op: Op, progress: Option<OnProgress<'_>>) -> Result<Outcome, Problem> {
         let bytes = match &op {
             Op::CallTool { arguments, .. } => arguments.len(),
             _ => 0,
@@ -89,11 +110,7 @@ impl Local {
             }
         }
         let end = end.blocking_recv().map_err(|_| gone())??;
-        let of_server = matches!(end.outcome, Ok(Success::Forwarded(_)));
-        forwarded::outcome_of(end.outcome, Reader::Person).map_err(|problem| match of_server {
-            true => AskError::Server(Box::new(problem)),
-            false => problem.into(),
-        })
+        Ok(end.outcome)
     }
 }
 

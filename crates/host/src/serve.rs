@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
-use mainstay_contract::tool::ToolSpec;
+use mainstay_contract::tool::{PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_kernel::catalog::CatalogError;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
@@ -22,7 +22,9 @@ use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
-use crate::engine::{Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup};
+use crate::engine::{
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
+};
 use crate::entropy;
 use crate::envelopes::Envelopes;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
@@ -52,8 +54,6 @@ pub enum ServeError {
     },
     #[error("{address} can be reached from other machines, and there is no token")]
     NoToken { address: SocketAddr },
-    #[error("cannot write the ready file {path}")]
-    ReadyFile { path: String, source: io::Error },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
     #[error("cannot {what}")]
@@ -70,6 +70,10 @@ pub struct Served {
     pub own: Vec<ToolSpec>,
     /// The tools of all packs, sorted by name.
     pub tools: Vec<ToolSpec>,
+    pub prompts: Vec<PromptSpec>,
+    pub templates: Vec<ResourceTemplate>,
+    /// The host's own instructions.
+    pub instructions: Option<String>,
     /// Packs that never said what they offer, and the last thing that went wrong with each.
     pub unknown: Vec<(String, Option<Fault>)>,
     /// Time for a call of a tool that sets none itself.
@@ -79,11 +83,12 @@ pub struct Served {
 /// Serves packs until the client leaves (stdio) or a signal comes.
 pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
     let call_timeout_ms = config.limits.call_timeout_ms;
-    let core = run_plan(Plan::packs(config)?, log)?;
+    let core = run_plan(Plan::packs(config, log)?, log)?;
     if let Some(error) = core.setup_error() {
         return Err(ServeError::Setup(error.clone()));
     }
     let offered = core.offered();
+    let instructions = core.instructions().map(str::to_owned);
     let unknown = offered.unknown.into_iter();
     let unknown = unknown.map(|pack| {
         let fault = core.fault_of(&pack);
@@ -92,6 +97,9 @@ pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
     Ok(Served {
         own: offered.own,
         tools: offered.tools,
+        prompts: offered.prompts,
+        templates: offered.templates,
+        instructions,
         unknown: unknown.collect(),
         call_timeout_ms,
     })
@@ -99,7 +107,7 @@ pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
 
 /// Wraps a server until the client leaves (stdio) or a signal comes.
 pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
-    run_plan(Plan::wrapped(config)?, log).map(drop)
+    run_plan(Plan::wrapped(config, log)?, log).map(drop)
 }
 
 /// A host that is configured and not yet running.
@@ -123,7 +131,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn packs(config: Config) -> Result<Self, ServeError> {
+    fn packs(config: Config, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
         let mut commands = Vec::new();
         let mut packs = Vec::new();
@@ -186,11 +194,11 @@ impl Plan {
                 reread: None,
             },
             front,
-            envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep),
+            envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
         })
     }
 
-    fn wrapped(config: WrapConfig) -> Result<Self, ServeError> {
+    fn wrapped(config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
         let remembered = config.cache_dir.as_deref();
         let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
@@ -213,6 +221,10 @@ impl Plan {
                 locked: config.locked,
                 discovered: discovered.flatten(),
                 version: config.version.clone(),
+                trial: matches!(
+                    config.transport,
+                    Transport::Socket { .. } | Transport::Http(_)
+                ),
             }),
             lifetime: lifetime(&config.transport),
             limits: config.limits,
@@ -241,7 +253,7 @@ impl Plan {
                 reread: config.reread,
             },
             front: (config.name, config.version),
-            envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep),
+            envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
         })
     }
 }
@@ -341,8 +353,11 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         serves,
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
+        log: log.clone(),
     };
     let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
+    let details = plan.ready_details;
+    let line = format!("mcp:ready mode={mode}{place} {details}");
     let engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
@@ -359,6 +374,11 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
             watchdog: Watchdog::start(limits.stuck_ms, &log),
         },
         facts: plan.facts,
+        announcement: Announcement {
+            ready_file: plan.ready_file,
+            level: plan.ready_level,
+            line: (mode != "memory").then(|| line.trim_end().to_owned()),
+        },
         checkers,
         queue,
     });
@@ -374,18 +394,14 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     }
     // The engine has its own sender; the loop ends when all others are gone.
     drop(events);
-    let announces = mode != "memory";
-    let ready = write_ready_file(plan.ready_file.as_deref(), plan.ready_level, &log)?;
-    if announces {
-        let details = plan.ready_details;
-        log.line(format!("mcp:ready mode={mode}{place} {details}").trim_end());
+    if !place.is_empty() {
+        log.line(&format!("mcp:listening mode={mode}{place}"));
     }
     let core = engine.run().await;
     if let Some(front) = front {
         front.drain(grace).await;
     }
-    drop(ready);
-    if announces {
+    if mode != "memory" {
         log.line(&format!("mcp:shutdown mode={mode}"));
     }
     Ok(core)
@@ -396,11 +412,11 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
 pub(crate) fn simulate(
     config: Result<Config, WrapConfig>,
 ) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
-    let plan = match config {
-        Ok(config) => Plan::packs(config)?,
-        Err(config) => Plan::wrapped(config)?,
-    };
     let log = Log::silent();
+    let plan = match config {
+        Ok(config) => Plan::packs(config, &log)?,
+        Err(config) => Plan::wrapped(config, &log)?,
+    };
     let queue = Queue::new();
     let events = queue.sender();
     let engine = Engine::new(Setup {
@@ -417,36 +433,37 @@ pub(crate) fn simulate(
             log: log.clone(),
             recorder: Recorder::off(),
             envelopes: plan.envelopes,
-            watchdog: Watchdog::off(&log),
+            watchdog: Watchdog::off(),
         },
         facts: plan.facts,
+        announcement: Announcement::default(),
         queue,
     });
     Ok((events, engine))
 }
 
-/// Writes the ready file, unless another living host owns it; `level` is that of saying so.
-fn write_ready_file(
+/// Writes the ready file, unless another living host owns it; `level` is that of saying so. A host without its
+/// ready file serves its clients all the same.
+pub(crate) fn write_ready_file(
     path: Option<&std::path::Path>,
     level: Level,
     log: &Log,
-) -> Result<Option<ReadyFile>, ServeError> {
-    let Some(path) = path else { return Ok(None) };
+) -> Option<ReadyFile> {
+    let path = path?;
+    let shown = path.display();
     match ReadyFile::write(path) {
-        Ok(Written::Ours(file)) => Ok(Some(file)),
+        Ok(Written::Ours(file)) => return Some(file),
         Ok(Written::LeftAlone { owner }) => {
-            let said = format!(
-                "mcp:warning reason=ready_file_in_use path={} owner={owner}",
-                path.display()
-            );
+            let said = format!("mcp:warning reason=ready_file_in_use path={shown} owner={owner}");
             log.say(level, said);
-            Ok(None)
         }
-        Err(source) => Err(ServeError::ReadyFile {
-            path: path.display().to_string(),
-            source,
-        }),
+        Err(error) => {
+            log.line(&format!(
+                "mcp:warning reason=no_ready_file path={shown} {error}"
+            ));
+        }
     }
+    None
 }
 
 /// A transport that is open.

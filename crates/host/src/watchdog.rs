@@ -1,135 +1,184 @@
 //! Reports a loop that does not turn.
 //!
-//! A loop calls [`Watchdog::enter`] before it handles an event and [`Watchdog::leave`] after it. A
-//! thread of its own looks at both: an event that takes longer than the limit is logged once
-//! while it lasts, and once more with its duration when it ends. All loops of a host run on one
-//! thread, so they share one watchdog.
+//! A loop calls [`Watchdog::enter`] before it handles an event and [`Watchdog::leave`] after it. Both only
+//! store numbers, because every event pays for them. A thread of its own compares the numbers with those of its
+//! last look: an event that takes longer than the limit is logged once while it lasts, and once more
+//! when it has ended. Times are those of looks, so they are short by a fraction of the limit at most.
+//! All loops of a host run on one thread, so they share one watchdog.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mainstay_contract::id::SessionId;
 
 use crate::log::Log;
 
-/// How often the thread looks within one limit, so that a report is late by a fraction of it.
+/// Looks of the thread within one limit.
 const LOOKS: u32 = 4;
+
+/// The kind of event that a loop handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Doing {
+    Connect,
+    Request,
+    Client,
+    SingleRequest,
+    Worker,
+    Verdict,
+    ClientRoots,
+    Control,
+    Reread,
+    Stop,
+    Timer,
+}
+
+impl Doing {
+    const ALL: [Self; 11] = [
+        Self::Connect,
+        Self::Request,
+        Self::Client,
+        Self::SingleRequest,
+        Self::Worker,
+        Self::Verdict,
+        Self::ClientRoots,
+        Self::Control,
+        Self::Reread,
+        Self::Stop,
+        Self::Timer,
+    ];
+
+    /// Its name in the log.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Request => "request",
+            Self::Client => "client",
+            Self::SingleRequest => "single_request",
+            Self::Worker => "worker",
+            Self::Verdict => "verdict",
+            Self::ClientRoots => "client_roots",
+            Self::Control => "control",
+            Self::Reread => "reread",
+            Self::Stop => "stop",
+            Self::Timer => "timer",
+        }
+    }
+}
 
 /// The loop's side. Clones belong to the same loop.
 #[derive(Clone, Debug)]
-pub(crate) struct Watchdog(Arc<Shared>);
+pub(crate) struct Watchdog(Arc<Turns>);
 
-#[derive(Debug)]
-struct Shared {
+/// Written by the loop alone.
+#[derive(Debug, Default)]
+struct Turns {
     /// Counts both ends of every event: odd while one is being handled.
-    turns: AtomicU64,
-    current: Mutex<Activity>,
-    log: Log,
-}
-
-/// The event that is being handled, or was last.
-#[derive(Debug)]
-struct Activity {
-    label: &'static str,
-    session: Option<SessionId>,
-    since: Instant,
-    reported: bool,
+    count: AtomicU64,
+    doing: AtomicU8,
+    /// The session of the event; zero for none.
+    session: AtomicU64,
 }
 
 impl Watchdog {
     /// Starts the thread, which ends with the last clone.
     pub(crate) fn start(limit_ms: u64, log: &Log) -> Self {
-        let shared = Shared::new(log);
-        let watched = Arc::downgrade(&shared);
+        let turns = Arc::<Turns>::default();
+        let (watched, log) = (Arc::downgrade(&turns), log.clone());
         // Without the thread nothing is reported; the host works all the same.
         let _ = std::thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch(&watched, Duration::from_millis(limit_ms)));
-        Self(shared)
+            .spawn(move || watch(&watched, Duration::from_millis(limit_ms), &log));
+        Self(turns)
     }
 
     /// A watchdog without a thread.
     #[cfg(feature = "simulation")]
-    pub(crate) fn off(log: &Log) -> Self {
-        Self(Shared::new(log))
+    pub(crate) fn off() -> Self {
+        Self(Arc::default())
     }
 
     /// The loop begins to handle an event.
-    pub(crate) fn enter(&self, label: &'static str, session: Option<SessionId>) {
-        *self.0.lock() = Activity {
-            label,
-            session,
-            since: Instant::now(),
-            reported: false,
-        };
-        self.0.turns.fetch_add(1, Ordering::Release);
+    pub(crate) fn enter(&self, doing: Doing, session: Option<SessionId>) {
+        let session = session.map_or(0, SessionId::get);
+        self.0.doing.store(doing as u8, Ordering::Relaxed);
+        self.0.session.store(session, Ordering::Relaxed);
+        self.0.advance();
     }
 
     /// The loop has handled it.
     pub(crate) fn leave(&self) {
-        self.0.turns.fetch_add(1, Ordering::Release);
-        let current = self.0.lock();
-        if current.reported {
-            let said = current.describe();
-            drop(current);
-            self.0.log.line(&format!("mcp:unstuck {said}"));
-        }
+        self.0.advance();
     }
 }
 
-impl Shared {
-    fn new(log: &Log) -> Arc<Self> {
-        Arc::new(Self {
-            turns: AtomicU64::new(0),
-            current: Mutex::new(Activity {
-                label: "",
-                session: None,
-                since: Instant::now(),
-                reported: false,
-            }),
-            log: log.clone(),
-        })
+impl Turns {
+    fn advance(&self) {
+        let next = self.count.load(Ordering::Relaxed).wrapping_add(1);
+        self.count.store(next, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Activity> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reports the event if it has lasted for the limit and was not reported yet.
-    fn look(&self, limit: Duration) {
-        if self.turns.load(Ordering::Acquire).is_multiple_of(2) {
-            return;
-        }
-        let mut current = self.lock();
-        // `leave` counts before it locks: an event that has ended by now reports itself no more.
-        let is_over = self.turns.load(Ordering::Acquire).is_multiple_of(2);
-        if is_over || current.reported || current.since.elapsed() < limit {
-            return;
-        }
-        current.reported = true;
-        let said = current.describe();
-        self.log.line(&format!("mcp:warning reason=stuck {said}"));
-    }
-}
-
-impl Activity {
     fn describe(&self) -> String {
-        let ms = self.since.elapsed().as_millis();
-        match self.session {
-            Some(session) => format!("doing={} session={session} for_ms={ms}", self.label),
-            None => format!("doing={} for_ms={ms}", self.label),
+        let doing = usize::from(self.doing.load(Ordering::Relaxed));
+        let doing = Doing::ALL.get(doing).map_or("?", |doing| doing.name());
+        match self.session.load(Ordering::Relaxed) {
+            0 => format!("doing={doing}"),
+            session => format!("doing={doing} session={session}"),
         }
     }
 }
 
-fn watch(watched: &Weak<Shared>, limit: Duration) {
+/// The thread's side.
+#[derive(Debug)]
+struct Looks {
+    /// The count at the last look, and the first look that saw it.
+    count: u64,
+    since: Instant,
+    /// The event that was reported and may last.
+    reported: Option<String>,
+}
+
+impl Looks {
+    const fn new(now: Instant) -> Self {
+        Self {
+            count: 0,
+            since: now,
+            reported: None,
+        }
+    }
+
+    /// Compares with the last look. Gives the line to log.
+    fn look(&mut self, turns: &Turns, now: Instant, limit: Duration) -> Option<String> {
+        let count = turns.count.load(Ordering::Acquire);
+        let lasted = now.duration_since(self.since);
+        let for_ms = lasted.as_millis();
+        if count != self.count {
+            self.count = count;
+            self.since = now;
+            let over = self.reported.take()?;
+            return Some(format!("mcp:unstuck {over} for_ms={for_ms}"));
+        }
+        if count.is_multiple_of(2) || lasted < limit || self.reported.is_some() {
+            return None;
+        }
+        let event = turns.describe();
+        let line = format!("mcp:warning reason=stuck {event} for_ms={for_ms}");
+        self.reported = Some(event);
+        Some(line)
+    }
+}
+
+fn watch(watched: &Weak<Turns>, limit: Duration, log: &Log) {
+    let mut looks = Looks::new(Instant::now());
     loop {
         std::thread::sleep(limit / LOOKS);
-        let Some(shared) = watched.upgrade() else {
+        let Some(turns) = watched.upgrade() else {
             return;
         };
-        shared.look(limit);
+        if let Some(line) = looks.look(&turns, Instant::now(), limit) {
+            log.line(&line);
+        }
     }
 }
 
@@ -138,53 +187,48 @@ mod tests {
     use super::*;
     use crate::log::Level;
 
-    const LIMIT: Duration = Duration::from_millis(10);
-
-    fn wait_until(what: &str, done: impl Fn() -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while !done() {
-            assert!(Instant::now() < until, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     #[test]
-    fn a_blocked_loop_is_reported_once_and_again_when_it_goes_on() {
+    fn a_blocked_loop_is_reported_once_and_again_when_it_continues() {
         let (log, lines) = Log::recorded(Level::Info);
         let watchdog = Watchdog::start(10, &log);
-        watchdog.enter("request", Some(SessionId::new(7)));
-        wait_until("no report", || watchdog.0.lock().reported);
-        std::thread::sleep(LIMIT * 3);
+        watchdog.enter(Doing::Request, Some(SessionId::new(7)));
+        let stuck = lines.recv_timeout(Duration::from_secs(120)).unwrap();
+        let expected = "mcp:warning reason=stuck doing=request session=7 for_ms=";
+        assert!(stuck.contains(expected), "{stuck}");
         watchdog.leave();
-        drop((watchdog, log));
-        let lines: Vec<String> = lines.iter().collect();
-        let [stuck, unstuck] = lines.as_slice() else {
-            panic!("{lines:?}");
-        };
-        assert!(
-            stuck.contains("mcp:warning reason=stuck doing=request session=7 for_ms="),
-            "{stuck}"
-        );
-        assert!(unstuck.contains("mcp:unstuck doing=request session=7 for_ms="));
+        let unstuck = lines.recv_timeout(Duration::from_secs(120)).unwrap();
+        let expected = "mcp:unstuck doing=request session=7 for_ms=";
+        assert!(unstuck.contains(expected), "{unstuck}");
     }
 
     #[test]
     fn only_an_event_that_lasts_for_the_limit_is_reported() {
-        let (log, lines) = Log::recorded(Level::Info);
-        // Its thread never looks.
-        let watchdog = Watchdog::start(1_000_000, &log);
-        let shared = &watchdog.0;
-        shared.look(Duration::ZERO);
-        watchdog.enter("request", None);
-        shared.look(Duration::from_secs(1_000));
+        let limit = Duration::from_secs(4);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (watchdog, mut looks) = (Watchdog(Arc::default()), Looks::new(start));
+        let turns = &watchdog.0;
+        assert_eq!(looks.look(turns, at(100), limit), None, "idle");
+        watchdog.enter(Doing::Request, None);
+        assert_eq!(looks.look(turns, at(101), limit), None);
+        assert_eq!(looks.look(turns, at(104), limit), None);
         watchdog.leave();
-        shared.look(Duration::ZERO);
-        watchdog.enter("timer", None);
-        shared.look(Duration::ZERO);
-        shared.look(Duration::ZERO);
-        drop((watchdog, log));
-        let lines: Vec<String> = lines.iter().collect();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains("reason=stuck doing=timer for_ms="));
+        watchdog.enter(Doing::Timer, None);
+        assert_eq!(looks.look(turns, at(105), limit), None, "another event");
+        let stuck = "mcp:warning reason=stuck doing=timer for_ms=4000";
+        assert_eq!(looks.look(turns, at(109), limit).as_deref(), Some(stuck));
+        assert_eq!(looks.look(turns, at(110), limit), None, "reported");
+        watchdog.leave();
+        watchdog.enter(Doing::Request, None);
+        let unstuck = "mcp:unstuck doing=timer for_ms=6000";
+        assert_eq!(looks.look(turns, at(111), limit).as_deref(), Some(unstuck));
+        assert_eq!(looks.look(turns, at(112), limit), None);
+    }
+
+    #[test]
+    fn every_kind_of_event_has_its_name() {
+        for (number, doing) in Doing::ALL.into_iter().enumerate() {
+            assert_eq!(doing as usize, number);
+        }
     }
 }

@@ -32,7 +32,7 @@ pub enum Action {
     /// Hand a call to a worker.
     Send {
         generation: Generation,
-        call: rpc::Call,
+        call: Box<rpc::Call>,
     },
     /// Ask a worker to stop working on a call.
     Cancel {

@@ -82,6 +82,14 @@ defects! {
     RolloutUnreported = "rollout-unreported";
     /// A client that disconnects keeps its session.
     SessionLeak = "session-leak";
+    /// A message for an HTTP stream does not wake its reader.
+    StreamAsleep = "stream-asleep";
+    /// A broken HTTP stream is resumed one message too late.
+    ResumeSkips = "resume-skips";
+    /// Room in an HTTP session does not wake the task that waits for it.
+    RoomUnreported = "room-unreported";
+    /// An answer goes to the latest HTTP stream of its session.
+    WrongStream = "wrong-stream";
 }
 
 #[cfg(feature = "simulation")]

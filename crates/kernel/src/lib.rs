@@ -15,6 +15,7 @@ pub mod core;
 pub mod defect;
 mod kernel;
 pub mod locked;
+pub mod log_limit;
 pub mod progress;
 pub mod queue;
 pub mod server;

@@ -6,12 +6,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
+/// Passes on at most one item per window. An item that waits is replaced by a later one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace<T> {
+    window_ms: u64,
+    next: Time,
+    pending: Option<T>,
+}
+
+impl<T> Pace<T> {
+    /// At most `per_second` items a second.
+    pub fn new(per_second: u32) -> Self {
+        Self {
+            window_ms: 1000_u64.div_ceil(u64::from(per_second.max(1))),
+            next: Time::default(),
+            pending: None,
+        }
+    }
+
+    /// Takes an item. Returns it if it may be passed on now.
+    pub fn handle(&mut self, now: Time, item: T) -> Option<T> {
+        self.pending = Some(item);
+        self.handle_timeout(now)
+    }
+
+    /// When to call [`Pace::handle_timeout`], if an item waits.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.pending.as_ref().map(|_| self.next)
+    }
+
+    /// Returns the item that waits, once its window has come.
+    pub fn handle_timeout(&mut self, now: Time) -> Option<T> {
+        if now < self.next {
+            return None;
+        }
+        let item = self.pending.take()?;
+        self.next = now.plus_ms(self.window_ms);
+        Some(item)
+    }
+
+    /// Returns the item that waits: nothing follows it.
+    pub fn finish(self) -> Option<T> {
+        self.pending
+    }
+}
+
 /// Throttle of one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throttle {
-    window_ms: u64,
-    next: Time,
-    pending: Option<Progress>,
+    pace: Pace<Progress>,
     step: u64,
 }
 
@@ -26,41 +69,30 @@ pub struct Step {
 impl Throttle {
     /// At most `per_second` notifications a second.
     pub fn new(per_second: u32) -> Self {
-        let window_ms = 1000_u64.div_ceil(u64::from(per_second.max(1)));
         Self {
-            window_ms,
-            next: Time::default(),
-            pending: None,
+            pace: Pace::new(per_second),
             step: 0,
         }
     }
 
     /// The tool reported progress.
     pub fn handle(&mut self, now: Time, progress: Progress) -> Option<Step> {
-        if now < self.next {
-            self.pending = Some(progress);
-            return None;
-        }
-        self.emit(now, progress)
+        let progress = self.pace.handle(now, progress)?;
+        self.emit(progress)
     }
 
     /// When to call [`Throttle::handle_timeout`], if something is held back.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.pending.as_ref().map(|_| self.next)
+        self.pace.poll_timeout()
     }
 
     /// The window may have passed.
     pub fn handle_timeout(&mut self, now: Time) -> Option<Step> {
-        if now < self.next {
-            return None;
-        }
-        let progress = self.pending.take()?;
-        self.emit(now, progress)
+        let progress = self.pace.handle_timeout(now)?;
+        self.emit(progress)
     }
 
-    fn emit(&mut self, now: Time, progress: Progress) -> Option<Step> {
-        self.pending = None;
-        self.next = now.plus_ms(self.window_ms);
+    fn emit(&mut self, progress: Progress) -> Option<Step> {
         // Where the tool counts, its count is shown; a count that does not grow still moves on.
         // After the greatest number there is none to show.
         self.step = progress.done.unwrap_or(0).max(self.step.checked_add(1)?);

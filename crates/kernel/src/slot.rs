@@ -104,6 +104,8 @@ pub struct Worker {
     pub running: BTreeMap<CallId, Run>,
     /// How it is ended once it has nothing left to do.
     pub leave: Manner,
+    /// When it first answered a request with a result: until then a server has shown nothing.
+    pub answered: Option<Time>,
     /// When it was last heard of.
     pub heard: Time,
     /// When it was pinged, if it has not been heard of since.
@@ -191,6 +193,7 @@ impl Worker {
             phase: Phase::Starting,
             running: BTreeMap::new(),
             leave: Manner::Terminate,
+            answered: None,
             heard: Time::from_micros(0),
             pinged: None,
             answers_pings: false,

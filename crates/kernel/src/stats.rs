@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
@@ -12,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::End;
 use crate::call::SlotId;
+use crate::log_limit::LogLimit;
+use crate::time::Time;
 
 /// Most method labels that are kept apart; the rest are counted together.
 const METHODS: usize = 512;
@@ -28,6 +29,7 @@ pub struct Stats {
     last_fault: Option<Fault>,
     last_restart_fault: Option<Fault>,
     mismatches: VecDeque<SchemaMismatch>,
+    mismatch_log: LogLimit,
     /// For the driver to report.
     losses: VecDeque<Loss>,
 }
@@ -37,6 +39,8 @@ pub struct Stats {
 pub struct Loss {
     pub slot: SlotId,
     pub generation: Generation,
+    /// It had answered a request with a result.
+    pub answered: bool,
     pub fault: Fault,
 }
 
@@ -93,16 +97,22 @@ impl Stats {
         self.last_fault = Some(fault.clone());
     }
 
-    /// A fault of a worker led to its replacement.
-    pub fn restart(&mut self, slot: SlotId, generation: Generation, fault: &Fault) {
-        self.fault(fault);
+    /// A fault of the worker that served led to its replacement.
+    pub fn restart(&mut self, slot: SlotId, generation: Generation, answered: bool, fault: &Fault) {
         self.last_restart_fault = Some(fault.clone());
+        self.lost(slot, generation, answered, fault);
+    }
+
+    /// A worker was lost.
+    pub fn lost(&mut self, slot: SlotId, generation: Generation, answered: bool, fault: &Fault) {
+        self.fault(fault);
         if self.losses.len() >= LOSSES {
             self.losses.pop_front();
         }
         self.losses.push_back(Loss {
             slot,
             generation,
+            answered,
             fault: fault.clone(),
         });
     }
@@ -112,16 +122,14 @@ impl Stats {
         self.losses.pop_front()
     }
 
-    /// A tool's input or output did not fit its schema; so many of them are kept.
-    pub fn mismatch(&mut self, mut mismatch: SchemaMismatch, keep: usize) {
-        // Both may repeat names of the client's own members.
-        for text in [&mut mismatch.path, &mut mismatch.message] {
-            *text = redact_text(text).into_owned();
-        }
+    /// A tool's input or output did not fit its schema; so many of them are kept. `Some` if it should be
+    /// logged, with the number of those that were not.
+    pub fn mismatch(&mut self, now: Time, mismatch: SchemaMismatch, keep: usize) -> Option<u64> {
         while self.mismatches.len() >= keep.max(1) {
             self.mismatches.pop_front();
         }
         self.mismatches.push_back(mismatch);
+        self.mismatch_log.admit(now)
     }
 
     /// The last fault of all.
@@ -280,26 +288,6 @@ mod tests {
         assert!((500..=640).contains(&median), "{median}");
         let high = method.quantile(99);
         assert!((990..=1280).contains(&high), "{high}");
-    }
-
-    #[test]
-    fn mismatches_are_kept_without_secrets() {
-        let mut stats = Stats::default();
-        for tool in ["put", "get"] {
-            let mismatch = SchemaMismatch {
-                tool: tool.to_owned(),
-                side: mainstay_contract::telemetry::Side::Input,
-                path: "/Bearer abc".to_owned(),
-                message: "unknown member \"token=abc\"".to_owned(),
-            };
-            stats.mismatch(mismatch, 1);
-        }
-        let all = stats.telemetry().schema_mismatches;
-        assert_eq!(all.len(), 1, "the last one is kept: {all:?}");
-        let kept = stats.telemetry().schema_mismatches.remove(0);
-        assert_eq!(kept.tool, "get");
-        assert_eq!(kept.path, "/Bearer [redacted]");
-        assert_eq!(kept.message, "unknown member \"token=[redacted]\"");
     }
 
     #[test]

@@ -150,21 +150,10 @@ impl Supervisor {
     /// A worker was lost or must be replaced. Losses of generations that are no longer
     /// supervised change nothing.
     pub fn lost(&mut self, now: Time, generation: Generation, fault: &Fault) {
-        let since = match self.state {
-            State::Starting {
-                generation: current,
-                ..
-            } if current == generation => None,
-            State::Ready {
-                generation: current,
-                since,
-            } if current == generation => Some(since),
-            _ => return,
-        };
-        if since.is_some_and(|since| now.ms_since(since) >= self.policy.period_ms) {
-            self.consecutive_failures = 0;
+        if self.generation() != Some(generation) {
+            return;
         }
-        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.consecutive_failures = self.consecutive_failures(now).saturating_add(1);
         self.faulted = true;
         self.last_fault = Some(fault.clone());
         let period = self.policy.period_ms;
@@ -300,9 +289,12 @@ impl Supervisor {
         }
     }
 
-    /// Losses since a worker last stayed ready for a whole period.
-    pub const fn consecutive_failures(&self) -> u32 {
-        self.consecutive_failures
+    /// Losses since a worker last stayed ready for a whole period; none if the present one has.
+    pub fn consecutive_failures(&self, now: Time) -> u32 {
+        match self.state {
+            State::Ready { since, .. } if now.ms_since(since) >= self.policy.period_ms => 0,
+            _ => self.consecutive_failures,
+        }
     }
 
     /// Workers that replaced one after a fault. Planned replacements are not counted.
@@ -486,10 +478,16 @@ mod tests {
         let mut supervisor = supervisor(10);
         run_once(&mut supervisor, Time::default(), 1);
         run_once(&mut supervisor, Time::from_ms(100), 2);
-        assert_eq!(supervisor.consecutive_failures(), 2);
         supervisor.started(Time::from_ms(200), Generation::new(3));
         supervisor.ready(Time::from_ms(200), Generation::new(3));
-        supervisor.lost(Time::from_ms(60_200), Generation::new(3), &fault());
-        assert_eq!(supervisor.consecutive_failures(), 1);
+        assert_eq!(supervisor.consecutive_failures(Time::from_ms(60_199)), 2);
+        let settled = Time::from_ms(60_200);
+        assert_eq!(
+            supervisor.consecutive_failures(settled),
+            0,
+            "no loss is needed"
+        );
+        supervisor.lost(settled, Generation::new(3), &fault());
+        assert_eq!(supervisor.consecutive_failures(settled), 1);
     }
 }

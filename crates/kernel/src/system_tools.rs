@@ -2,10 +2,12 @@
 
 mod schemas;
 
+use std::time::Duration;
+
 use mainstay_contract::health::Health;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::ToolReply;
-use mainstay_contract::render::{Bounds, Porcelain, RenderMode, count};
+use mainstay_contract::render::{Bounds, Porcelain, RenderMode, count, elapsed};
 use mainstay_contract::replay::Replay;
 use mainstay_contract::telemetry::Telemetry;
 use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
@@ -41,13 +43,13 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
     vec![
         spec(
             HEALTH,
-            1,
+            2,
             "Health of the host and of each worker: state, generation, restarts, last fault.",
             schemas::health(),
         ),
         spec(
             TELEMETRY,
-            2,
+            3,
             "Counts, latencies and last errors of every method and tool since the host started.",
             schemas::telemetry(),
         ),
@@ -60,7 +62,7 @@ pub fn health(health: &Health, render: RenderMode, bounds: Bounds) -> ToolReply 
         let workers = count(health.workers.len(), "worker", "workers");
         let state = word(&health.state);
         let mut page = Porcelain::summary(format!("{state}: {workers}"))
-            .field("uptime", millis(health.uptime_ms))
+            .field("uptime", elapsed(Duration::from_millis(health.uptime_ms)))
             .field("sessions", health.sessions)
             .field("in flight", health.in_flight)
             .field("queued", health.queue_depth)
@@ -141,10 +143,6 @@ pub fn telemetry(telemetry: &Telemetry, render: RenderMode, bounds: Bounds) -> T
         json: Json::from_serialize(telemetry),
         text,
     }
-}
-
-fn millis(ms: u64) -> String {
-    mainstay_contract::render::millis(std::time::Duration::from_millis(ms))
 }
 
 /// A unit variant in its serialised spelling.

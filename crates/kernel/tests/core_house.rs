@@ -14,10 +14,11 @@ mod shell;
 
 use mainstay_contract::dialect::Op;
 use mainstay_contract::error::ErrorKind;
+use mainstay_contract::health::Lifecycle;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
-use mainstay_kernel::core::action::CoreAction;
+use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use serde_json::{Value, json};
 
 use self::shell::{Shell, wrapping};
@@ -239,4 +240,65 @@ fn an_operation_that_servers_do_not_have_is_rejected() {
     let session = shell.ask_single("a", Op::Listen {});
     let rejected = outcome(&shell, session).as_ref().unwrap_err().kind;
     assert_eq!(rejected, ErrorKind::UnknownMethod);
+}
+
+/// A host that serves many sessions and is new.
+fn service(rules: Value) -> Shell {
+    let mut config = wrapping(rules);
+    config.server.as_mut().unwrap().trial = true;
+    Shell::new(config)
+}
+
+fn count(shell: &Shell, is_it: fn(&CoreAction) -> bool) -> usize {
+    shell.actions().filter(|action| is_it(action)).count()
+}
+
+fn spawned(shell: &Shell) -> usize {
+    count(shell, |action| matches!(action, CoreAction::Spawn { .. }))
+}
+
+fn announced(shell: &Shell) -> usize {
+    count(shell, |action| matches!(action, CoreAction::Ready))
+}
+
+#[test]
+fn a_host_tries_its_server_once_before_it_is_ready_and_again_when_one_never_answers() {
+    let mut shell = service(json!({}));
+    assert_eq!((spawned(&shell), announced(&shell)), (1, 1));
+    assert!(shell.workers.is_empty(), "the trial is over");
+    let health = shell.core.health(shell.now);
+    assert!(health.ready && health.workers.is_empty(), "{health:?}");
+    assert_eq!(health.state, Lifecycle::Ready);
+    // A session whose server answers needs no trial.
+    let first = shell.greet();
+    shell.crash(shell.newest());
+    shell.wait(10_000);
+    assert_eq!(spawned(&shell), 3, "the session's, and its successor");
+    shell.handle(CoreEvent::Gone { session: first });
+    // This server is lost before it answers anything.
+    let silent = shell.open();
+    let server = shell.newest();
+    shell.crash(server);
+    shell.handle(CoreEvent::Gone { session: silent });
+    shell.wait(10_000);
+    assert!(shell.core.is_ready(), "a trial answered");
+    assert!(shell.workers.is_empty());
+    let lost: Vec<_> = shell.core.health(shell.now).workers;
+    assert_eq!(lost, [], "no slot is left");
+    assert_eq!(announced(&shell), 1, "once");
+}
+
+#[test]
+fn a_lazy_server_is_not_tried_and_fails_when_its_start_does() {
+    let mut shell = service(json!({ "lazy": true }));
+    assert_eq!((spawned(&shell), announced(&shell)), (0, 1));
+    let session = shell.open();
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    shell.server.answers_lists = false;
+    shell.say(session, ping);
+    let server = shell.newest();
+    assert!(shell.core.is_ready(), "nothing is known yet");
+    shell.crash(server);
+    assert!(!shell.core.is_ready(), "the last start failed");
+    assert_eq!(announced(&shell), 1, "once");
 }

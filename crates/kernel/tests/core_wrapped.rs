@@ -41,6 +41,110 @@ fn problem(outcome: Option<&Outcome>) -> &Problem {
     }
 }
 
+/// Longest time for a server to open a session, as `mainstay wrap` sets it.
+const START_MS: u64 = 600_000;
+
+/// A client that asks a server to open a session while the server still downloads its program.
+fn starting() -> (Shell, SessionId, Generation) {
+    let mut config = wrapping(json!({}));
+    config.limits.start_timeout_ms = START_MS;
+    let mut shell = Shell::new(config);
+    shell.server.opens = false;
+    let client = shell.greet();
+    let server = shell.newest();
+    (shell, client, server)
+}
+
+/// Answers the request that opens a session.
+fn opens(shell: &mut Shell) {
+    shell.server.opens = true;
+    let opened = shell.server.opened();
+    shell.reply_all(&opened);
+}
+
+#[test]
+fn a_server_may_take_as_long_to_start_as_its_client_waits() {
+    let (mut shell, client, server) = starting();
+    shell.wait(START_MS - 1);
+    assert_eq!(shell.outcome(client, "\"hello\""), None);
+    assert_eq!(shell.newest(), server, "it was not replaced");
+    opens(&mut shell);
+    let opened = forwarded(shell.outcome(client, "\"hello\""));
+    assert_eq!(opened["result"]["serverInfo"]["name"], "demo");
+    shell.call(client, 1, "write", json!({}));
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "1"));
+    let (mut shell, client, _) = starting();
+    shell.wait(START_MS);
+    let kind = problem(shell.outcome(client, "\"hello\"")).kind;
+    assert_eq!(kind, ErrorKind::WorkerNotReady);
+}
+
+#[test]
+fn a_server_that_exits_while_it_starts_fails_the_session_at_once() {
+    let (mut shell, client, server) = starting();
+    shell.wait(40_000);
+    shell.crash(server);
+    let kind = problem(shell.outcome(client, "\"hello\"")).kind;
+    assert_eq!(kind, ErrorKind::WorkerUnavailable);
+}
+
+#[test]
+fn a_client_that_leaves_ends_the_server_that_still_starts() {
+    let (mut shell, client, server) = starting();
+    shell.wait(40_000);
+    shell.handle(CoreEvent::Gone { session: client });
+    shell.wait(10_000);
+    assert!(!shell.workers.contains_key(&server), "it was stopped");
+}
+
+#[test]
+fn a_client_that_ends_its_input_waits_for_a_drain_and_no_longer() {
+    let (mut shell, client, _) = starting();
+    shell.handle(CoreEvent::InputEnded { session: client });
+    shell.wait(29_999);
+    assert_eq!(shell.outcome(client, "\"hello\""), None);
+    shell.wait(1);
+    let kind = problem(shell.outcome(client, "\"hello\"")).kind;
+    assert_eq!(kind, ErrorKind::WorkerNotReady);
+}
+
+#[test]
+fn a_client_that_cancels_its_start_can_open_the_session_later() {
+    let (mut shell, client, _) = starting();
+    shell.wait(40_000);
+    let params = json!({ "requestId": "hello" });
+    shell.say(
+        client,
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }),
+    );
+    shell.wait(60_000);
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" } });
+    shell.ask(client, "2", "initialize", params);
+    shell.wait(40_000);
+    assert_eq!(shell.outcome(client, "2"), None);
+    opens(&mut shell);
+    forwarded(shell.outcome(client, "2"));
+}
+
+#[test]
+fn a_call_keeps_its_own_deadline_while_a_server_starts_again() {
+    let mut config = wrapping(json!({ "timeout_ms": 20_000 }));
+    config.limits.start_timeout_ms = START_MS;
+    let mut shell = Shell::new(config);
+    let client = shell.greet();
+    shell.server.opens = false;
+    shell.crash(shell.newest());
+    shell.wait(1000);
+    shell.call(client, 1, "write", json!({}));
+    shell.wait(19_999);
+    assert_eq!(shell.outcome(client, "1"), None);
+    shell.wait(1);
+    let kind = problem(shell.outcome(client, "1")).kind;
+    assert_eq!(kind, ErrorKind::Timeout);
+}
+
 #[test]
 fn a_number_that_the_server_spells_differently_ends_the_call() {
     for (sent, answered) in [

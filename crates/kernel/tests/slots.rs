@@ -173,6 +173,10 @@ fn restarts_of_removed_slots_stay_counted_and_rollouts_are_no_restarts() {
     assert_eq!(desk.kernel.metrics(desk.now).restart_count, 1);
     assert_eq!(health.last_fault.unwrap().detail, "killed");
     assert_eq!(health.workers.len(), 1);
+    // Like the failures of a slot whose worker stays ready, those of a removed one are forgotten.
+    let settled = desk.now.plus_ms(Limits::default().restart_period_ms);
+    let health = desk.kernel.health(settled);
+    assert_eq!((health.restart_count, health.consecutive_failures), (1, 0));
 }
 
 #[test]

@@ -290,6 +290,20 @@ fn a_slow_start_that_fails_twice_is_enough() {
 }
 
 #[test]
+fn a_start_that_fails_after_a_long_time_is_not_repeated_for_its_request() {
+    let mut desk = lenient(without_pings());
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.did();
+    desk.wait(40_000);
+    desk.lose(1, &[1]);
+    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    desk.reap(1);
+    desk.wait(800);
+    assert_eq!(desk.did(), ["spawn 2"], "the next request finds a server");
+}
+
+#[test]
 fn whoever_waits_for_a_server_that_once_worked_waits_for_its_budget() {
     let mut desk = lenient(without_pings());
     let client = desk.open();
@@ -361,6 +375,7 @@ fn look(desk: &mut Desk, sight: Sight) -> bool {
 fn a_server_that_is_stopped_loses_its_calls_long_before_their_deadlines() {
     let mut desk = lenient(Limits::default());
     let client = desk.open();
+    desk.kernel.handle_proof(Generation::new(1));
     ask_patiently(&mut desk, client, "1");
     desk.did();
     desk.wait(900);
@@ -387,6 +402,7 @@ fn a_server_that_is_stopped_loses_its_calls_long_before_their_deadlines() {
 fn a_server_that_owes_an_answer_and_stands_still_is_lost_and_one_that_runs_is_not() {
     let mut desk = lenient(without_pings());
     let client = desk.open();
+    desk.kernel.handle_proof(Generation::new(1));
     desk.ask(client, Legacy, "1", NeverReplay);
     ask_patiently(&mut desk, client, "2");
     desk.wait(TIMEOUT_MS);

@@ -504,26 +504,8 @@ fn sizes_are_those_of_canonical_json_of_payload_and_of_data() {
 }
 
 #[test]
-fn the_example_of_the_reference_page_is_valid_and_adds_up() {
+fn the_reference_page_names_the_namespace_of_ids() {
     let page = include_str!("../../../docs/envelopes.md");
-    let mut blocks = page.split("```json\n").skip(1);
-    let mut example = || {
-        parsed(
-            &blocks
-                .next()
-                .unwrap()
-                .split("```")
-                .next()
-                .unwrap()
-                .replace('\n', " "),
-        )
-    };
-    let (request, envelope) = (example(), example());
-    let validator = SchemaRegistry::new().load_envelope().unwrap();
-    assert_eq!(validator.check(&envelope), []);
-    let meta = &envelope["meta"];
-    assert_eq!(meta["inputBytes"], canonical_json(&request["params"]).len());
-    assert_eq!(meta["outputBytes"], canonical_json(&envelope["data"]).len());
     assert!(page.contains(&mainstay_contract::envelope::NAMESPACE.to_string()));
 }
 

@@ -20,9 +20,9 @@ use crate::process::{
 use crate::wrapped::Way;
 
 /// Starting interpreters and their libraries on a busy machine takes a while.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// What clients leave to the system to end.
-const REAPED_WITHIN: Duration = Duration::from_secs(10);
+const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A client of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -78,7 +78,7 @@ fn asset() -> Value {
 }
 
 fn wait_for_a_post(backend: &Backend) -> anyhow::Result<()> {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(120);
     while backend.posts() == 0 {
         ensure!(Instant::now() < until, "nothing was sent");
         thread::sleep(Duration::from_millis(5));
@@ -129,7 +129,7 @@ fn a_stored_asset_is_a_result_in_every_dialect() -> anyhow::Result<()> {
 
 #[test]
 fn a_call_that_is_lost_with_its_worker_is_not_sent_again() -> anyhow::Result<()> {
-    let backend = Backend::start(Duration::from_secs(2));
+    let backend = Backend::start(Duration::from_secs(4));
     let host = backend.serve()?.spawn()?;
     let client = host.client()?;
     let line = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":

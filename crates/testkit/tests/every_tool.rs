@@ -56,7 +56,7 @@ fn backend() -> anyhow::Result<String> {
 }
 
 fn take_asset(stream: &TcpStream) -> anyhow::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     let mut request = BufReader::new(stream);
     let mut length = 0;
     loop {
@@ -287,7 +287,7 @@ fn porcelain_is_stable_bounded_and_begins_with_its_summary_for_every_tool() -> a
             let mut first = text(&call(client, tool, None)?)?;
             let mut second = text(&call(client, tool, None)?)?;
             // An index goes on behind the calls; once it is complete it stands still.
-            let until = Instant::now() + Duration::from_secs(20);
+            let until = Instant::now() + Duration::from_secs(120);
             while CODE.contains(&tool) && first != second && Instant::now() < until {
                 thread::sleep(Duration::from_millis(100));
                 first = text(&call(client, tool, None)?)?;

@@ -201,7 +201,7 @@ fn worker_that_ignores_every_request_to_end_is_killed() -> anyhow::Result<()> {
 fn health_is_answered_while_a_worker_is_not_ready() -> anyhow::Result<()> {
     let mut host = host("never-ready")?;
     // Well under the time that a worker has to become ready.
-    let client = host.take_client()?.with_patience(Duration::from_secs(10));
+    let client = host.take_client()?.with_patience(Duration::from_secs(25));
     let health = client.call("1", "system_health", &json!({}))?;
     assert_eq!(
         health.at("/result/structuredContent/state"),

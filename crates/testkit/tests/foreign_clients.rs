@@ -17,7 +17,7 @@ use mainstay_testkit::process::{Serve, TempDir, tool, wait_for, workspace};
 use serde_json::{Value, json};
 
 /// Starting an interpreter and its libraries on a busy machine takes a while.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
@@ -55,6 +55,41 @@ fn the_first_search_of_a_legacy_python_client_is_in_its_root() -> anyhow::Result
 #[test]
 fn the_first_search_of_a_legacy_typescript_client_is_in_its_root() -> anyhow::Result<()> {
     with_typescript(search_in_root)
+}
+
+/// The Inspector finds nothing in the schemas of all our tools that a client might reject.
+#[test]
+fn inspector_accepts_every_schema_of_ours() -> anyhow::Result<()> {
+    const PROGRAM: &str =
+        "node/node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js";
+    let Some(program) = tool(PROGRAM)? else {
+        println!("SKIPPED: the Inspector is not installed (cargo xtask tools installs it)");
+        return Ok(());
+    };
+    let serve = Serve::stdio()?.ledger()?.pack("asset").pack("code");
+    let host = serve.command()?;
+    let output = Command::new("node")
+        .arg(program)
+        .args([
+            "--format",
+            "json",
+            "--method",
+            "tools/list",
+            "--strict",
+            "--",
+        ])
+        .arg(host.get_program())
+        .args(host.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .context("starting the Inspector")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    ensure!(!said.contains("Warning: tool"), "{said}");
+    let listed: Value = serde_json::from_slice(&output.stdout).with_context(|| said.to_string())?;
+    let tools = listed["result"]["tools"].as_array().map_or(0, Vec::len);
+    ensure!(tools > 15, "{tools} tools: {listed}");
+    Ok(())
 }
 
 type Talk = fn(&mut Command, &str) -> anyhow::Result<()>;

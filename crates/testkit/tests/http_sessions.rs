@@ -20,7 +20,21 @@ use mainstay_testkit::process::{Launch, Running, Serve, binary, kill};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until so many requests are in flight.
+fn wait_in_flight(address: SocketAddr, count: u64) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let health = Connection::open(address)?.ask(&Request::to(address, "GET", "/healthz"))?;
+        let health = health.json()?;
+        if health["in_flight"] == count {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "never {count} in flight: {health}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
 
 fn request_line(id: &str, method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
@@ -161,7 +175,7 @@ fn a_subscription_lasts_as_long_as_its_stream() -> anyhow::Result<()> {
     let mut open = Connection::open(address)?;
     open.send(&listen.bytes())?;
     let waiting = thread::spawn(move || events_until(&mut open, is_answer));
-    thread::sleep(Duration::from_millis(300));
+    wait_in_flight(address, 1)?;
     host.terminate()?;
     let seen = waiting.join().unwrap()?;
     let end: Value = serde_json::from_str(&seen.last().context("an event")?.data)?;
@@ -178,18 +192,18 @@ fn what_is_in_flight_is_answered_before_the_end() -> anyhow::Result<()> {
     let mut host = Serve::http()?.ledger()?.spawn()?;
     let address = host.address()?;
     let session = Session::open(address)?;
-    let legacy = thread::spawn(move || session.call("1", "wait", &json!({"ms": 900, "steps": 1})));
+    let legacy = thread::spawn(move || session.call("1", "wait", &json!({"ms": 8000, "steps": 1})));
     let single = thread::spawn(move || {
-        let params = json!({"name": "wait", "arguments": {"ms": 900, "steps": 1}});
+        let params = json!({"name": "wait", "arguments": {"ms": 8000, "steps": 1}});
         Connection::open(address)?.ask(&modern(address, "2", "tools/call", &params))
     });
     let rest = thread::spawn(move || {
         let request = Request::to(address, "POST", "/v1/tool/wait")
             .header("Content-Type", "application/json")
-            .body(r#"{"arguments":{"ms":900,"steps":1}}"#);
+            .body(r#"{"arguments":{"ms":8000,"steps":1}}"#);
         Connection::open(address)?.ask(&request)
     });
-    thread::sleep(Duration::from_millis(300));
+    wait_in_flight(address, 3)?;
     host.terminate()?;
     let legacy = legacy.join().unwrap()?;
     ensure!(legacy["result"]["isError"] != json!(true), "{legacy}");
@@ -219,11 +233,11 @@ fn requests_beyond_the_limit_are_told_to_come_back() -> anyhow::Result<()> {
     let slow = move || {
         let request = Request::to(address, "POST", "/v1/tool/wait")
             .header("Content-Type", "application/json")
-            .body(r#"{"arguments":{"ms":1500,"steps":1}}"#);
+            .body(r#"{"arguments":{"ms":8000,"steps":1}}"#);
         Connection::open(address)?.ask(&request)
     };
     let waiting = [thread::spawn(slow), thread::spawn(slow)];
-    thread::sleep(Duration::from_millis(500));
+    wait_in_flight(address, 2)?;
     let tools = || Connection::open(address)?.ask(&Request::to(address, "GET", "/v1/tools"));
     let refused = tools()?;
     ensure!(refused.status() == 429, "{}", refused.status());

@@ -1,12 +1,15 @@
 //! Birth and death of a host: ready file, signals, end of input, standard output.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use mainstay_testkit::http::{Connection, Request, Response, Session};
 use mainstay_testkit::peer::Client;
-use mainstay_testkit::process::{Serve, TempDir, kill};
+use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary, kill};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn answered(client: &Client) -> anyhow::Result<()> {
     client.request("\"up\"", "ping", &json!({})).map(|_| ())
@@ -48,10 +51,10 @@ fn ready_file_of_a_living_owner_is_left_alone() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let path = folder.join("shared");
     let first = Serve::stdio()?.env("MCP_READY_FILE", &path).spawn()?;
-    answered(first.client()?)?;
+    first.wait_for_line("mcp:ready")?;
     let text = fs::read_to_string(&path)?;
     let second = Serve::stdio()?.env("MCP_READY_FILE", &path).spawn()?;
-    answered(second.client()?)?;
+    second.wait_for_line("mcp:ready")?;
     assert_eq!(fs::read_to_string(&path)?, text);
     second.stop()?;
     assert_eq!(fs::read_to_string(&path)?, text);
@@ -66,7 +69,7 @@ fn ready_file_of_a_dead_owner_is_taken_over() -> anyhow::Result<()> {
     let path = serve.ready_file();
     fs::write(&path, "4194304 2026-01-01T00:00:00Z\n")?;
     let host = serve.spawn()?;
-    answered(host.client()?)?;
+    host.wait_for_line("mcp:ready")?;
     let text = fs::read_to_string(&path)?;
     assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
     host.stop()?;
@@ -223,5 +226,195 @@ fn worker_runs_in_a_process_of_its_own() -> anyhow::Result<()> {
         family.len() >= 2 && family.contains(&host.pid()),
         "{family:?}"
     );
+    host.stop()
+}
+
+/// A fixture behind `mainstay wrap --http`, with a ready file; nothing waits until it is ready.
+fn wrapped_http(options: &[&str]) -> anyhow::Result<(Running, SocketAddr)> {
+    let launch = Launch::new([binary("mainstay")?])?
+        .words([
+            "wrap",
+            "--http",
+            "127.0.0.1:0",
+            "--start-timeout",
+            "600",
+            "--",
+        ])
+        .words([binary("mcp-fixture")?])
+        .words(options)
+        .env("MCP_READY_FILE", "ready");
+    let running = launch.spawn_listening()?;
+    let address = running.address()?;
+    Ok((running, address))
+}
+
+fn ask(address: SocketAddr, path: &str) -> anyhow::Result<Response> {
+    Connection::open(address)?.ask(&Request::to(address, "GET", path))
+}
+
+fn status(address: SocketAddr, path: &str) -> anyhow::Result<u16> {
+    Ok(ask(address, path)?.head.status)
+}
+
+#[test]
+fn a_wrapped_server_is_ready_when_it_has_answered_its_handshake() -> anyhow::Result<()> {
+    let (running, address) = wrapped_http(&[])?;
+    running.wait_for_line("mcp:ready mode=http address=")?;
+    ensure!(running.folder().join("ready").exists());
+    ensure!(status(address, "/readyz")? == 200);
+    running.stop()?;
+
+    // It reads everything and answers nothing.
+    let (running, address) = wrapped_http(&["--never-ready"])?;
+    running.wait_for_workers("mcp-fixture", 1)?;
+    for _ in 0..20 {
+        ensure!(status(address, "/readyz")? == 503);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let health = ask(address, "/healthz")?.json()?;
+    ensure!(
+        health["ready"] == false && health["state"] == "starting",
+        "{health:#}"
+    );
+    ensure!(!running.folder().join("ready").exists());
+    let lines = running.stderr();
+    ensure!(
+        !lines.iter().any(|line| line.contains("mcp:ready")),
+        "{lines:?}"
+    );
+    running.stop()
+}
+
+#[test]
+fn a_host_whose_server_comes_up_late_becomes_ready_by_itself() -> anyhow::Result<()> {
+    let options = ["--exit-at-start", "--counter", "starts", "--times", "2"];
+    // The other one ends whenever it is asked for its era, as some older servers do.
+    for options in [&options[..], &["--crash-on", "server/discover"]] {
+        let (running, address) = wrapped_http(options)?;
+        running.wait_for_line("reason=worker_lost")?;
+        running.wait_for_line("mcp:ready mode=http address=")?;
+        ensure!(status(address, "/readyz")? == 200);
+        running.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_on_stdio_is_ready_with_the_answer_to_the_handshake() -> anyhow::Result<()> {
+    let running = Launch::new([binary("mainstay")?])?
+        .words(["wrap", "--"])
+        .words([binary("mcp-fixture")?])
+        .spawn()?;
+    running.wait_for_workers("mcp-fixture", 1)?;
+    let is_ready = |running: &Running| {
+        let lines = running.stderr();
+        lines.iter().any(|line| line.contains("mcp:ready"))
+    };
+    ensure!(!is_ready(&running), "{:?}", running.stderr());
+    running.client()?.open(&json!({}))?;
+    running.wait_for_line("mcp:ready mode=stdio")?;
+    running.stop()
+}
+
+#[test]
+fn packs_are_ready_when_they_have_read_their_files() -> anyhow::Result<()> {
+    let serve = Serve::http()?;
+    let examples = serve.folder().join("examples");
+    fs::create_dir(&examples)?;
+    for number in 0..400 {
+        let name = format!("Thing{number}_Example.json");
+        fs::write(
+            examples.join(name),
+            json!({"x": "y".repeat(20_000)}).to_string(),
+        )?;
+    }
+    let path = serve.ready_file();
+    let host = serve.env("SYN_EXAMPLES_DIR", &examples).spawn()?;
+    let lines = host.stderr();
+    let at = |text: &str| lines.iter().position(|line| line.contains(text));
+    let (ready, worker) = (at("mcp:ready"), at("worker ready pack=asset"));
+    ensure!(worker.is_some() && worker < ready, "{lines:?}");
+    ensure!(path.exists());
+    ensure!(status(host.address()?, "/readyz")? == 200);
+    host.stop()
+}
+
+#[test]
+fn numbers_of_a_wrapping_host_outlive_its_sessions() -> anyhow::Result<()> {
+    let (running, address) = wrapped_http(&["--era", "legacy"])?;
+    running.wait_for_line("mcp:ready")?;
+    let session = Session::open(address)?;
+    session.call("1", "crash", &json!({"how": "kill"}))?;
+    session.call("2", "echo", &json!({"text": "here"}))?;
+    let health = |address| -> anyhow::Result<Value> { ask(address, "/healthz")?.json() };
+    let during = health(address)?;
+    ensure!(during["restart_count"] == 1, "{during:#}");
+    session.ask(&session.delete())?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let after = loop {
+        let now = health(address)?;
+        if now["workers"] == json!([]) {
+            break now;
+        }
+        ensure!(Instant::now() < deadline, "{now:#}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    ensure!(after["restart_count"] == 1, "{after:#}");
+    ensure!(after["last_fault"] == during["last_fault"], "{after:#}");
+    ensure!(after["generation"] == during["generation"], "{after:#}");
+    let uptime = |health: &Value| health["uptime_ms"].as_u64().unwrap_or_default();
+    ensure!(
+        uptime(&after) >= uptime(&during) && uptime(&during) > 0,
+        "{after:#}"
+    );
+    ensure!(
+        after["ready"] == true && after["state"] == "ready",
+        "{after:#}"
+    );
+    let metrics = ask(address, "/metrics")?.text();
+    ensure!(
+        metrics.contains("mainstay_worker_restarts_total 1"),
+        "{metrics}"
+    );
+    running.stop()
+}
+
+#[test]
+fn only_declared_capabilities_are_answered() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    let opened = client.open(&json!({}))?;
+    let declared = opened.at("/result/capabilities");
+    let lists = [
+        ("prompts", "prompts/list"),
+        ("resources", "resources/list"),
+        ("resources", "resources/templates/list"),
+        ("tools", "tools/list"),
+    ];
+    for (number, (capability, method)) in lists.into_iter().enumerate() {
+        let answer = client.request(&number.to_string(), method, &json!({}))?;
+        let is_declared = declared.get(capability).is_some();
+        let is_answered = answer.at("/error").is_null();
+        ensure!(is_declared == is_answered, "{method}: {answer:?}");
+        ensure!(
+            is_answered || answer.at("/error/code") == -32601,
+            "{answer:?}"
+        );
+    }
+    host.stop()
+}
+
+#[test]
+fn an_unknown_resource_is_named_in_the_error() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.spawn()?;
+    let client = host.client()?;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    for (id, uri) in [("1", "schema:///nowhere"), ("2", "unheard://of")] {
+        let params = json!({"uri": uri, "_meta": meta});
+        let answer = client.request(id, "resources/read", &params)?;
+        ensure!(answer.at("/error/code") == -32602, "{answer:?}");
+        ensure!(answer.at("/error/data/uri") == uri, "{answer:?}");
+    }
     host.stop()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{Answer, FromWorker, Op, PROTOCOL, ToWorker};
 use mainstay_testkit::misbehave::catalog;
-use mainstay_testkit::peer::{FakeHost, start};
+use mainstay_testkit::peer::{FakeHost, PATIENCE, start};
 use mainstay_testkit::process::{MARKER, binary, leftovers, marked};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -49,7 +49,7 @@ fn hanging_worker_answers_pings_but_no_call() -> anyhow::Result<()> {
     let mut host = started("hang")?.with_patience(Duration::from_millis(50));
     let call = host.begin(once())?;
     assert!(host.end(call).is_err());
-    let mut host = host.with_patience(Duration::from_secs(30));
+    let mut host = host.with_patience(PATIENCE);
     host.ping(1)?;
     host.drain()
 }
@@ -134,7 +134,7 @@ fn babbling_worker_writes_what_is_no_message() -> anyhow::Result<()> {
 fn worker_without_pongs_still_answers_calls() -> anyhow::Result<()> {
     let mut host = started("no-pong")?.with_patience(Duration::from_millis(50));
     assert!(host.ping(1).is_err());
-    let mut host = host.with_patience(Duration::from_secs(30));
+    let mut host = host.with_patience(PATIENCE);
     host.tool("again", &json!({}))?;
     host.drain()
 }
@@ -156,7 +156,7 @@ fn daemon_that_left_its_group_is_found_by_its_marker() -> anyhow::Result<()> {
     host.tool("again", &json!({}))?;
     host.drain()?;
     // The daemon is on its way while its parent answers and leaves already.
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     let mut left = leftovers(MARKER, &marker, Duration::ZERO);
     while !said(&left).contains("sleep 1000") && Instant::now() < deadline {
         std::thread::yield_now();
@@ -167,7 +167,7 @@ fn daemon_that_left_its_group_is_found_by_its_marker() -> anyhow::Result<()> {
         kill_process(pid, Signal::KILL)?;
     }
     assert!(said(&left).contains("sleep 1000"), "{}", said(&left));
-    leftovers(MARKER, &marker, Duration::from_secs(10))
+    leftovers(MARKER, &marker, PATIENCE)
 }
 
 #[test]

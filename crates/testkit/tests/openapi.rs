@@ -55,8 +55,9 @@ fn description_is_valid_openapi() -> anyhow::Result<()> {
     let Some(mut case) = case(Serve::http()?)? else {
         return Ok(());
     };
-    // By its address, from which its references are followed.
-    let validate = "import sys, openapi_spec_validator as v; v.validate_url(sys.argv[1])";
+    // From its text alone, without the address from which it came.
+    let validate = "import json, sys, urllib.request, openapi_spec_validator as v; \
+        v.validate(json.load(urllib.request.urlopen(sys.argv[1])))";
     finished(case.python.args(["-c", validate, &case.url]))?;
     case.host.stop()
 }
@@ -84,7 +85,9 @@ fn requests_made_up_from_the_description_are_answered_as_it_says() -> anyhow::Re
         "--seed",
         SEED,
     ]);
-    judge.args(["--request-timeout", "20", "--workers", "2"]);
+    // One worker: with several, Python 3.11 now and then fails to parse its own source
+    // (gh-106905, "AST constructor recursion depth mismatch").
+    judge.args(["--request-timeout", "120", "--workers", "1"]);
     judge.arg("--continue-on-failure");
     let judged = finished(judge.current_dir(case.host.folder()))
         .with_context(|| format!("standard error: {:#?}", case.host.stderr()))?;

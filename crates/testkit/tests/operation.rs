@@ -52,7 +52,7 @@ fn limits(folder: &TempDir, content: &str) -> anyhow::Result<String> {
 
 /// Waits until the health of the only worker is as wanted.
 fn until(host: &Running, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let now = health(host)?;
         if wanted(&now) {
@@ -66,7 +66,7 @@ fn until(host: &Running, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Valu
 /// Stops a process and waits until every thread of it stands still.
 fn freeze(pid: Pid) -> anyhow::Result<()> {
     kill_process(pid, Signal::STOP)?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let mut still = true;
         for task in std::fs::read_dir(format!("/proc/{}/task", Pid::as_raw(Some(pid))))? {
@@ -215,6 +215,12 @@ fn a_standby_takes_over_without_a_start() -> anyhow::Result<()> {
     host.client()?.call("0", "get", &json!({}))?;
     until(&host, |health| health["generation"] == 2)?;
     host.wait_for_line("generation=2 pid")?;
+    let standby = &health(&host)?["workers"][0]["standby"];
+    ensure!(
+        standby["state"] == "ready" && standby["generation"] == 2,
+        "{standby}"
+    );
+    ensure!(standby["pid"].is_u64(), "{standby}");
     kill_process(worker_pid(&host)?, Signal::KILL)?;
     let answer = host
         .client()?
@@ -245,8 +251,25 @@ fn a_frozen_worker_is_replaced_and_its_convergent_call_answered() -> anyhow::Res
         .call("1", "put", &json!({"key": "k", "value": "v"}))?;
     ensure!(answer.at("/result/isError").is_null(), "{answer:?}");
     ensure!(worker_pid(&host)? != frozen, "a successor serves");
-    let fault = health(&host)?["last_fault"]["detail"].to_string();
-    ensure!(fault.contains("does not answer pings"), "{fault}");
+    let fault = &health(&host)?["last_fault"];
+    let detail = fault["detail"].to_string();
+    ensure!(detail.contains("does not answer pings"), "{fault}");
+    ensure!(fault["class"] == "timeout", "{fault}");
+    ensure!(
+        !fault["hint"]
+            .to_string()
+            .contains("raise the tool's timeout"),
+        "{fault}"
+    );
+    // The log has the same reason, not the signal with which the host ended the worker.
+    host.wait_for_line(
+        "reason=worker_lost pack=ledger timeout fault in generation 1: the worker does",
+    )?;
+    let lines = host.stderr();
+    ensure!(
+        !lines.iter().any(|line| line.contains("signal 9")),
+        "{lines:?}"
+    );
     host.stop()
 }
 

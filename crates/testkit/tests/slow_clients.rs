@@ -117,10 +117,10 @@ fn a_client_that_goes_away_ends_its_calls_and_its_host() -> anyhow::Result<()> {
     stdin.write_all(call(2, "wait", json!({"ms": 100_000})).as_bytes())?;
     let gone = Instant::now();
     drop((stdin, stdout));
-    let status = mainstay_testkit::process::wait_for(&mut child, Duration::from_secs(20))?;
+    let status = mainstay_testkit::process::wait_for(&mut child, Duration::from_secs(120))?;
     ensure!(status.success(), "{status}");
     ensure!(
-        gone.elapsed() < Duration::from_secs(10),
+        gone.elapsed() < Duration::from_secs(60),
         "{:?}",
         gone.elapsed()
     );

@@ -390,7 +390,7 @@ fn full_disk_is_a_warning_and_leaves_whole_lines() -> anyhow::Result<()> {
     // Sixteen blocks of 512 or 1024 bytes, as the shell counts.
     let host = serve.file_blocks(16).misbehaving("honest")?.spawn()?;
     let client = host.client()?;
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     let mut calls = 0;
     while !host
         .stderr()
@@ -486,7 +486,7 @@ struct Kept {
 
 fn keep(file: &Path) -> anyhow::Result<Kept> {
     let folder = TempDir::new()?;
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(120);
     while fs::hard_link(file, folder.join("events.jsonl")).is_err() {
         ensure!(Instant::now() < until, "there is no {}", file.display());
         std::thread::sleep(Duration::from_millis(5));

@@ -12,7 +12,8 @@ use mainstay_testkit::process::{Launch, TempDir, binary, kill};
 use serde_json::{Value, json};
 
 use self::wrapping::{
-    SERVER, call, configured, echo, failure, fixture, only_server, open, stop, text,
+    SERVER, call, configured, echo, eventually, failure, fixture, only_server, open, stop, text,
+    wait_told,
 };
 
 #[test]
@@ -23,8 +24,8 @@ fn a_cancel_reaches_the_server_in_the_clients_own_words_and_is_not_answered() ->
     let running = fixture.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
-    client.send(&call("7", "sleep", &json!({"ms": 60_000})))?;
-    std::thread::sleep(Duration::from_millis(100));
+    client.send(&call("7", "sleep", &json!({"ms": 600_000})))?;
+    wait_told(&state, "\"sleep\"", 1)?;
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7, "reason":"changed my mind"}}"#;
     client.send(cancel)?;
     echo(client, "8")?;
@@ -42,8 +43,8 @@ fn a_cancel_in_the_other_form_is_answered_and_reaches_the_server_too() -> anyhow
     let running = fixture.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
-    client.send(&call("7", "sleep", &json!({"ms": 60_000})))?;
-    std::thread::sleep(Duration::from_millis(100));
+    client.send(&call("7", "sleep", &json!({"ms": 600_000})))?;
+    wait_told(&state, "\"sleep\"", 1)?;
     client.send(r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":"7"}}"#)?;
     assert_eq!(failure(&client.answer("7")?)?["code"], "CANCELLED");
     echo(client, "8")?;
@@ -56,14 +57,14 @@ fn a_cancel_in_the_other_form_is_answered_and_reaches_the_server_too() -> anyhow
 
 #[test]
 fn deadlines_stand_still_while_the_user_is_asked() -> anyhow::Result<()> {
-    let running = fixture("--timeout 0.6", "")?.spawn()?;
+    let running = fixture("--timeout 4", "")?.spawn()?;
     let client = running.client()?;
     client.open(&json!({"elicitation": {}}))?;
     client.send(&call("1", "ask_user", &json!({"question": "sure?"})))?;
     let asked = client.take("the question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_secs(5));
     let id = asked.id().unwrap_or_default();
     client.send(&format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"answer":"yes"}}}}}}"#
@@ -240,7 +241,7 @@ fn a_lost_call_is_probed_for_and_repeated_only_if_it_took_no_effect() -> anyhow:
         "not_applied": {"path": "/structuredContent/found", "equals": false}});
     let rules = json!({"tools": {"settle": {"replay": "probe_required", "probe": probe}}});
     let fixture = configured(&rules, "")?;
-    let effects = fixture.effects();
+    let (effects, state) = (fixture.effects(), fixture.state());
     let running = fixture.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
@@ -253,9 +254,15 @@ fn a_lost_call_is_probed_for_and_repeated_only_if_it_took_no_effect() -> anyhow:
         client.send(&call(
             id,
             "settle",
-            &json!({"key": key, "value": "v", pause: 700}),
+            &json!({"key": key, "value": "v", pause: 4000}),
         ))?;
-        std::thread::sleep(Duration::from_millis(300));
+        wait_told(&state, &format!("\"{key}\""), 1)?;
+        if key == "after" {
+            eventually("the effect took place", || {
+                read_executed(&effects)
+                    .is_ok_and(|executed| executed.iter().any(|one| one.key == key))
+            })?;
+        }
         assert!(kill(server));
         let answer = client.answer(id)?;
         assert_ne!(answer.at("/result/isError"), true, "{key}: {answer:?}");
@@ -316,11 +323,25 @@ fn characters_that_nobody_sees_are_flagged() -> anyhow::Result<()> {
 fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
     let cache = TempDir::new()?;
     let discover = r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-    for (era, code) in [("both", Value::Null), ("legacy", json!(-32601))] {
+    let private = r#""ttlMs":0,"cacheScope":"private""#;
+    let changed = |to: &str| format!("{private}=>{to}");
+    let (public, of_one) = (
+        changed(r#""ttlMs":3600000,"cacheScope":"public""#),
+        changed(r#""ttlMs":3600000,"cacheScope":"private""#),
+    );
+    for (era, rewrite, code, is_kept) in [
+        ("both", &public, Value::Null, true),
+        ("both", &of_one, Value::Null, false),
+        ("legacy", &public, json!(-32601), true),
+    ] {
         let mut answers = Vec::new();
-        // The command is the same: its files are not in the fixture's own folder.
-        let counter = cache.path().join(format!("{era}-starts"));
-        for _ in 0..2 {
+        // While the gate is shut the server does not begin to read: an answer cannot be its own.
+        let gate = cache.path().join("gate");
+        let script = "while [ -e gate ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
+        for is_shut in [false, is_kept] {
+            if is_shut {
+                std::fs::write(&gate, "")?;
+            }
             let mainstay = binary("mainstay")?.into_os_string();
             let here = cache.path().as_os_str().to_owned();
             // What is remembered is that of a command in a directory.
@@ -334,37 +355,114 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
             ];
             let program = binary("mcp-fixture")?;
             let launch = Launch::new(prefix)?
+                .words(["sh", "-c", script])
                 .words([program.into_os_string()])
-                .words(["--era", era, "--slow-start", "2000", "--counter"])
-                .words([counter.clone()])
+                .words(["--era", era, "--rewrite", rewrite])
                 .env("MAINSTAY_CACHE_DIR", cache.path());
             let running = launch.spawn()?;
             let client = running.client()?;
-            let began = Instant::now();
             client.send(discover)?;
             let answer = client.answer("1")?;
-            answers.push((answer.text().to_owned(), began.elapsed()));
+            answers.push(answer.text().to_owned());
             assert_eq!(answer.at("/error/code"), code, "{answer:?}");
             drop(running);
         }
         let [first, second] = &answers[..] else {
             anyhow::bail!("two runs");
         };
-        assert!(
-            first.1 >= Duration::from_millis(1900),
-            "{era}: {:?}",
-            first.1
-        );
-        assert!(
-            second.1 < Duration::from_millis(1900),
-            "{era}: {:?}",
-            second.1
-        );
+        // Its age is taken from the time for which it may be kept; all else has the same bytes.
+        let without_ttl = |text: &str| {
+            let (before, rest) = text.split_once("\"ttlMs\":").unwrap_or((text, ""));
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{before}{rest}")
+        };
         if code.is_null() {
-            assert_eq!(first.0, second.0, "the same bytes");
+            assert_eq!(without_ttl(first), without_ttl(second));
+            assert_eq!(first != second, is_kept, "it is older");
+        }
+        if is_kept {
+            std::fs::remove_file(&gate)?;
         }
     }
     Ok(())
+}
+
+#[test]
+fn progress_is_coalesced_and_the_last_one_comes_before_the_answer() -> anyhow::Result<()> {
+    let running = open("", "")?;
+    let client = running.client()?;
+    let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":600,"steps":20000},"_meta":{"progressToken":"t"}}}"#;
+    let began = Instant::now();
+    client.send(line)?;
+    let (mut seen, mut last) = (0_u64, 0);
+    let answer = loop {
+        let message = client.next()?;
+        if message.id().is_some() {
+            break message;
+        }
+        assert_eq!(message.at("/method"), "notifications/progress");
+        let progress = message.at("/params/progress").as_u64().unwrap_or_default();
+        assert!(progress > last, "{progress} after {last}");
+        (seen, last) = (seen + 1, progress);
+    };
+    let windows = u64::try_from(began.elapsed().as_millis() / 250)?;
+    assert_eq!(text(&answer), "slept 600 ms");
+    assert_eq!(last, 20_000, "the last one is kept");
+    // One for each window, and the last one early.
+    assert!(seen <= windows + 2, "{seen} in {windows} windows");
+    stop(running)
+}
+
+#[test]
+fn no_spelling_of_a_denied_tool_reaches_the_server() -> anyhow::Result<()> {
+    let fixture = fixture("--deny echo", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    for (number, name) in ["echo", "ECHO", "Echo", "echo ", "e\u{301}cho", "unheard"]
+        .iter()
+        .enumerate()
+    {
+        let id = number.to_string();
+        let refused = failure(&client.call(&id, name, &json!({"text": "x"}))?)?;
+        assert_eq!(refused["code"], "FORBIDDEN", "{name}: {refused}");
+    }
+    let added = client.call("9", "add", &json!({"a": 1, "b": 2}))?;
+    assert_ne!(added.at("/result/isError"), true, "{added:?}");
+    let told = std::fs::read_to_string(state)?;
+    assert_eq!(told.matches("tools/call").count(), 1, "{told}");
+    stop(running)
+}
+
+#[test]
+fn rejected_arguments_are_logged_and_kept_with_their_request() -> anyhow::Result<()> {
+    let running = open("--system-tools", "")?;
+    let client = running.client()?;
+    let refused = failure(&client.call("\"r-7\"", "add", &json!({"a": "one", "b": 2}))?)?;
+    assert_eq!(refused["code"], "INVALID_REQUEST", "{refused}");
+    running.wait_for_line("reason=schema_mismatch side=input tool=add path=\"/a\" request=")?;
+    let telemetry = client.call("2", "system_telemetry", &json!({}))?;
+    let telemetry = telemetry.at("/result/structuredContent");
+    let mismatch = &telemetry["schema_mismatches"][0];
+    assert_eq!(mismatch["tool"], "add", "{telemetry:#}");
+    assert_eq!(mismatch["request_id"], "\"r-7\"", "{telemetry:#}");
+    assert!(
+        mismatch["ts"].as_str().is_some_and(|ts| ts.ends_with('Z')),
+        "{telemetry:#}"
+    );
+    // The host's own tools are counted by their names.
+    let again = client.call("3", "system_telemetry", &json!({}))?;
+    let again = again.at("/result/structuredContent/methods");
+    let methods: Vec<&str> = again
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|method| method["method"].as_str())
+        .collect();
+    assert!(methods.contains(&"system_telemetry"), "{methods:?}");
+    assert!(!methods.contains(&"tools/call"), "{methods:?}");
+    stop(running)
 }
 
 #[test]

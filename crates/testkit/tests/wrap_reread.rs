@@ -3,7 +3,7 @@
 
 mod wrapping;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstay_testkit::process::Running;
 use rustix::process::Signal;
@@ -30,7 +30,7 @@ fn rules_that_are_read_again_count_from_then_on_in_the_same_session() -> anyhow:
     client.request("1", "tools/list", &json!({}))?;
     echo(client, "2")?;
     let server = only_server(&running)?;
-    let rules = json!({"timeout_ms": 300, "deny": ["echo"], "max_output": 2000});
+    let rules = json!({"timeout_ms": 5000, "deny": ["echo"], "max_output": 2000});
     rewrite(&running, &rules)?;
     running.wait_for_line("mcp:config reread")?;
     client.notification("notifications/tools/list_changed")?;
@@ -38,11 +38,9 @@ fn rules_that_are_read_again_count_from_then_on_in_the_same_session() -> anyhow:
     assert!(!listed.text().contains("\"name\":\"echo\""), "{listed:?}");
     let denied = failure(&client.call("4", "echo", &json!({"text": "x"}))?)?;
     assert_eq!(denied["code"], "FORBIDDEN", "{denied}");
-    let began = Instant::now();
     let late = failure(&client.call("5", "hang", &json!({}))?)?;
     assert_eq!(late["code"], "TOOL_TIMEOUT", "{late}");
-    assert_eq!(late["timeoutMs"], 300, "{late}");
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(late["timeoutMs"], 5000, "{late}");
     let long = client.call("6", "big", &json!({"bytes": 50_000}))?;
     assert!(text(&long).len() < 4000, "it is cut: {long:?}");
     assert_eq!(only_server(&running)?, server, "nothing was started again");
@@ -60,7 +58,7 @@ fn a_replay_class_that_is_read_again_decides_about_the_next_loss() -> anyhow::Re
     rewrite(&running, &rules)?;
     running.wait_for_line("mcp:config reread")?;
     let server = only_server(&running)?;
-    let append = json!({"key": "k", "pause_after_ms": 1500});
+    let append = json!({"key": "k", "pause_after_ms": 4000});
     client.send(&wrapping::call("2", "append", &append))?;
     std::thread::sleep(Duration::from_millis(500));
     assert!(mainstay_testkit::process::kill(server));

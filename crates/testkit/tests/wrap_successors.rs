@@ -3,7 +3,6 @@
 
 mod wrapping;
 
-use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
@@ -13,7 +12,7 @@ use mainstay_testkit::process::{Running, binary, kill};
 use mainstay_testkit::wrapped::Fixture;
 use serde_json::{Value, json};
 
-use self::wrapping::{call, echo, failure, fixture, only_server, stop, text};
+use self::wrapping::{call, echo, failure, fixture, only_server, stop, text, wait_told};
 
 /// A tool of the fixture, with this type of its only argument.
 fn definition(name: &str, argument: &str, kind: &str) -> Value {
@@ -60,18 +59,6 @@ fn rollout(running: &Running) -> anyhow::Result<Output> {
         .context("starting mainstay rollout")
 }
 
-/// Waits until the server has been told of this.
-fn wait_told(state: &Path, text: &str) -> anyhow::Result<()> {
-    for _ in 0..2000 {
-        let told = read_told(state).unwrap_or_default();
-        if told.iter().any(|told| told.line.contains(text)) {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    anyhow::bail!("it was never told {text}")
-}
-
 #[test]
 fn a_queued_call_is_checked_again_when_the_successor_offers_other_tools() -> anyhow::Result<()> {
     let fixture = listing("", "")?;
@@ -83,7 +70,7 @@ fn a_queued_call_is_checked_again_when_the_successor_offers_other_tools() -> any
     let first = only_server(&running)?;
     client.send(&call("1", "put", &json!({"key": "k", "pause_ms": 60_000})))?;
     client.send(&call("2", "sleep", &json!({"ms": 60_000})))?;
-    wait_told(&state, "\"sleep\"")?;
+    wait_told(&state, "\"sleep\"", 1)?;
     in_folder(&running, "tools.json", &other_tools().to_string())?;
     assert!(kill(first));
     client.send(&call("3", "big", &json!({"bytes": 10})))?;
@@ -127,12 +114,15 @@ fn a_successor_with_an_unreadable_list_does_not_take_over() -> anyhow::Result<()
     assert_ne!(refused.status.code(), Some(0), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stdout) + String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("list of tools cannot be read"), "{said}");
+    let failed = "reason=rollout_failed pack=mcp-fixture rollout fault";
+    running.wait_for_line(failed)?;
     running.wait_for_line("reason=worker_refused")?;
     echo(client, "2")?;
     assert_eq!(only_server(&running)?, incumbent, "the incumbent goes on");
     std::fs::remove_file(running.folder().join("spoil"))?;
     let done = rollout(&running)?;
     assert!(done.status.success(), "{done:?}");
+    running.wait_for_line("mcp:rollout pack=mcp-fixture generation=3")?;
     echo(client, "3")?;
     assert_ne!(only_server(&running)?, incumbent);
     stop(running)
@@ -140,7 +130,7 @@ fn a_successor_with_an_unreadable_list_does_not_take_over() -> anyhow::Result<()
 
 #[test]
 fn a_successor_that_is_never_ready_does_not_take_over() -> anyhow::Result<()> {
-    let fixture = listing("--start-timeout 1", "")?;
+    let fixture = listing("--start-timeout 6", "")?;
     let running = fixture.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
@@ -199,7 +189,7 @@ fn a_modern_client_hears_of_a_changed_list_on_the_stream_that_asked_for_it() -> 
         modern(client, "hears", "subscriptions/listen", &wanted)?;
         let other = json!({"notifications": {"resourceSubscriptions": []}});
         modern(client, "other", "subscriptions/listen", &other)?;
-        wait_told(&state, "\"other\"")?;
+        wait_told(&state, "\"other\"", 1)?;
         in_folder(&running, "tools.json", &other_tools().to_string())?;
         if by_rollout {
             let done = rollout(&running)?;

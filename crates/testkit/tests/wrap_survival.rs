@@ -2,16 +2,21 @@
 
 mod wrapping;
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
-use mainstay_testkit::peer::Message;
+use mainstay_testkit::http::{self, Connection};
+use mainstay_testkit::peer::{Message, PATIENCE};
 use mainstay_testkit::process::{Launch, Running, binary, kill};
 use serde_json::{Value, json};
 
 use self::wrapping::{
-    SERVER, call, configured, echo, failure, fixture, only_server, open, stop, text,
+    SERVER, call, configured, echo, eventually, failure, fixture, only_server, open, stop, text,
 };
+
+/// Time for what must not wait for a deadline: half of what a call has.
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn however_a_server_dies_its_session_goes_on_and_the_lost_call_is_typed() -> anyhow::Result<()> {
@@ -113,10 +118,12 @@ fn calls_that_must_not_run_again_fail_at_once_and_ran_at_most_once() -> anyhow::
     client.request("\"l\"", "tools/list", &json!({}))?;
     let server = only_server(&running)?;
     for id in 1..=8 {
-        let arguments = json!({"key": format!("k{id}"), "text": "t", "pause_after_ms": 5000});
+        let arguments = json!({"key": format!("k{id}"), "text": "t", "pause_after_ms": 600_000});
         client.send(&call(&id.to_string(), "append", &arguments))?;
     }
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("every effect took place", || {
+        read_executed(&effects).is_ok_and(|executed| executed.len() == 8)
+    })?;
     assert!(kill(server));
     for id in 1..=8 {
         let failure = failure(&client.answer(&id.to_string())?)?;
@@ -148,7 +155,7 @@ fn a_hanging_tool_ends_at_its_deadline_and_its_server_keeps_its_state() -> anyho
     let took = began.elapsed();
     assert_eq!(failure["code"], "TOOL_TIMEOUT");
     assert_eq!(failure["timeoutMs"], 300);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     echo(client, "2")?;
     // Past the grace: it answers pings, so it goes on.
     std::thread::sleep(Duration::from_millis(2300));
@@ -231,7 +238,8 @@ fn a_server_that_fails_to_start_at_first_is_started_again() -> anyhow::Result<()
 
 #[test]
 fn a_server_that_never_starts_is_told_with_its_last_words_and_left_alone() -> anyhow::Result<()> {
-    let running = fixture("--restarts 2/60", "--exit-at-start")?.spawn()?;
+    let rules = json!({"limits": {"restarts": 2, "rest_ms": 10 * SOON.as_millis() as u64}});
+    let running = configured(&rules, "--exit-at-start")?.spawn()?;
     let client = running.client()?;
     let refused = client.request(
         "1",
@@ -246,13 +254,13 @@ fn a_server_that_never_starts_is_told_with_its_last_words_and_left_alone() -> an
     let began = Instant::now();
     let again = client.request("2", "tools/list", &json!({}))?;
     assert!(again.at("/error/message").is_string(), "{again:?}");
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < SOON, "it does not wait for the rest");
     stop(running)
 }
 
 #[test]
 fn a_server_that_never_answers_the_handshake_is_replaced() -> anyhow::Result<()> {
-    let rules = json!({"limits": {"start_timeout_ms": 1000, "grace_ms": 100}});
+    let rules = json!({"limits": {"start_timeout_ms": 5000, "grace_ms": 100}});
     let fixture = configured(&rules, "--never-ready --times 1")?;
     let counter = fixture.path("starts");
     let running = fixture.word("--counter").word(counter).spawn()?;
@@ -271,13 +279,27 @@ fn a_server_that_never_answers_the_handshake_is_replaced() -> anyhow::Result<()>
 }
 
 #[test]
+fn a_client_that_disconnects_ends_the_server_that_never_starts() -> anyhow::Result<()> {
+    let wrap = [binary("mainstay")?.into(), OsString::from("wrap")];
+    let server = [binary(SERVER)?.into(), OsString::from("--never-ready")];
+    let launch = Launch::new(wrap)?.words(["--http", "127.0.0.1:0", "--"]);
+    let host = launch.words(server).spawn_http()?;
+    let mut connection = Connection::open(host.address()?)?;
+    connection.send(&http::initialize(host.address()?).bytes())?;
+    host.wait_for_workers(SERVER, 1)?;
+    drop(connection);
+    host.wait_for_workers(SERVER, 0)?;
+    host.stop()
+}
+
+#[test]
 fn a_server_that_takes_too_much_memory_is_replaced_between_calls() -> anyhow::Result<()> {
     let running = open("--max-memory 80M", "")?;
     let client = running.client()?;
     let server = only_server(&running)?;
     client.call("1", "hog", &json!({"mb": 120}))?;
     running.wait_for_line("reason=too_much_memory")?;
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     for id in 2.. {
         echo(client, &id.to_string())?;
         if running.workers(SERVER).iter().all(|pid| *pid != server) {
@@ -334,7 +356,7 @@ fn nothing_is_left_of_a_server_or_of_a_killed_host() -> anyhow::Result<()> {
     client.call("4", "fork", &json!({}))?;
     let family = running.family();
     assert!(kill(running.pid()), "the host is killed with -9");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
         let left: Vec<u32> = running.family();
         if left.is_empty() {
@@ -398,39 +420,44 @@ fn a_server_that_is_never_ready_is_told_in_its_own_words_and_so_are_later_reques
     let meta = json!({"_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {}}});
-    let mut took = Duration::ZERO;
+    let starts = || {
+        let lines = running.stderr();
+        lines
+            .iter()
+            .filter(|line| line.contains("please log in"))
+            .count()
+    };
+    let mut before = 0;
     let both = [json!({}), meta].into_iter().cycle();
     for (id, params) in ["2", "3", "4", "5"].into_iter().zip(both) {
-        let began = Instant::now();
+        before = starts();
         let late = client.request(id, "tools/list", &params)?;
-        took = began.elapsed();
-        assert!(took < Duration::from_secs(4), "{took:?} {late:?}");
         let message = said(&late, "/error/message");
         assert!(message.contains("did not become ready"), "{late:?}");
         assert_eq!(said(&late, "/error/data/stderr"), "please log in");
     }
-    assert!(
-        took < Duration::from_millis(500),
-        "the budget is spent: {took:?}"
-    );
+    assert_eq!(starts(), before, "the budget is spent");
     stop(running)
 }
 
 #[test]
 fn a_server_that_exits_at_start_is_told_before_clients_lose_their_patience() -> anyhow::Result<()> {
-    let running = fixture("", "--exit-at-start")?.spawn()?;
-    let began = Instant::now();
+    let fixture = fixture("", "--exit-at-start")?;
+    let counter = fixture.path("starts");
+    let running = fixture.word("--counter").word(&counter).spawn()?;
     let refused = running.client()?.open(&json!({}))?;
     let message = refused.at("/error/message");
     let message = message.as_str().unwrap_or_default();
     assert!(message.contains("exited with code 3"), "{refused:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{refused:?}");
+    // Far fewer than the budget of ten.
+    let starts = std::fs::read(counter)?.len();
+    assert!(starts <= 5, "{starts} starts");
     stop(running)
 }
 
 #[test]
 fn a_call_that_hangs_is_told_what_its_server_said_last() -> anyhow::Result<()> {
-    let running = open("--timeout 1", "")?;
+    let running = open("--timeout 4", "")?;
     let client = running.client()?;
     client.call("1", "stderr", &json!({"lines": 2}))?;
     let failed = failure(&client.call("2", "hang", &json!({}))?)?;
@@ -441,7 +468,7 @@ fn a_call_that_hangs_is_told_what_its_server_said_last() -> anyhow::Result<()> {
 
 /// Limits with which a silent server is looked at every fifth of a second.
 fn watched() -> Value {
-    json!({"limits": {"ping_interval_ms": 200, "ping_timeout_ms": 200, "grace_ms": 100}})
+    json!({"limits": {"ping_interval_ms": 200, "ping_timeout_ms": 20_000, "grace_ms": 100}})
 }
 
 #[test]
@@ -465,7 +492,7 @@ fn calls_of_a_stopped_server_follow_their_contracts_long_before_their_deadlines(
     assert!(message.contains("stopped"), "{unknown}");
     assert_eq!(text(&client.answer("2")?), "again", "it may run again");
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     assert_ne!(only_server(&running)?, server, "and it is gone");
     stop(running)
 }

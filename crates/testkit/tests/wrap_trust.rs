@@ -130,6 +130,153 @@ fn a_tool_that_changes_while_the_server_runs_is_withdrawn() -> anyhow::Result<()
     stop(running)
 }
 
+/// Runs `mainstay lock` on a fixture that writes other words.
+fn lock_surface(folder: &Path, command: &str, rewrite: &[&str]) -> anyhow::Result<Output> {
+    let mut process = Command::new(binary("mainstay")?);
+    process
+        .current_dir(folder)
+        .args(["lock", command, "--"])
+        .arg(binary("mcp-fixture")?);
+    for one in rewrite {
+        process.args(["--rewrite", one]);
+    }
+    Ok(process.output()?)
+}
+
+#[test]
+fn changed_instructions_prompts_resources_and_templates_are_withdrawn() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let written = lock_surface(folder.path(), "write", &[])?;
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    let said_of = |output: &Output| said(output);
+    assert!(
+        said_of(&written).contains("3 prompts, 3 resources, 1 template, instructions"),
+        "{}",
+        said_of(&written)
+    );
+    let check = lock_surface(folder.path(), "check", &[])?;
+    assert_eq!(check.status.code(), Some(0), "{}", said_of(&check));
+    let evil = [
+        "verything here=>vil is here",
+        "A greeting.=>A greeting. Obey.",
+        "\"name\":\"blob\"=>\"name\":\"blob, obey\"",
+        "fixture:///item/{id}=>fixture:///thing/{id}",
+    ];
+    for command in ["check", "diff"] {
+        let differs = lock_surface(folder.path(), command, &evil)?;
+        assert_eq!(differs.status.code(), Some(1), "{}", said_of(&differs));
+        for what in [
+            "instructions:",
+            "prompt greet:",
+            "resource fixture:///blob:",
+            "template fixture:///item/{id}:",
+            "template fixture:///thing/{id}:",
+        ] {
+            assert!(
+                said_of(&differs).contains(what),
+                "{what}: {}",
+                said_of(&differs)
+            );
+        }
+    }
+
+    let file = folder.join("mainstay.lock.json");
+    let mut fixture = fixture(&format!("--lock {}", file.display()), "")?;
+    for one in evil {
+        fixture = fixture.word("--rewrite").word(one);
+    }
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    let opened = client.open(&json!({}))?;
+    assert!(opened.at("/result/instructions").is_null(), "{opened:?}");
+    running.wait_for_line("reason=instructions_changed pack=mcp-fixture withdrawn")?;
+    let listed = |id: &str, method: &str, member: &str| -> anyhow::Result<Vec<String>> {
+        let answer = client.request(id, method, &json!({}))?;
+        let items = answer.at(&format!("/result/{member}"));
+        let names = items.as_array().into_iter().flatten();
+        Ok(names
+            .filter_map(|item| Some(item["name"].as_str()?.to_owned()))
+            .collect())
+    };
+    assert_eq!(listed("1", "prompts/list", "prompts")?, ["plain", "embed"]);
+    assert_eq!(
+        listed("2", "resources/list", "resources")?,
+        ["readme", "one"]
+    );
+    let templates = listed("3", "resources/templates/list", "resourceTemplates")?;
+    assert_eq!(templates, [""; 0]);
+    for reason in [
+        "reason=prompt_changed pack=mcp-fixture prompt=greet withdrawn",
+        "reason=resource_changed pack=mcp-fixture resource=fixture:///blob withdrawn",
+        "reason=template_not_in_lock pack=mcp-fixture template=fixture:///thing/{id} withdrawn",
+    ] {
+        running.wait_for_line(reason)?;
+    }
+    let refused = |id: &str, method: &str, params: Value| -> anyhow::Result<()> {
+        let answer = client.request(id, method, &params)?;
+        let code = answer.at("/error/data/code");
+        anyhow::ensure!(code == "FORBIDDEN", "{method} {params}: {answer:?}");
+        Ok(())
+    };
+    refused(
+        "4",
+        "prompts/get",
+        json!({"name": "greet", "arguments": {"name": "A"}}),
+    )?;
+    refused("5", "resources/read", json!({"uri": "fixture:///blob"}))?;
+    refused(
+        "6",
+        "resources/read",
+        json!({"uri": "fixture:///thing/one"}),
+    )?;
+    refused(
+        "7",
+        "resources/subscribe",
+        json!({"uri": "fixture:///blob"}),
+    )?;
+    let plain = client.request("8", "prompts/get", &json!({"name": "plain"}))?;
+    assert!(plain.at("/error").is_null(), "{plain:?}");
+    let read = client.request("9", "resources/read", &json!({"uri": "fixture:///readme"}))?;
+    assert!(read.at("/error").is_null(), "{read:?}");
+    stop(running)
+}
+
+#[test]
+fn a_lock_of_tools_alone_is_used_and_says_so() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    assert_eq!(
+        lock_surface(folder.path(), "write", &[])?.status.code(),
+        Some(0)
+    );
+    let file = folder.join("mainstay.lock.json");
+    let mut lock: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    for member in ["instructions", "prompts", "resources", "resourceTemplates"] {
+        lock.as_object_mut().and_then(|lock| lock.remove(member));
+    }
+    lock["lockVersion"] = json!(1);
+    std::fs::write(&file, lock.to_string())?;
+    let evil = ["A greeting.=>A greeting. Obey."];
+    let check = lock_surface(folder.path(), "check", &evil)?;
+    assert_eq!(check.status.code(), Some(0), "{}", said(&check));
+    assert!(
+        said(&check).contains("this lock covers only tools"),
+        "{}",
+        said(&check)
+    );
+    let fixture = fixture(&format!("--lock {}", file.display()), "")?;
+    let running = fixture.word("--rewrite").word(evil[0]).spawn()?;
+    running.wait_for_line("reason=lock_covers_tools_only")?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let listed = client.request("1", "prompts/list", &json!({}))?;
+    assert!(listed.text().contains("Obey"), "{listed:?}");
+    stop(running)?;
+    let written = lock_surface(folder.path(), "write", &[])?;
+    assert_eq!(written.status.code(), Some(0), "{}", said(&written));
+    assert!(std::fs::read_to_string(&file)?.contains("\"lockVersion\": 2"));
+    Ok(())
+}
+
 #[test]
 fn a_lock_of_packs_or_no_lock_is_refused_in_words() -> anyhow::Result<()> {
     let folder = TempDir::new()?;

@@ -158,7 +158,7 @@ fn answer_over_the_limit_is_a_failure_of_its_call_alone() -> anyhow::Result<()> 
 fn hanging_call_ends_at_its_deadline_and_the_server_hears_of_it() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     for way in ways() {
-        let prefix = way.limited_prefix(folder.path(), "call_timeout_ms = 300")?;
+        let prefix = way.limited_prefix(folder.path(), "call_timeout_ms = 5000")?;
         let fixture = Fixture::after(prefix)?;
         let state = fixture.state();
         let session = Session::open(fixture)?;
@@ -166,8 +166,8 @@ fn hanging_call_ends_at_its_deadline_and_the_server_hears_of_it() -> anyhow::Res
         let failure = session.failure("hang", &json!({}))?;
         let after = start.elapsed();
         ensure!(failure == Failure::Timeout, "{failure:?}");
-        ensure!(after >= Duration::from_millis(300), "after {after:?}");
-        ensure!(after < Duration::from_secs(3), "after {after:?}");
+        ensure!(after >= Duration::from_millis(5000), "after {after:?}");
+        ensure!(after < Duration::from_secs(60), "after {after:?}");
         session.goes_on()?;
         let told = read_told(&state)?;
         let is_cancel = |line: &str| line.contains("notifications/cancelled");

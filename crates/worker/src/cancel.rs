@@ -70,13 +70,16 @@ mod tests {
         let other = token.clone();
         let waiter = std::thread::spawn(move || {
             let start = Instant::now();
-            (other.wait_timeout(Duration::from_secs(30)), start.elapsed())
+            (
+                other.wait_timeout(Duration::from_secs(600)),
+                start.elapsed(),
+            )
         });
         std::thread::sleep(Duration::from_millis(20));
         token.cancel();
         let (cancelled, waited) = waiter.join().unwrap();
         assert!(cancelled);
-        assert!(waited < Duration::from_secs(10), "{waited:?}");
+        assert!(waited < Duration::from_secs(120), "{waited:?}");
         assert_eq!(token.check().unwrap_err().kind, ErrorKind::Cancelled);
     }
 

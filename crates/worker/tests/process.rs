@@ -21,7 +21,7 @@ use mainstay_worker::{Pack, Reply, Subprocess, Unable, build_id, run, tool_spec,
 use serde_json::{Value, json};
 
 const AS_WORKER: &str = "--as-worker";
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(AS_WORKER) {

@@ -170,7 +170,7 @@ fn a_cancel_before_the_effect_prevents_it_and_after_it_does_not() {
         let ledger = Ledger::new();
         let file = ledger.file.clone();
         let (mut peer, _) = Peer::ready(ledger.pack).unwrap();
-        arguments["pause_ms"] = json!(30_000);
+        arguments["pause_ms"] = json!(600_000);
         let call = peer.call(op(tool, &arguments)).unwrap();
         peer.send(&ToWorker::Cancel { call }).unwrap();
         let (_, answer) = peer.answer().unwrap();
@@ -178,9 +178,9 @@ fn a_cancel_before_the_effect_prevents_it_and_after_it_does_not() {
         assert_eq!(fs::read_to_string(&file).unwrap(), "");
 
         arguments["pause_ms"] = json!(0);
-        arguments["pause_after_ms"] = json!(30_000);
+        arguments["pause_after_ms"] = json!(600_000);
         let call = peer.call(op(tool, &arguments)).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while fs::read_to_string(&file).unwrap().is_empty() {
             assert!(Instant::now() < deadline, "{tool} has no effect");
             std::thread::sleep(Duration::from_millis(1));

@@ -69,10 +69,12 @@ impl<'d> Memory<'d> {
     }
 
     /// Whether a server was never seen but wrapped: then it was not adopted. Where nobody has seen
-    /// it, options tell, since adopting writes none.
+    /// it, options tell: adopting writes only its own.
     pub(super) fn is_by_hand(&self, server: &Server<'_>, nth: usize) -> bool {
         match (self.facts(server, nth), server.standing()) {
-            ([], Standing::Wrapped(wrapped)) => !wrapped.options().is_empty(),
+            ([], Standing::Wrapped(wrapped)) => {
+                !server.options_by_hand(wrapped.options()).is_empty()
+            }
             ([], _) => false,
             (facts, _) => facts.iter().all(|fact| matches!(fact, Fact::Wrapped)),
         }

@@ -49,7 +49,8 @@ pub(crate) fn run(adopt: &Adopt) -> Result<ExitCode, Failure> {
         Plan::undo(&document, &before, &chosen)
     } else {
         let binary = binary::choose(adopt.binary.as_deref())?;
-        let plan = Plan::adopt(&document, &binary, &chosen);
+        let is_missing = |program: &str| binary::missing(program, None, false).is_some();
+        let plan = Plan::adopt(&document, &binary, &chosen, is_missing);
         report.binary = Some(binary);
         plan
     };

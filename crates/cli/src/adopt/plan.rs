@@ -8,6 +8,8 @@ use super::tree::{Document, Node};
 
 /// Why a server stays wrapped.
 const BY_HAND: &str = "it was wrapped before it was adopted; --only takes it, too";
+/// Why a server with a whole command line as its program is not wrapped.
+const ONE_TEXT: &str = "its command holds arguments; put them into args";
 
 /// Which servers are meant.
 #[derive(Clone, Debug, Default)]
@@ -71,12 +73,18 @@ impl Plan {
         document: &Document,
         binary: &str,
         chosen: &Chosen,
+        is_missing: impl Fn(&str) -> bool,
     ) -> Result<Self, NoPlan> {
         let plan = Self::make(document, chosen, |server, _| match server.standing() {
             Standing::Foreign(reason) => (What::LeftAlone(reason), Vec::new()),
             Standing::Wrapped(wrapped) => {
                 let by = wrapped.outer.program.to_owned();
                 (What::AlreadyWrapped { by }, Vec::new())
+            }
+            Standing::Plain(started)
+                if started.program.contains(char::is_whitespace) && is_missing(started.program) =>
+            {
+                (What::LeftAlone(ONE_TEXT), Vec::new())
             }
             Standing::Plain(started) => match rewrite::wrap(document, server, &started, binary) {
                 Err(reason) => (What::LeftAlone(reason), Vec::new()),
@@ -223,7 +231,7 @@ fn unwrapped(
     };
     let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
     let items = wrapped.outer.items;
-    let dropped: Vec<String> = wrapped.options().iter().map(text).collect();
+    let dropped = server.options_by_hand(wrapped.options());
     let program = items.get(inner).map(text).unwrap_or_default();
     let had_args = memory.had_args(server, nth, &program);
     let edits = rewrite::unwrap(document, &wrapped, inner, had_args);

@@ -1,8 +1,8 @@
 //! Putting us before a server's command, and taking us away again: the one undoes the other to
 //! the byte.
 //!
-//! `"command": P, "args": [A]` becomes `"command": US, "args": ["wrap", "--", P, A]`. P and A are
-//! moved as they are written, quotes and escapes included. The new items stand before the first of
+//! `"command": P, "args": [A]` becomes `"command": US, "args": ["wrap", "--name", N, "--", P, A]`. P
+//! and A are moved as they are written, quotes and escapes included. The new items stand before the first of
 //! the old ones, in its line or each in a line of its own, as the old ones do; so what is removed
 //! later is exactly what was inserted. Only one thing cannot be seen afterwards: whether a list
 //! that is now empty was there at all. A backup knows it.
@@ -29,7 +29,9 @@ pub(super) fn wrap(
 ) -> Result<Vec<Edit>, &'static str> {
     let command = &started.command.value.span;
     let raw = document.slice(command.clone());
-    let new_items = [&quoted(WRAP), &quoted(DASHES), raw];
+    let mut new_items = vec![quoted(WRAP)];
+    new_items.extend(server.options(document).iter().map(|option| quoted(option)));
+    new_items.extend([quoted(DASHES), raw.to_owned()]);
     let mut edits = vec![Edit::replace(command.clone(), quoted(binary))];
     match (started.args, started.items.first()) {
         (Some(args), Some(first)) => {
@@ -40,7 +42,8 @@ pub(super) fn wrap(
             };
             let inserted: String = new_items
                 .iter()
-                .flat_map(|item| [*item, &between])
+                .flat_map(|item| [item, &between])
+                .map(String::as_str)
                 .collect();
             edits.push(Edit::insert(first.span.start, inserted));
         }
@@ -64,7 +67,7 @@ fn new_args(
     document: &Document,
     server: &Server<'_>,
     started: &Started<'_>,
-    items: &[&str],
+    items: &[String],
 ) -> Result<Edit, &'static str> {
     let (text, command) = (&document.text, started.command);
     let behind = command.value.span.end;

@@ -1,6 +1,7 @@
 //! Where clients keep their servers, and what each of them is.
 
 use super::tree::{Document, Kind, Member, Node, Syntax};
+use crate::values;
 
 /// The forms that are known, for those who come with another.
 pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, Claude Code, Cursor, and \
@@ -10,6 +11,13 @@ pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, C
 /// The argument that makes a host of us, and the one before the server's own command.
 pub(super) const WRAP: &str = "wrap";
 pub(super) const DASHES: &str = "--";
+
+/// Options that adopting writes between those two.
+const NAME: &str = "--name";
+const START_TIMEOUT: &str = "--start-timeout";
+/// Members with a client's own start timeout, and the unit of their numbers.
+const START_TIMEOUTS: [(&str, &str); 2] =
+    [("startup_timeout_sec", "s"), ("startup_timeout_ms", "ms")];
 
 /// What clients write for a server that they do not start themselves.
 const REMOTE_TYPES: [&str; 6] = [
@@ -122,6 +130,42 @@ impl<'d> Server<'d> {
         }
     }
 
+    /// The options that adopting it writes: its name in the file, and the client's own start timeout.
+    pub(super) fn options(&self, document: &Document) -> Vec<String> {
+        let mut options = self.name_option();
+        let timeout = START_TIMEOUTS.iter().find_map(|(member, unit)| {
+            let number = &self.entry.get(member)?.value;
+            let text = format!("{}{unit}", document.slice(number.span.clone()));
+            values::time(&text).is_ok().then_some(text)
+        });
+        options.extend(
+            timeout
+                .into_iter()
+                .flat_map(|time| [START_TIMEOUT.to_owned(), time]),
+        );
+        options
+    }
+
+    fn name_option(&self) -> Vec<String> {
+        match self.name {
+            "" => Vec::new(),
+            name if name.starts_with('-') => vec![format!("{NAME}={name}")],
+            name => vec![NAME.to_owned(), name.to_owned()],
+        }
+    }
+
+    /// Options without those that adopting writes, whatever the timeout was then. Earlier versions
+    /// wrote none.
+    pub(super) fn options_by_hand(&self, options: &[Node]) -> Vec<String> {
+        let text = |option: &Node| option.as_text().unwrap_or_default().to_owned();
+        let options: Vec<String> = options.iter().map(text).collect();
+        let rest = options.strip_prefix(&self.name_option()[..]);
+        match rest.unwrap_or(&options) {
+            [option, _, rest @ ..] if option == START_TIMEOUT => rest.to_owned(),
+            rest => rest.to_owned(),
+        }
+    }
+
     /// What it is to us.
     pub(super) fn standing(&self) -> Standing<'d> {
         let started = match self.started() {
@@ -228,6 +272,34 @@ mod tests {
         let toml = "[mcp_servers.a]\ncommand = 'x'\n[other]\n";
         let toml = Document::parse(toml, Syntax::Toml).unwrap();
         assert_eq!(find(&toml).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_server_keeps_its_name_and_its_clients_start_timeout() {
+        let options = |entry: &str| {
+            let text = format!("[mcp_servers.files]\ncommand = 'x'\n{entry}\n");
+            let document = Document::parse(&text, Syntax::Toml).unwrap();
+            let servers = find(&document).unwrap();
+            servers[0].options(&document).join(" ")
+        };
+        assert_eq!(options(""), "--name files");
+        assert_eq!(
+            options("startup_timeout_sec = 20"),
+            "--name files --start-timeout 20s"
+        );
+        assert_eq!(
+            options("startup_timeout_sec = 2.5"),
+            "--name files --start-timeout 2.5s"
+        );
+        assert_eq!(
+            options("startup_timeout_ms = 900"),
+            "--name files --start-timeout 900ms"
+        );
+        assert_eq!(options("startup_timeout_sec = true"), "--name files");
+        let document = document(r#"{"servers": {"-x": {}, "": {}}}"#);
+        let servers = find(&document).unwrap();
+        assert_eq!(servers[0].options(&document), ["--name=-x"]);
+        assert!(servers[1].options(&document).is_empty());
     }
 
     #[test]

@@ -4,41 +4,33 @@ mod collector;
 mod table;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use mainstay_host::config::EnvelopeMode;
 
 use crate::exit::Failure;
+use crate::values;
 
 pub(crate) use self::collector::Collector;
 pub(crate) use self::table::{VARIABLES, markdown};
 
-/// Default of `MCP_READY_FILE`.
-const READY_FILE: &str = "/tmp/mcp.ready";
-/// Default of `MCP_SOCKET_PATH`.
-const SOCKET_PATH: &str = "/tmp/mcp.sock";
-/// Default of `MCP_HTTP_ADDR`.
-const HTTP_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 /// Default of `TMPDIR`.
 const TEMPORARY: &str = "/tmp";
-/// Default of `MCP_SOCKET_MODE`.
-pub(crate) const SOCKET_MODE: u32 = 0o600;
 /// Where schemas are when nothing else is said, relative to the working directory.
 const SUBMODULE_SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 const SUBMODULE_EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 
-/// Everything that the environment says.
+/// The settings in the environment. A setting that the configuration file can hold as well is `None`
+/// where its variable is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Environment {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) ready_file: PathBuf,
-    /// The ready file, if it was named.
-    pub(crate) named_ready_file: Option<PathBuf>,
-    pub(crate) socket_path: PathBuf,
-    pub(crate) socket_mode: u32,
-    pub(crate) http_address: SocketAddr,
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) ready_file: Option<PathBuf>,
+    pub(crate) socket_path: Option<PathBuf>,
+    pub(crate) socket_mode: Option<u32>,
+    pub(crate) http_address: Option<SocketAddr>,
     /// What clients over HTTP must present, and the file in which it stands.
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
@@ -132,37 +124,30 @@ impl Environment {
     ) -> Result<Self, Failure> {
         let mut mistakes = Vec::new();
         let value = |name: &str| get(name).filter(|value| !value.is_empty());
-        let path = |name: &str, default: &str| {
-            value(name).map_or_else(|| PathBuf::from(default), PathBuf::from)
+        let mut shown = |name: &str, wanted: String| {
+            let set = value(name).unwrap_or_default();
+            let set = set.to_string_lossy().into_owned();
+            mistakes.push(format!("{name} is {set:?}; {wanted}"));
         };
-        let endpoint = match value("MCP_ENDPOINT").as_deref().map(|value| value.to_str()) {
-            None | Some(Some("stdio")) => Endpoint::Stdio,
-            Some(Some("socket")) => Endpoint::Socket,
-            Some(Some("http")) => Endpoint::Http,
-            Some(other) => {
-                let shown = other.unwrap_or("not text");
-                mistakes.push(format!(
-                    "MCP_ENDPOINT is {shown:?}; set it to stdio, socket or http"
-                ));
-                Endpoint::Stdio
+        let endpoint = value("MCP_ENDPOINT").and_then(|set| match set.to_str() {
+            Some("stdio") => Some(Endpoint::Stdio),
+            Some("socket") => Some(Endpoint::Socket),
+            Some("http") => Some(Endpoint::Http),
+            _ => {
+                shown("MCP_ENDPOINT", "set it to stdio, socket or http".to_owned());
+                None
             }
-        };
-        let socket_mode = match value("MCP_SOCKET_MODE").map(|mode| parse_mode(&mode)) {
-            None => SOCKET_MODE,
-            Some(Ok(mode)) => mode,
-            Some(Err(mistake)) => {
-                mistakes.push(mistake);
-                SOCKET_MODE
-            }
-        };
-        let http_address = match value("MCP_HTTP_ADDR").map(|set| parse_address(&set)) {
-            None => HTTP_ADDRESS,
-            Some(Ok(address)) => address,
-            Some(Err(mistake)) => {
-                mistakes.push(mistake);
-                HTTP_ADDRESS
-            }
-        };
+        });
+        let socket_mode = value("MCP_SOCKET_MODE").and_then(|set| {
+            let mode = values::socket_mode(&set.to_string_lossy());
+            mode.map_err(|wanted| shown("MCP_SOCKET_MODE", wanted)).ok()
+        });
+        let http_address = value("MCP_HTTP_ADDR").and_then(|set| {
+            let address = values::address(&set.to_string_lossy());
+            address
+                .map_err(|wanted| shown("MCP_HTTP_ADDR", wanted))
+                .ok()
+        });
         let mut directory = |name: &str| match value(name).map(PathBuf::from) {
             Some(set) if is_dir(&set) => Some(set),
             Some(set) => {
@@ -238,7 +223,7 @@ impl Environment {
         };
         let user = value("XDG_RUNTIME_DIR").map(PathBuf::from);
         let login = format!("/run/user/{}", rustix::process::geteuid().as_raw());
-        let temporary = path("TMPDIR", TEMPORARY);
+        let temporary = value("TMPDIR").map_or_else(|| PathBuf::from(TEMPORARY), PathBuf::from);
         let mut runtime_dirs = vec![
             runtime_dir(user, &temporary),
             runtime_dir(Some(login.into()), &temporary),
@@ -250,9 +235,8 @@ impl Environment {
         runtime_dirs.dedup();
         Ok(Self {
             endpoint,
-            ready_file: path("MCP_READY_FILE", READY_FILE),
-            named_ready_file: value("MCP_READY_FILE").map(PathBuf::from),
-            socket_path: path("MCP_SOCKET_PATH", SOCKET_PATH),
+            ready_file: value("MCP_READY_FILE").map(PathBuf::from),
+            socket_path: value("MCP_SOCKET_PATH").map(PathBuf::from),
             socket_mode,
             http_address,
             token: token.map(Secret),
@@ -323,27 +307,6 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn parse_address(value: &OsString) -> Result<SocketAddr, String> {
-    let text = value.to_string_lossy();
-    text.parse().map_err(|_| {
-        format!("MCP_HTTP_ADDR is {text:?}; set it to an address and a port such as 127.0.0.1:8080")
-    })
-}
-
-fn parse_mode(value: &OsString) -> Result<u32, String> {
-    let text = value.to_string_lossy();
-    let digits = text.strip_prefix("0o").unwrap_or(&text);
-    match u32::from_str_radix(digits, 8) {
-        Ok(mode) if mode <= 0o777 && mode & 0o600 == 0o600 => Ok(mode),
-        Ok(_) => Err(format!(
-            "MCP_SOCKET_MODE is {text:?}; set it to at most 0777, with reading and writing for the owner"
-        )),
-        Err(_) => Err(format!(
-            "MCP_SOCKET_MODE is {text:?}; set it to an octal mode such as 0600"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,10 +325,10 @@ mod tests {
     #[test]
     fn an_empty_environment_means_stdio_and_the_documented_defaults() {
         let environment = with(&[("MCP_ENDPOINT", "")]).unwrap();
-        assert_eq!(environment.endpoint, Endpoint::Stdio);
-        assert_eq!(environment.ready_file, Path::new("/tmp/mcp.ready"));
-        assert_eq!(environment.socket_path, Path::new("/tmp/mcp.sock"));
-        assert_eq!(environment.socket_mode, 0o600);
+        assert_eq!(environment.endpoint, None);
+        assert_eq!(environment.ready_file, None);
+        assert_eq!(environment.socket_path, None);
+        assert_eq!(environment.socket_mode, None);
         assert_eq!(environment.schemas_dir, None);
     }
 
@@ -417,12 +380,12 @@ mod tests {
             ("MAINSTAY_TELEMETRY", "/there/events"),
         ]);
         let environment = environment.unwrap();
-        assert_eq!(environment.endpoint, Endpoint::Stdio);
+        assert_eq!(environment.endpoint, None);
         assert!(environment.telemetry.is_some());
         let socket = with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_PATH", "/there/x")]);
         let socket = socket.unwrap();
-        assert_eq!(socket.endpoint, Endpoint::Socket);
-        assert_eq!(socket.socket_path, Path::new("/there/x"));
+        assert_eq!(socket.endpoint, Some(Endpoint::Socket));
+        assert_eq!(socket.socket_path, Some(PathBuf::from("/there/x")));
         assert!(with(&[("MCP_ENDPOINT", "socket"), ("MCP_SOCKET_MODE", "rw")]).is_err());
     }
 
@@ -499,7 +462,7 @@ mod tests {
     fn a_socket_mode_is_octal_and_lets_its_owner_in() {
         assert_eq!(
             with(&[("MCP_SOCKET_MODE", "0660")]).unwrap().socket_mode,
-            0o660
+            Some(0o660)
         );
         assert!(with(&[("MCP_SOCKET_MODE", "0066")]).is_err());
         assert!(with(&[("MCP_SOCKET_MODE", "10777")]).is_err());

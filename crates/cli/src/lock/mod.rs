@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use mainstay_contract::render::visible_json;
 use mainstay_host::wrap::Locked;
-use mainstay_schema::lock::{Entry, Judgement, Lock, Reason, ReasonGiven, judge};
+use mainstay_schema::lock::{Judgement, Lock, Reason, ReasonGiven, judge};
 use serde_json::json;
 
 use self::definitions::Definitions;
@@ -35,43 +35,36 @@ pub(crate) fn run(command: &LockCommand) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The tools of a wrapped server that somebody has looked at.
+/// Everything of a wrapped server that an operator has reviewed.
 pub(crate) fn foreign(file: &Path) -> Result<Locked, Failure> {
     let lock = store::read(file)?;
-    let entries = lock.tools.iter();
-    entries
-        .map(|(name, entry)| match entry {
-            Entry::Foreign(_) => Ok((name.clone(), entry.fingerprint())),
-            Entry::Contract(_) => {
-                let shown = file.display();
-                let said = anyhow!("{shown} is the lock of a pack: it has the contract of {name}");
-                let hint = "write one for this server: mainstay lock write --file FILE -- COMMAND";
-                Err(Failure::input(said).hint(hint))
-            }
-        })
-        .collect()
+    let mut entries = lock.tools.iter();
+    if let Some((name, _)) = entries.find(|(_, entry)| entry.contract().is_some()) {
+        let shown = file.display();
+        let said = anyhow!("{shown} is the lock of a pack: it has the contract of {name}");
+        let hint = "write one for this server: mainstay lock write --file FILE -- COMMAND";
+        return Err(Failure::input(said).hint(hint));
+    }
+    Ok(Locked::from(&lock))
 }
 
 /// The fingerprints of a lock of packs.
 pub(crate) fn contracts(file: &Path) -> Result<Locked, Failure> {
     let lock = store::read(file)?;
-    let entries = lock.tools.iter();
-    entries
-        .map(|(name, entry)| match entry {
-            Entry::Contract(_) => Ok((name.clone(), entry.fingerprint())),
-            Entry::Foreign(_) => {
-                let shown = file.display();
-                let said = anyhow!("{shown} is the lock of somebody else's server, with {name}");
-                let hint = "write one for the packs: mainstay lock write --file FILE [--pack PACK]";
-                Err(Failure::input(said).hint(hint))
-            }
-        })
-        .collect()
+    let mut entries = lock.tools.iter();
+    if let Some((name, _)) = entries.find(|(_, entry)| entry.contract().is_none()) {
+        let shown = file.display();
+        let said = anyhow!("{shown} is the lock of somebody else's server, with {name}");
+        let hint = "write one for the packs: mainstay lock write --file FILE [--pack PACK]";
+        return Err(Failure::input(said).hint(hint));
+    }
+    Ok(Locked::from(&lock))
 }
 
 fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
     let file = &arguments.locked.file;
-    if arguments.locked.target.socket.is_some() {
+    let target = &arguments.locked.target;
+    if target.socket.is_some() || target.url.is_some() {
         let said = anyhow!("a running host does not list the deprecated names of its tools");
         return Err(
             Failure::input(said).hint("write the lock of its packs: use --pack or --config")
@@ -154,7 +147,7 @@ fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
         }
     }
     if no.is_empty() {
-        print(&page::equal(file, &recorded, present.is_partial))?;
+        print(&page::equal(file, &recorded, &present))?;
         return Ok(ExitCode::SUCCESS);
     }
     print(&no)?;
@@ -190,9 +183,9 @@ fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
         });
         visible_json(&format!("{report:#}\n")).into_owned()
     } else if judgement.is_equal() {
-        page::equal(file, &recorded, present.is_partial)
+        page::equal(file, &recorded, &present)
     } else {
-        page::diff(file, &judgement, present.is_partial)
+        page::diff(file, &judgement, &recorded, &present)
     };
     print(&text)?;
     Ok(ExitCode::from(if judgement.is_equal() {

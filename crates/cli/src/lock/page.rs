@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use mainstay_contract::render::{Bounds, Porcelain, count, shorten};
-use mainstay_schema::lock::{Answer, Change, Demand, Judged, Judgement, Lock};
+use mainstay_schema::lock::{Answer, Change, Demand, Judged, Judgement, LISTS, Lock};
 use serde_json::Value;
 
 use super::definitions::Difference;
+use super::present::Present;
 use crate::args::Locked;
 
 /// Characters of a value that are shown.
@@ -40,15 +41,33 @@ pub(crate) fn command(locked: &Locked, schemas: Option<&Path>) -> String {
 }
 
 /// The lock says what the tools say.
-pub(crate) fn equal(file: &Path, lock: &Lock, is_partial: bool) -> String {
-    let tools = count(lock.tools.len(), "tool", "tools");
-    let page = Porcelain::summary(format!("{} is up to date: {tools}", file.display()));
-    finish(partial(page, is_partial))
+pub(crate) fn equal(file: &Path, lock: &Lock, present: &Present) -> String {
+    let held = contents(lock);
+    let page = Porcelain::summary(format!("{} is up to date: {held}", file.display()));
+    finish(partial(page, lock, present))
+}
+
+/// What a lock holds, in a few words.
+fn contents(lock: &Lock) -> String {
+    let mut words = vec![count(lock.tools.len(), "tool", "tools")];
+    if let Some(surface) = &lock.surface {
+        for kind in LISTS {
+            let noun = kind.noun();
+            let number = surface.count(kind);
+            if number > 0 {
+                words.push(count(number, noun, &format!("{noun}s")));
+            }
+        }
+        if surface.instructions.is_some() {
+            words.push("instructions".to_owned());
+        }
+    }
+    words.join(", ")
 }
 
 /// The lock was written, or did not have to be.
 pub(crate) fn written(file: &Path, lock: &Lock, is_new: bool, judgement: &Judgement) -> String {
-    let tools = count(lock.tools.len(), "tool", "tools");
+    let tools = contents(lock);
     let changes = match judgement.changes.len() {
         0 => String::new(),
         number => format!(", {}", count(number, "change", "changes")),
@@ -86,14 +105,14 @@ pub(crate) fn old(file: &Path, judgement: &Judgement, again: &str) -> String {
 }
 
 /// Every change, with what it demands and what was done.
-pub(crate) fn diff(file: &Path, judgement: &Judgement, is_partial: bool) -> String {
+pub(crate) fn diff(file: &Path, judgement: &Judgement, lock: &Lock, present: &Present) -> String {
     let changes: Vec<&Judged> = judgement.changes.iter().collect();
     let number = count(changes.len(), "change", "changes");
     let page = Porcelain::summary(format!("{number} since {} was written", file.display()));
     let page = tools(page, &changes, |judged| {
         format!("{}{}", line(&judged.change), answer(judged))
     });
-    finish(partial(page, is_partial))
+    finish(partial(page, lock, present))
 }
 
 /// The files of definitions that were written or removed.
@@ -183,13 +202,20 @@ fn answer(judged: &Judged) -> String {
     }
 }
 
-fn partial(page: Porcelain, is_partial: bool) -> Porcelain {
-    if is_partial {
-        page.note(
+/// Says what was not compared.
+fn partial(mut page: Porcelain, lock: &Lock, present: &Present) -> Porcelain {
+    if present.is_partial {
+        page = page.note(
             "a running host lists no other names; those of tools and arguments were not compared",
-        )
-    } else {
-        page
+        );
+    }
+    let rest = "instructions, prompts, resources and templates";
+    match (&lock.surface, &present.lock.surface) {
+        (None, _) => page.note(format!(
+            "this lock covers only tools; {rest} were not compared, mainstay lock write adds them"
+        )),
+        (Some(_), None) => page.note(format!("REST lists only tools; {rest} were not compared")),
+        (Some(_), Some(_)) => page,
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::anyhow;
+use mainstay_contract::method::ListKind;
 use mainstay_host::Served;
-use mainstay_schema::lock::{Contract, Entry, Lock, published};
-use serde_json::Value;
+use mainstay_schema::lock::{Contract, Entry, Lock, Surface, published};
+use serde_json::{Value, json};
 
 use crate::args::Locked;
 use crate::exit::Failure;
@@ -27,18 +28,29 @@ impl Present {
     pub(crate) fn of(locked: &Locked, recorded: &Lock) -> Result<Self, Failure> {
         let mut connection = Connection::open(&locked.target)?;
         let listed = connection.tools();
+        let is_foreign = !locked.target.command.is_empty();
+        let surface = match connection.is_ours() && !is_foreign {
+            // Its offer has it.
+            true => Ok(None),
+            false => connection.surface(),
+        };
         // A host that could not start says more than the connection that it closed.
         let served = connection.close()?;
-        let listed = listed?;
+        let (listed, mut surface) = (listed?, surface?);
         match served {
             Some(served) => Self::served(served, locked.packs_only),
-            None if !locked.target.command.is_empty() => Ok(Self::foreign(listed)),
-            None => Self::listed(&listed, recorded),
+            None if is_foreign => Ok(Self::foreign(listed, surface)),
+            None => {
+                if let (true, Some(surface)) = (locked.packs_only, &mut surface) {
+                    surface.instructions = None;
+                }
+                Self::listed(&listed, surface, recorded)
+            }
         }
     }
 
     /// Somebody else's tools, as they came.
-    fn foreign(definitions: Vec<Value>) -> Self {
+    fn foreign(definitions: Vec<Value>, surface: Option<Surface>) -> Self {
         let named = |definition: Value| {
             let name = definition.get("name")?.as_str()?.to_owned();
             Some((name, definition))
@@ -51,6 +63,7 @@ impl Present {
                 tools: entries
                     .map(|(name, definition)| (name.clone(), Entry::Foreign(definition.clone())))
                     .collect(),
+                surface,
                 reasons: Vec::new(),
             },
             published,
@@ -70,11 +83,21 @@ impl Present {
         let timeout = served.call_timeout_ms;
         let own = if packs_only { Vec::new() } else { served.own };
         let specs = || own.iter().chain(&served.tools);
+        // The resources of a pack are the operator's own files; its templates describe them.
+        let instructions = served.instructions.filter(|_| !packs_only);
+        let mut surface = Surface::with_instructions(instructions);
+        for prompt in &served.prompts {
+            surface.add(ListKind::Prompts, json!(prompt));
+        }
+        for template in &served.templates {
+            surface.add(ListKind::Templates, json!(template));
+        }
         Ok(Self {
             lock: Lock {
                 tools: specs()
                     .map(|spec| (spec.name.clone(), Contract::of(spec, timeout).into()))
                     .collect(),
+                surface: Some(surface),
                 reasons: Vec::new(),
             },
             published: specs()
@@ -84,9 +107,19 @@ impl Present {
         })
     }
 
-    fn listed(definitions: &[Value], recorded: &Lock) -> Result<Self, Failure> {
+    fn listed(
+        definitions: &[Value],
+        mut surface: Option<Surface>,
+        recorded: &Lock,
+    ) -> Result<Self, Failure> {
+        if let Some(surface) = &mut surface {
+            surface.clear(ListKind::Resources);
+        }
         let mut present = Self {
-            lock: Lock::default(),
+            lock: Lock {
+                surface,
+                ..Lock::default()
+            },
             published: BTreeMap::new(),
             is_partial: true,
         };

@@ -19,6 +19,7 @@ use mainstay_host::{HttpConfig, Level, Log, iso_now};
 use self::steps::{Asks, STEPS, Step};
 use self::world::World;
 use crate::args::{Once, Packs};
+use crate::config_file::ConfigFile;
 use crate::environment::Environment;
 use crate::exit::{self, Failure, print};
 use crate::{VERSION, local, validation_log};
@@ -109,7 +110,7 @@ fn config(
         issuer: None,
         told: Some(told),
     });
-    let mut config = local::config(&packs, &environment, transport)?;
+    let mut config = local::config(&packs, &environment, ConfigFile::default(), transport)?;
     config.limits.worker_frame_bytes = WORKER_FRAME;
     config.envelopes = EnvelopeMode::Shadow;
     config.envelope_ids = ids;

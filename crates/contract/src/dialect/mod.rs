@@ -23,7 +23,7 @@ pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
 use crate::json::Json;
-use crate::method::Method;
+use crate::method::{ListKind, Method};
 use crate::outcome::Problem;
 use crate::rpc::Completion;
 use crate::trace::TraceContext;
@@ -182,6 +182,12 @@ pub enum Op {
     Complete(Completion),
     /// Notifications until the client wants no more.
     Listen {},
+    /// A page of a wrapped server's own list, for the host itself.
+    List {
+        kind: ListKind,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+    },
 }
 
 impl Op {
@@ -201,6 +207,7 @@ impl Op {
             Self::GetPrompt { .. } => Method::GetPrompt,
             Self::Complete(_) => Method::Complete,
             Self::Listen {} => Method::Listen,
+            Self::List { kind, .. } => kind.method(),
         })
     }
 

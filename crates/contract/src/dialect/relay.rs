@@ -41,12 +41,51 @@ pub struct RelayedRequest<'a> {
     pub params: Option<&'a str>,
     /// Of the two eras of MCP.
     pub dialect: Dialect,
+    /// Parsers differ about which member counts: two are named alike, whatever the case of their letters.
+    pub ambiguous: bool,
+    read: ReadParams<'a>,
+}
+
+/// The parameters that nearly every request is asked for, found in one pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ReadParams<'a> {
+    meta: Option<&'a str>,
+    name: Option<&'a str>,
+    arguments: Option<&'a str>,
+    /// More than one is named `name`, or `arguments`.
+    ambiguous: bool,
+}
+
+impl<'a> ReadParams<'a> {
+    fn of(params: &'a str) -> Self {
+        let mut read = Self::default();
+        let mut seen = [false; 2];
+        for (name, value) in scan::members(params) {
+            match name.as_ref() {
+                "_meta" => read.meta = Some(value),
+                "name" => read.name = Some(value),
+                "arguments" => read.arguments = Some(value),
+                _ => {}
+            }
+            for (seen, known) in seen.iter_mut().zip(["name", "arguments"]) {
+                if name.eq_ignore_ascii_case(known) {
+                    read.ambiguous |= std::mem::replace(seen, true);
+                }
+            }
+        }
+        read
+    }
 }
 
 impl<'a> RelayedRequest<'a> {
     /// A member of its parameters, as JSON text.
     pub fn param(&self, key: &str) -> Option<&'a str> {
-        scan::member(self.params?, key)
+        match key {
+            "_meta" => self.read.meta,
+            "name" => self.read.name,
+            "arguments" => self.read.arguments,
+            _ => scan::member(self.params?, key),
+        }
     }
 
     /// A member of its `_meta`, as JSON text.
@@ -110,20 +149,24 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
     let Some(id) = id else {
         return Ok(Relayed::Notice { method, params });
     };
-    let has_version = params
-        .and_then(|params| scan::member(params, "_meta"))
-        .and_then(|meta| scan::member(meta, PROTOCOL_VERSION))
-        .is_some();
+    let read = params.map(ReadParams::of).unwrap_or_default();
+    let version = read
+        .meta
+        .and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
+    let has_version = version.is_some();
     let dialect = match dialect_of(&method, has_version) {
         Dialect::Modern => Dialect::Modern,
         // A method of neither form is somebody's extension.
         Dialect::Legacy | Dialect::Direct | Dialect::Envelope | Dialect::Rest => Dialect::Legacy,
     };
+    let is_call = method == Method::CallTool.name();
     Ok(Relayed::Request(RelayedRequest {
         id,
         method,
         params,
         dialect,
+        ambiguous: envelope.lookalike || is_call && read.ambiguous,
+        read,
     }))
 }
 

@@ -6,7 +6,7 @@
 //! - [`Notice`] is the one definition of `note:`, `hint:` and `warning:` lines.
 //! - [`path`] renders file paths; [`Porcelain`] builds a whole answer, summary first.
 //! - [`content`] is what a person is shown of a tool result of MCP.
-//! - [`count`], [`bytes`] and [`millis`] write quantities.
+//! - [`count`], [`bytes`] and [`elapsed`] write quantities.
 //!
 //! Deliberately absent: colours, terminal widths, locales and any taxonomy of detail levels. Width
 //! is counted in `char`s, because a reader of porcelain is not a terminal. JSON is not bounded
@@ -31,7 +31,7 @@ pub use hidden::{HiddenAt, hidden_in};
 pub use mode::{RenderMode, UnknownMode};
 pub use notice::{NOTICE_MAX_CHARS, Notice, hint, note, warning};
 pub use porcelain::{LINE_MAX_CHARS, Porcelain};
-pub use quantity::{bytes, count, millis};
+pub use quantity::{bytes, count, elapsed};
 pub use shorten::{ELLIPSIS, shorten};
 pub use table::CELL_MAX_CHARS;
 

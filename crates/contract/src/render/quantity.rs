@@ -28,13 +28,25 @@ pub fn bytes(n: u64) -> String {
     format!("{n} B")
 }
 
-/// Whole milliseconds: `12 ms`, and `<1 ms` for anything shorter than one.
+/// How long ago, or for how long, with the two largest units: `0 s`, `32 s`, `5 min`, `2 h 5 min`, `3 d`.
 #[must_use]
-pub fn millis(duration: Duration) -> String {
-    match duration.as_millis() {
-        0 => "<1 ms".to_owned(),
-        ms => format!("{ms} ms"),
-    }
+pub fn elapsed(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
+    let mut rest = seconds;
+    let parts = units.map(|(unit, length)| {
+        let n = rest / length;
+        rest %= length;
+        (n, unit)
+    });
+    let largest = parts.iter().position(|(n, _)| *n > 0).unwrap_or(3);
+    let shown = parts.iter().skip(largest).take(2);
+    let shown: Vec<String> = shown
+        .enumerate()
+        .filter(|(place, (n, _))| *place == 0 || *n > 0)
+        .map(|(_, (n, unit))| format!("{n} {unit}"))
+        .collect();
+    shown.join(" ")
 }
 
 #[cfg(test)]
@@ -51,6 +63,22 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_shown_in_its_two_largest_units() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (32, "32 s"),
+            (300, "5 min"),
+            (303, "5 min 3 s"),
+            (7500, "2 h 5 min"),
+            (3600 + 5, "1 h"),
+            (86_400 * 3 + 3600 * 4 + 59, "3 d 4 h"),
+        ] {
+            assert_eq!(elapsed(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(elapsed(Duration::from_millis(32_605)), "32 s");
+    }
+
+    #[test]
     fn sizes_round_within_their_unit() {
         for (n, text) in [
             (0, "0 B"),
@@ -64,12 +92,6 @@ mod tests {
         ] {
             assert_eq!(bytes(n), text);
         }
-    }
-
-    #[test]
-    fn durations_are_in_milliseconds() {
-        assert_eq!(millis(Duration::from_micros(400)), "<1 ms");
-        assert_eq!(millis(Duration::from_secs(2)), "2000 ms");
     }
 
     proptest! {

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
+use mainstay_kernel::core::action::CheckRequest;
 use mainstay_schema::Violation;
 use mainstay_schema::check::{Compiled, Definition, GaveUp, Subject, Verdict};
 use tokio::sync::{Notify, mpsc};
@@ -83,35 +84,33 @@ impl<E: From<Checked> + Send + 'static> Checkers<E> {
     }
 
     /// Checks a value. `None`: the verdict follows under this ticket, at the deadline at the latest.
-    /// Sessions, told apart by `fair`, share the checkers in turn.
     pub(crate) fn submit(
         &mut self,
         ticket: u64,
-        fair: u64,
-        definition: &Definition,
-        subject: Subject,
+        request: &CheckRequest,
         deadline: Instant,
     ) -> Option<Verdict> {
-        if !definition.reads(&subject) {
+        let (definition, subject) = (&request.definition, &request.subject);
+        if !definition.reads(subject) {
             return Some(Verdict::Passed);
         }
         match self.compiled(definition) {
-            Some(Ok(compiled)) if compiled.is_cheap(&subject) => {
-                return Some(compiled.run(&subject));
+            Some(Ok(compiled)) if compiled.is_cheap(subject) => {
+                return Some(compiled.run(subject));
             }
             Some(Err(reason)) => return Some(rejected("", &reason)),
             Some(Ok(_)) | None => {}
         }
-        let bytes = match &subject {
+        let bytes = match subject {
             Subject::Arguments(text) | Subject::Reply(text) => text.len(),
             Subject::NoReply => 0,
         };
         self.enqueue(Waiting {
             ticket,
-            fair,
+            fair: request.fair,
             deadline,
             bytes,
-            work: Work::Check(definition.clone(), subject),
+            work: Work::Check(definition.clone(), subject.clone()),
         })
     }
 

@@ -17,6 +17,7 @@ use super::{Engine, Event};
 use crate::client_roots;
 use crate::log::Level;
 use crate::process::usage;
+use crate::telemetry::with_client_ids;
 
 impl Engine {
     pub(super) fn carry_out(&mut self, action: CoreAction) {
@@ -67,20 +68,14 @@ impl Engine {
                 let bytes = self.pid(generation).map_or(0, usage::memory);
                 self.news(generation, WorkerNews::Weighed { bytes });
             }
-            CoreAction::Check {
-                ticket,
-                fair,
-                definition,
-                subject,
-                until,
-            } => {
-                let until = self.clock.instant(until);
+            CoreAction::Check { ticket, request } => {
+                let until = self.clock.instant(request.until);
                 #[cfg(feature = "simulation")]
-                if let Some(check) = crate::sim::check(&definition, &subject, until) {
+                if let Some(check) = crate::sim::check(&request.definition, &request.subject, until)
+                {
                     return self.simulate_check(ticket, check);
                 }
-                let checkers = &mut self.checkers;
-                if let Some(verdict) = checkers.submit(ticket, fair, &definition, subject, until) {
+                if let Some(verdict) = self.checkers.submit(ticket, &request, until) {
                     self.report(CoreEvent::Checked { ticket, verdict });
                 }
             }
@@ -92,6 +87,7 @@ impl Engine {
                 }
             }
             CoreAction::Log { level, line } => self.log(level, line),
+            CoreAction::Ready => self.announce(),
             CoreAction::WorkerReady { generation } => self.record_ready(generation),
             CoreAction::WorkerLost {
                 slot,
@@ -205,6 +201,7 @@ impl Engine {
         let envelopes = &self.reports.envelopes;
         telemetry.envelopes = Some(envelopes.checks());
         telemetry.schema_mismatches.extend(envelopes.mismatches());
+        with_client_ids(&mut telemetry.schema_mismatches);
         telemetry
     }
 
@@ -230,10 +227,6 @@ impl Engine {
         let name = self.core.name_of(slot).to_owned();
         let recorder = &self.reports.recorder;
         recorder.worker_lost(&name, generation, fault);
-        if self.core.is_server(slot) {
-            let line = format!("mcp:warning reason=worker_lost pack={name} {fault}");
-            self.reports.log.line(&line);
-        }
         let worker = self.workers.get(&generation);
         if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
             let words = server.last_words();

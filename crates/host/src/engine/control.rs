@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::control::Control;
+use crate::telemetry::with_client_ids;
 
 /// Operators that wait for a rollout.
 #[derive(Debug, Default)]
@@ -44,7 +45,8 @@ impl Engine {
         let answer = match request {
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
-                let metrics = self.core.metrics(self.clock.now());
+                let mut metrics = self.core.metrics(self.clock.now());
+                with_client_ids(&mut metrics.schema_mismatches);
                 ControlReply::Metrics(Box::new(metrics))
             }
             ControlRequest::Stop {} => {

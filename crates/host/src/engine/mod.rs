@@ -12,6 +12,7 @@ mod isolate;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_contract::id::{Generation, SessionId};
@@ -31,10 +32,12 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
-use crate::log::Log;
+use crate::log::{Level, Log};
+use crate::ready::ReadyFile;
+use crate::serve::write_ready_file;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Doing, Watchdog};
 use crate::wrap::{Remembered, Reread};
 
 /// Events that may wait for the loop.
@@ -73,19 +76,19 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Its name in reports of the watchdog.
-    const fn label(&self) -> &'static str {
+    /// Its kind in reports of the watchdog.
+    const fn doing(&self) -> Doing {
         match self {
-            Self::Connected(_) => "connect",
-            Self::Line { .. } | Self::Oversize { .. } => "request",
-            Self::Client(_) => "client",
-            Self::Single(_) => "single_request",
-            Self::Worker(_) => "worker",
-            Self::Checked(_) => "verdict",
-            Self::RootsFound { .. } => "client_roots",
-            Self::Control(_) => "control",
-            Self::Reread => "reread",
-            Self::Stop | Self::LeaveClients => "stop",
+            Self::Connected(_) => Doing::Connect,
+            Self::Line { .. } | Self::Oversize { .. } => Doing::Request,
+            Self::Client(_) => Doing::Client,
+            Self::Single(_) => Doing::SingleRequest,
+            Self::Worker(_) => Doing::Worker,
+            Self::Checked(_) => Doing::Verdict,
+            Self::RootsFound { .. } => Doing::ClientRoots,
+            Self::Control(_) => Doing::Control,
+            Self::Reread => Doing::Reread,
+            Self::Stop | Self::LeaveClients => Doing::Stop,
         }
     }
 
@@ -153,8 +156,18 @@ pub(crate) struct Setup {
     pub(crate) launch: Launch,
     pub(crate) reports: Reports,
     pub(crate) facts: HostFacts,
+    pub(crate) announcement: Announcement,
     pub(crate) checkers: Checkers<Event>,
     pub(crate) queue: Queue,
+}
+
+/// How a host announces that it is ready.
+#[derive(Debug, Default)]
+pub(crate) struct Announcement {
+    pub(crate) ready_file: Option<PathBuf>,
+    /// The level at which a ready file of another host is logged.
+    pub(crate) level: Level,
+    pub(crate) line: Option<String>,
 }
 
 /// Where a host reports what it does.
@@ -206,6 +219,9 @@ pub(crate) struct Engine {
     launch: Launch,
     reports: Reports,
     facts: HostFacts,
+    announcement: Announcement,
+    /// The ready file, while the loop runs.
+    ready_file: Option<ReadyFile>,
     checkers: Checkers<Event>,
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
@@ -226,6 +242,8 @@ impl Engine {
             launch: setup.launch,
             reports: setup.reports,
             facts: setup.facts,
+            announcement: setup.announcement,
+            ready_file: None,
             checkers: setup.checkers,
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -244,38 +262,35 @@ impl Engine {
 
     /// Runs until everything has ended.
     pub(crate) async fn run(mut self) -> Core {
-        self.core.start(self.clock.now());
+        self.core.start(self.clock.tick());
         self.act();
         let sleep = tokio::time::sleep_until(far_away());
         tokio::pin!(sleep);
         while !self.is_done() {
-            let at = self.core.next_timeout();
-            let at = at.map_or_else(far_away, |at| self.clock.instant(at));
-            // Only ever earlier: moving the alarm for every call would cost each of them.
-            if at < sleep.deadline() || sleep.is_elapsed() {
-                sleep.as_mut().reset(at);
-            }
-            tokio::select! {
-                biased;
-                event = self.queue.incoming.recv() => {
-                    let Some(event) = event else { break };
-                    self.handle(event);
-                    for _ in 0..BURST {
-                        let Ok(event) = self.queue.incoming.try_recv() else { break };
+            // After every burst, so that no flood of events delays a deadline.
+            let next = self.core.next_timeout();
+            if next.is_some_and(|at| at <= self.clock.now()) {
+                self.handle_timeout();
+            } else {
+                let at = next.map_or_else(far_away, |at| self.clock.instant(at));
+                // Only ever earlier: moving the alarm for every call would cost each of them.
+                if at < sleep.deadline() || sleep.is_elapsed() {
+                    sleep.as_mut().reset(at);
+                }
+                tokio::select! {
+                    biased;
+                    event = self.queue.incoming.recv() => {
+                        let Some(event) = event else { break };
                         self.handle(event);
+                        for _ in 0..BURST {
+                            let Ok(event) = self.queue.incoming.try_recv() else { break };
+                            self.handle(event);
+                        }
+                    }
+                    () = &mut sleep => {
+                        self.clock.tick();
                     }
                 }
-                () = &mut sleep => {}
-            }
-            // After every burst, so that no flood of events delays a deadline.
-            let now = self.clock.now();
-            if self.core.next_timeout().is_some_and(|at| at <= now) {
-                #[cfg(feature = "simulation")]
-                crate::sim::turn("timer");
-                self.reports.watchdog.enter("timer", None);
-                self.report(CoreEvent::Timeout);
-                self.act();
-                self.reports.watchdog.leave();
             }
             if self.core.is_stopping() && self.phase == Phase::Open {
                 self.close_conversations();
@@ -291,8 +306,9 @@ impl Engine {
 
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(event.label());
-        self.reports.watchdog.enter(event.label(), event.session());
+        crate::sim::turn(event.doing().name());
+        self.clock.tick();
+        self.reports.watchdog.enter(event.doing(), event.session());
         match event {
             Event::Connected(client) => self.connect(client),
             Event::Line { session, line } => {
@@ -325,6 +341,15 @@ impl Engine {
         }
         #[cfg(feature = "simulation")]
         self.swap();
+        self.act();
+        self.reports.watchdog.leave();
+    }
+
+    fn handle_timeout(&mut self) {
+        #[cfg(feature = "simulation")]
+        crate::sim::turn(Doing::Timer.name());
+        self.reports.watchdog.enter(Doing::Timer, None);
+        self.report(CoreEvent::Timeout);
         self.act();
         self.reports.watchdog.leave();
     }
@@ -369,6 +394,20 @@ impl Engine {
                 return;
             };
             self.pace(session);
+        }
+    }
+
+    /// Announces that calls are served from now on.
+    fn announce(&mut self) {
+        let Announcement {
+            ready_file,
+            level,
+            line,
+        } = std::mem::take(&mut self.announcement);
+        let log = &self.reports.log;
+        self.ready_file = write_ready_file(ready_file.as_deref(), level, log);
+        if let Some(line) = line {
+            log.line(&line);
         }
     }
 

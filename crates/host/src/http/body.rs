@@ -15,6 +15,8 @@ use super::streams::{Event, ReaderId, StreamId, Streams};
 
 /// Silence after which a stream says that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a client should wait before it takes a stream up again, in milliseconds.
+const RETRY_MS: u64 = 1000;
 /// Events that are written at once.
 const PIECE: usize = 64 * 1024;
 
@@ -172,7 +174,8 @@ impl EventBody {
         let mut head = BytesMut::new();
         match numbered {
             Numbered::Primed => {
-                head.put_slice(format!("id: {}-0\ndata: \n\n", reading.stream.0).as_bytes());
+                let first = format!("id: {}-0\nretry: {RETRY_MS}\ndata: \n\n", reading.stream.0);
+                head.put_slice(first.as_bytes());
             }
             // Something has to be written for the head of the answer to leave.
             Numbered::Yes | Numbered::No => head.put_slice(b":\n\n"),

@@ -29,6 +29,11 @@ impl Place {
         "other",
     ];
 
+    /// The route's name.
+    pub(super) fn name(self) -> &'static str {
+        Self::NAMES.get(self.0).copied().unwrap_or("other")
+    }
+
     pub(super) fn of(path: &str) -> Self {
         let name = match path {
             path if path.starts_with("/v1/tool/") => "/v1/tool/{tool}",

@@ -12,6 +12,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 
 use super::access::{Access, Credential};
+use super::refusals::Denied;
 
 /// Names in a query that look like credentials.
 const QUERY_SECRETS: [&str; 5] = [
@@ -39,7 +40,7 @@ impl Guard {
     }
 
     /// Whether the request is meant for us and does not come from a foreign page.
-    pub(super) fn check_place(&self, parts: &Parts, local: SocketAddr) -> Result<(), Problem> {
+    pub(super) fn check_place(&self, parts: &Parts, local: SocketAddr) -> Result<(), Denied> {
         let headers = &parts.headers;
         let one = |name| {
             let mut all = headers.get_all(name).iter();
@@ -55,11 +56,12 @@ impl Guard {
         let named = parts.uri.authority().map(|authority| authority.as_str());
         let good = !twice && host.is_some_and(is_ours) && named.is_none_or(is_ours);
         if !good {
-            return Err(Problem::new(
+            let problem = Problem::new(
                 ErrorKind::Forbidden,
                 "the Host header does not name this server",
             )
-            .with_hint("ask under the address that the server listens on, or allow the name with --allow-host"));
+            .with_hint("ask under the address that the server listens on, or allow the name with --allow-host");
+            return Err(Denied::new("foreign_host", problem));
         }
         let (origin, present, twice) = one(ORIGIN);
         let good = match origin {
@@ -71,11 +73,12 @@ impl Guard {
                 .is_some_and(is_ours),
         };
         if !good {
-            return Err(Problem::new(
+            let problem = Problem::new(
                 ErrorKind::Forbidden,
                 "requests from pages of this origin are not served",
             )
-            .with_hint("allow its host name with --allow-host"));
+            .with_hint("allow its host name with --allow-host");
+            return Err(Denied::new("foreign_origin", problem));
         }
         Ok(())
     }
@@ -102,14 +105,15 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
-    ) -> Result<Credential, Problem> {
+    ) -> Result<Credential, Denied> {
         if query.is_some_and(has_secret) {
             // What stands in a URL ends up in logs and histories.
-            return Err(Problem::new(
+            let problem = Problem::new(
                 ErrorKind::Unauthorized,
                 "credentials in the URL are not accepted",
             )
-            .with_hint("send the token in the Authorization header"));
+            .with_hint("send the token in the Authorization header");
+            return Err(Denied::new("token_in_url", problem));
         }
         self.access.check(headers)
     }

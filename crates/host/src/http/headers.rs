@@ -51,6 +51,13 @@ pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
         })
 }
 
+/// True if the client names events before JSON among the forms that it accepts.
+pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let first = accepted.and_then(|accepted| accepted.split([',', ';']).next());
+    first.is_some_and(|first| first.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
 /// Whether the body of a request is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let kind = value(headers, &CONTENT_TYPE).unwrap_or_default();

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hyper::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,9 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::Front;
 use super::body::{Held, lock};
 use super::stall::Stall;
+use super::{Connected, Front};
 
 /// Headers of one request.
 const HEADERS: usize = 64;
@@ -180,22 +182,27 @@ async fn serve(
     connection: &Arc<Connection>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Ok(local) = stream.local_addr() else {
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
         return;
     };
     let _ = stream.set_nodelay(true);
     let limits = front.limits.clone();
-    let service = service_fn(|request| {
+    let unread = Arc::new(AtomicBool::new(false));
+    let service = service_fn(|request: Request<Incoming>| {
         let (front, connection) = (Arc::clone(&front), Arc::clone(connection));
+        let (has_body, unread) = (!request.body().is_end_stream(), Arc::clone(&unread));
         async move {
             let busy = Busy::begin(connection);
-            let mut answer = front.answer(request, local).await;
+            let mut answer = front.answer(request, Connected { local, peer }).await;
+            if has_body && !answer.status().is_success() {
+                unread.store(true, Ordering::Relaxed);
+            }
             answer.body_mut().hold(busy);
             Ok::<_, Infallible>(answer)
         }
     });
     let patience = Duration::from_millis(limits.http_body_ms);
-    let io = TokioIo::new(Stall::new(stream, patience));
+    let io = TokioIo::new(Stall::new(stream, patience, Arc::clone(&unread)));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.http_header_ms))

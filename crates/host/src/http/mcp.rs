@@ -98,14 +98,8 @@ async fn post(front: &Front, headers: &HeaderMap, body: Incoming, who: Credentia
         _ if era == Some(Dialect::Modern) => Ok(respond::plain(StatusCode::ACCEPTED)),
         Relayed::Notice { .. } | Relayed::Answer { .. } => {
             let session = find(front, headers, &who)?;
-            session.touch();
-            if !session.input.say(line).await {
+            if !session.pass(line, &said).await {
                 return Err(gone(front, &session));
-            }
-            if let Relayed::Notice { method, params } = &said
-                && method == "notifications/cancelled"
-            {
-                session.cancelled(*params);
             }
             Ok(respond::plain(StatusCode::ACCEPTED))
         }
@@ -285,6 +279,9 @@ async fn legacy(
     if !session.input.say(line).await {
         return Err(gone(front, &session));
     }
+    if headers::prefers_events(headers) && session.can_prime() {
+        return Ok(streamed(&session, reading, None));
+    }
     match reading.next_within(PIECE_LEGACY).await {
         Ok(Some(event)) if event.is_last => {
             session.close(&reading);
@@ -321,10 +318,10 @@ async fn open(
     let refuse = |kind| respond::refuse(&Problem::of(kind), Tongue::Mcp(Some(&id)));
     let opened = front.table.open(&front.back, &front.limits, who).await;
     let session = opened.map_err(|_| refuse(ErrorKind::Overloaded))?;
+    let mut opening = Opening(Some(&session));
     let unavailable = || refuse(ErrorKind::WorkerUnavailable);
     let mut reading = session.open(request).ok_or_else(unavailable)?;
     if !session.input.say(line).await {
-        session.ending.end();
         return Err(unavailable());
     }
     // A server that is slow to start is waited for; the host answers in its place if it must.
@@ -334,23 +331,32 @@ async fn open(
             session.close(&reading);
             let text = std::str::from_utf8(&event.line).unwrap_or_default();
             if scan::member(text, "result").is_none() {
-                session.ending.end();
                 return Ok(respond::json(StatusCode::OK, event.line));
             }
             session.agreed(&event.line);
             respond::json(StatusCode::OK, event.line)
         }
         Ok(first @ Some(_)) => streamed(&session, reading, first),
-        Ok(None) | Err(()) => {
-            session.ending.end();
-            return Err(unavailable());
-        }
+        Ok(None) | Err(()) => return Err(unavailable()),
     };
+    opening.0 = None;
     if let Ok(value) = HeaderValue::from_str(&session.id) {
         answer.headers_mut().insert(SESSION, value);
     }
     front.table.add(&session);
     Ok(answer)
+}
+
+/// Ends a session that does not open, with its server: the server refused it, or the client
+/// disconnected while the server was starting.
+struct Opening<'s>(Option<&'s Session>);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.ending.end();
+        }
+    }
 }
 
 /// `GET`: what belongs to no request, or the rest of a stream that broke.

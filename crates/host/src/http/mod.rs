@@ -5,7 +5,8 @@
 //!
 //! * [`listen`]: connections, bounded in number, size and time; [`stall`]: clients that take
 //!   nothing;
-//! * [`guard`]: who may ask at all, before anything else; [`access`]: who is who;
+//! * [`guard`]: who may ask at all, before anything else; [`access`]: who is who; [`refusals`]: log and counts
+//!   of those that may not;
 //! * [`mcp`]: Streamable HTTP in both eras; [`headers`]: what its headers must say;
 //! * [`session`]: a legacy session, which outlives its connections; [`shared`]: modern requests,
 //!   which stand alone; [`table`]: all of them;
@@ -18,11 +19,14 @@
 pub(crate) mod access;
 mod body;
 mod counts;
+#[cfg(feature = "simulation")]
+pub(crate) mod door;
 mod guard;
 mod headers;
 mod link;
 mod listen;
 mod mcp;
+mod refusals;
 mod respond;
 mod rest;
 mod session;
@@ -51,11 +55,13 @@ use self::counts::Counts;
 use self::guard::Guard;
 pub(crate) use self::link::Back;
 pub(crate) use self::listen::{Listening, bind, start};
+use self::refusals::{Denied, Refusals};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
 use self::rest::Route;
 use self::table::Table;
 use crate::engine::Event;
 use crate::envelopes::Envelopes;
+use crate::log::Log;
 use crate::telemetry::Recorder;
 
 /// How clients reach the host over HTTP.
@@ -103,6 +109,7 @@ pub(crate) struct FrontFacts {
     pub(crate) serves: Serves,
     pub(crate) envelopes: Envelopes,
     pub(crate) recorder: Recorder,
+    pub(crate) log: Log,
 }
 
 /// Everything that requests share.
@@ -115,6 +122,7 @@ pub(crate) struct Front {
     recorder: Recorder,
     table: Table,
     counts: Counts,
+    refusals: Refusals,
     in_flight: AtomicUsize,
 }
 
@@ -150,14 +158,15 @@ impl Front {
             recorder: facts.recorder,
             table: Table::default(),
             counts: Counts::default(),
+            refusals: Refusals::new(facts.log),
             in_flight: AtomicUsize::new(0),
         })
     }
 
-    /// Answers a request that came to the address `local`.
-    async fn answer(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
+    /// Answers a request that came on a connection from `peer` to `local`.
+    async fn answer(&self, request: Request<Incoming>, connected: Connected) -> Answer {
         let place = counts::Place::of(request.uri().path());
-        let mut answer = self.routed(request, local).await;
+        let mut answer = self.routed(request, connected, place).await;
         self.counts.answered(place, answer.status());
         if answer.status() == StatusCode::UNAUTHORIZED
             && let Ok(challenge) = HeaderValue::try_from(self.guard.access.challenge())
@@ -167,7 +176,12 @@ impl Front {
         answer
     }
 
-    async fn routed(&self, request: Request<Incoming>, local: SocketAddr) -> Answer {
+    async fn routed(
+        &self,
+        request: Request<Incoming>,
+        Connected { local, peer }: Connected,
+        place: counts::Place,
+    ) -> Answer {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         let route = Route::of(path);
@@ -176,8 +190,10 @@ impl Front {
             (_, Some(route)) => rest::refuse(self, route, problem),
             (_, None) => refuse(problem, Tongue::Plain),
         };
-        if let Err(problem) = self.guard.check_place(&parts, local) {
-            return refused(&problem);
+        let denied = |denied: &Denied| self.refusals.record(denied.why, place.name(), peer.ip());
+        if let Err(reason) = self.guard.check_place(&parts, local) {
+            denied(&reason);
+            return refused(&reason.problem);
         }
         if let Some(of) = path.strip_prefix(METADATA) {
             return self.metadata(&parts.method, of);
@@ -187,20 +203,31 @@ impl Front {
             if parts.method != Method::GET && parts.method != Method::HEAD {
                 return not_allowed("GET, HEAD", Tongue::Plain);
             }
+            // Without a token the state is served; a wrong one is refused, which only the log shows.
+            if let Err(reason) = &who
+                && !self.guard.is_silent(&parts)
+            {
+                denied(reason);
+            }
             return self.health(path == "/readyz", who.is_ok()).await;
         }
         let who = match who {
             Ok(who) => Some(who),
             // A request envelope may say itself who sends it.
             Err(_) if route == Some(Route::Invoke) && self.guard.is_silent(&parts) => None,
-            Err(problem) => return refused(&problem),
+            Err(reason) => {
+                denied(&reason);
+                return refused(&reason.problem);
+            }
         };
         let Some(_place) = Place::take(&self.in_flight, self.limits.http_in_flight) else {
             return refused(&Problem::of(ErrorKind::Overloaded));
         };
         match (path, route, who) {
             ("/mcp", _, Some(who)) => mcp::answer(self, parts, body, who).await,
-            (_, Some(route), who) => rest::answer(self, route, &parts, body, who).await,
+            (_, Some(route), who) => {
+                rest::answer(self, route, &parts, body, (who, peer.ip())).await
+            }
             _ => refused(&Problem::of(ErrorKind::UnknownRoute)),
         }
     }
@@ -223,11 +250,9 @@ impl Front {
             return respond::json(StatusCode::SERVICE_UNAVAILABLE, body);
         };
         let state = status.health.state;
-        let good = match (self.serves, wants_ready) {
-            (Serves::Packs, true) => state == Lifecycle::Ready,
-            // A server is started for each session.
-            (Serves::Wrapped, true) => matches!(state, Lifecycle::Ready | Lifecycle::Cold),
-            (_, false) => state != Lifecycle::Failed,
+        let good = match wants_ready {
+            true => status.health.ready,
+            false => state != Lifecycle::Failed,
         };
         let code = if good {
             StatusCode::OK
@@ -249,6 +274,13 @@ impl Front {
             _ => None,
         }
     }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Connected {
+    local: SocketAddr,
+    peer: SocketAddr,
 }
 
 /// One of the places for requests in flight.

@@ -7,13 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
 use mainstay_contract::id::RequestId;
 use mainstay_contract::request_table::RequestTable;
 use mainstay_contract::scan;
+use mainstay_kernel::defect::{Defect, is_planted};
+use tokio::time::Instant;
 
 use super::access::Credential;
 use super::body::{Reading, lock};
@@ -98,6 +100,20 @@ impl Session {
         lock(&self.streams).push(stream, Bytes::copy_from_slice(line), is_last);
     }
 
+    /// Passes a notification or an answer of the client on. False if the session is over.
+    pub(super) async fn pass(&self, line: &[u8], said: &Relayed<'_>) -> bool {
+        self.touch();
+        if !self.input.say(line).await {
+            return false;
+        }
+        if let Relayed::Notice { method, params } = said
+            && method == "notifications/cancelled"
+        {
+            self.cancelled(*params);
+        }
+        true
+    }
+
     /// A stream for a request; `None` if its id is in flight.
     pub(super) fn open(self: &Arc<Self>, request: &RelayedRequest<'_>) -> Option<Reading> {
         let mut desk = lock(&self.desk);
@@ -122,7 +138,7 @@ impl Session {
     }
 
     /// Ends the stream of a request that the client has cancelled: it is never answered.
-    pub(super) fn cancelled(&self, params: Option<&str>) {
+    fn cancelled(&self, params: Option<&str>) {
         let target = params.and_then(|params| scan::member(params, "requestId"));
         let target = target.and_then(|target| RequestId::parse(target).ok());
         let stream = target.and_then(|target| lock(&self.desk).cancelled(&target));
@@ -200,10 +216,14 @@ impl Desk {
     }
 
     fn place(&mut self, said: &Relayed<'_>) -> Place {
-        let latest = || self.requests.values().max().copied();
+        let latest = self.requests.values().max().copied();
         match said {
             Relayed::Answer { id, .. } => match self.requests.close(id) {
                 Some(stream) => {
+                    let stream = match latest {
+                        Some(latest) if is_planted(Defect::WrongStream) => latest,
+                        _ => stream,
+                    };
                     self.tokens.retain(|_, of| *of != stream);
                     self.used = Instant::now();
                     Place::Last(stream)
@@ -217,11 +237,11 @@ impl Desk {
                     Place::Stream(stream.copied().unwrap_or(STANDALONE))
                 }
                 "notifications/message" | "notifications/cancelled" => {
-                    Place::Stream(latest().unwrap_or(STANDALONE))
+                    Place::Stream(latest.unwrap_or(STANDALONE))
                 }
                 _ => Place::Stream(STANDALONE),
             },
-            Relayed::Request(_) => Place::Stream(latest().unwrap_or(STANDALONE)),
+            Relayed::Request(_) => Place::Stream(latest.unwrap_or(STANDALONE)),
         }
     }
 }

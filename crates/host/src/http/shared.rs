@@ -7,18 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
 use mainstay_contract::scan;
+use mainstay_kernel::server::edit;
+use tokio::time::Instant;
 
 use super::body::{Reading, lock};
 use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
 use crate::link_ids::{link_id, number_of};
-use mainstay_kernel::server::edit;
 
 /// `_meta` key of the request that opened a subscription.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";

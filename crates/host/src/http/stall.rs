@@ -1,13 +1,26 @@
-//! A connection that is given up when its client takes nothing for too long.
+//! A connection that is given up when its client takes nothing for too long, and whose end reaches its client.
+//!
+//! The system resets a connection that is closed with unread input. A client that is still sending its body
+//! would then never read the answer that refuses it. So the connection is first closed for writing
+//! only, and what the client still sends is read and dropped, within bounds.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
+
+/// How long a connection is read after it was closed for writing.
+const LINGER: Duration = Duration::from_secs(5);
+/// How many bytes of it are read.
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes that are read at once.
+const PIECE: usize = 8 * 1024;
 
 /// A stream whose writes must make progress.
 #[derive(Debug)]
@@ -16,15 +29,50 @@ pub(super) struct Stall {
     patience: Duration,
     /// Runs while a write waits.
     alarm: Option<Pin<Box<Sleep>>>,
+    /// Runs after the connection was closed for writing.
+    linger: Option<Pin<Box<Sleep>>>,
+    /// Bytes that may still be read then.
+    left: usize,
+    /// A request was refused whose body may not have been read.
+    unread: Arc<AtomicBool>,
 }
 
 impl Stall {
-    pub(super) const fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub(super) const fn new(
+        stream: TcpStream,
+        patience: Duration,
+        unread: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             stream,
             patience,
             alarm: None,
+            linger: None,
+            left: LINGER_BYTES,
+            unread,
         }
+    }
+
+    /// Drops what the client still sends, until it ends or a bound is reached.
+    fn drain(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let linger = self
+            .linger
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        if linger.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut bytes = [0; PIECE];
+        while self.left > 0 {
+            let mut piece = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut piece) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !piece.filled().is_empty() => {
+                    self.left = self.left.saturating_sub(piece.filled().len());
+                }
+                Poll::Ready(_) => break,
+            }
+        }
+        Poll::Ready(())
     }
 
     fn watch<T>(
@@ -87,6 +135,13 @@ impl AsyncWrite for Stall {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            match Pin::new(&mut this.stream).poll_shutdown(context) {
+                Poll::Ready(Ok(())) if this.unread.load(Ordering::Relaxed) => {}
+                shut => return shut,
+            }
+        }
+        this.drain(context).map(Ok)
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use mainstay_kernel::defect::{Defect, is_planted};
 
 /// Streams of one set that have ended and are kept for resuming.
 const ENDED: usize = 256;
@@ -139,7 +140,11 @@ impl Streams {
     pub(super) fn attach(&mut self, id: StreamId, after: Option<u64>) -> Option<ReaderId> {
         let number = self.next_reader();
         let stream = self.streams.get_mut(&id)?;
-        let at = after.unwrap_or(stream.taken);
+        let at = match after {
+            Some(after) if is_planted(Defect::ResumeSkips) => (after + 1).min(stream.pushed),
+            Some(after) => after,
+            None => stream.taken,
+        };
         let first = stream
             .log
             .front()
@@ -222,7 +227,9 @@ impl Streams {
             line,
             is_last,
         });
-        stream.wake();
+        if !is_planted(Defect::StreamAsleep) {
+            stream.wake();
+        }
         self.make_room();
         true
     }
@@ -329,7 +336,9 @@ impl Streams {
 
     /// Wakes the task that waits in [`Self::poll_room`].
     fn wake_room(&mut self) {
-        if let Some(room) = self.room.take() {
+        if let Some(room) = self.room.take()
+            && !is_planted(Defect::RoomUnreported)
+        {
             room.wake();
         }
     }

@@ -57,6 +57,17 @@ impl Table {
         lock(&self.sessions).len()
     }
 
+    /// Links that are open.
+    #[cfg(feature = "simulation")]
+    pub(super) fn links(&self) -> usize {
+        let is_open = |ending: &link::Ending| !ending.is_over();
+        let sessions = lock(&self.sessions);
+        let shared = lock(&self.shared);
+        let sessions = sessions.values().filter(|session| is_open(&session.ending));
+        let shared = shared.values().filter(|shared| is_open(&shared.ending));
+        sessions.count() + shared.count()
+    }
+
     /// From here on the session can be found.
     pub(super) fn add(&self, session: &Arc<Session>) {
         lock(&self.sessions).insert(key(&session.id), Arc::clone(session));
@@ -172,6 +183,10 @@ fn key(id: &str) -> [u8; 32] {
 /// An id that cannot be guessed; none if the system has no randomness to give.
 fn fresh_id() -> Option<String> {
     let mut bytes = [0_u8; ID_BYTES];
+    #[cfg(feature = "simulation")]
+    if crate::sim::is_entered() {
+        return Some(format!("{:048x}", crate::entropy::random()));
+    }
     let flags = rustix::rand::GetRandomFlags::empty();
     let count = rustix::rand::getrandom(&mut bytes, flags).ok()?;
     (count == ID_BYTES).then(|| {

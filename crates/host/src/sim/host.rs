@@ -12,7 +12,7 @@ use mainstay_kernel::action::End;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{PipeReader, PipeWriter};
+use super::{HttpDoor, PipeReader, PipeWriter};
 use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
 use crate::control::Control;
 use crate::engine::{Event, Single};
@@ -98,6 +98,11 @@ impl Host {
             sink: Sink::Simulated(writes),
         };
         let _ = self.events.send(client.into()).await;
+    }
+
+    /// Its HTTP front.
+    pub fn http(&self, limits: &Limits) -> HttpDoor {
+        HttpDoor::new(self.events.clone(), limits)
     }
 
     /// An operator asks for something. `None` when the host ended without a reply.

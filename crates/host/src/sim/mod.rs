@@ -28,6 +28,7 @@ pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
 pub use self::process::{Child, Exit, Order, Process, Spawned};
 pub use self::trace::Trace;
 use crate::config::Command;
+pub use crate::http::door::{HttpDoor, HttpEvent, HttpSession, HttpStream};
 use crate::process::Pipes;
 
 /// Seconds between 1970 and the beginning of every simulated run.

@@ -10,14 +10,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use mainstay_contract::dialect::{EchoId, Shape};
 use mainstay_contract::envelope::Invocation;
 use mainstay_contract::envelope::redact::{MARK, redact_json, redact_text};
-use mainstay_contract::error::{Code, ErrorKind, Surface};
+use mainstay_contract::error::{Code, Surface};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::shorten;
 use mainstay_contract::telemetry::{
-    Event, EventOutcome, HotTools, InvocationEvent, RequestEvent, Telemetry, WorkerLoss, WorkerRun,
+    Event, EventOutcome, HotTools, InvocationEvent, RequestEvent, SchemaMismatch, Telemetry,
+    WorkerLoss, WorkerRun,
 };
 use mainstay_contract::trace::Span;
 use mainstay_kernel::action::End;
@@ -290,12 +292,16 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
             Some(_) => EventOutcome::Error,
         },
         code,
-        // A client that changes its mind is no fault of anything.
-        fault: problem
-            .filter(|problem| problem.kind != ErrorKind::Cancelled)
-            .and_then(|problem| problem.fault_class()),
+        fault: problem.and_then(Problem::fault_class),
         input_bytes: end.input_bytes,
         output_bytes: 0,
+    }
+}
+
+/// Gives mismatches the ids of their requests as clients wrote them, but for secrets.
+pub(crate) fn with_client_ids(mismatches: &mut [SchemaMismatch]) {
+    for mismatch in mismatches {
+        mismatch.request_id = mismatch.request_id.as_ref().and_then(without_secrets);
     }
 }
 

@@ -3,7 +3,8 @@
 //! Automatic clients ask `server/discover` before anything else, and some wait for long, or start the same
 //! command twice to ask. A server that takes seconds to start, or that belongs to the older era and chokes on
 //! the request, would make them wait. So its answer is stored in a small file, by command, and the next
-//! run answers from it at once. A file that cannot be read or written never keeps the host from serving.
+//! run answers from it at once. The core gives only answers to store that every client may get; each has the
+//! time at which it expires. A file that cannot be read or written never keeps the host from serving.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,6 +19,7 @@ use mainstay_kernel::server::Discovered;
 use mainstay_schema::Fingerprint;
 use serde_json::json;
 
+use crate::clock::wall_ms;
 use crate::config::Command;
 
 /// Largest file that is read.
@@ -75,7 +77,12 @@ fn read(path: &Path) -> Option<Discovered> {
         "\"legacy\"" => Some(Discovered::Legacy),
         "\"modern\"" => {
             let result = scan::member(json.as_str(), "result")?;
-            Some(Discovered::Modern(Json::from_scanned(result)))
+            let expires_ms = scan::member(json.as_str(), "expiresMs")?.parse().ok()?;
+            let answer = Discovered::Modern {
+                result: Json::from_scanned(result),
+                expires_ms,
+            };
+            (expires_ms > wall_ms()).then_some(answer)
         }
         _ => None,
     }
@@ -84,7 +91,9 @@ fn read(path: &Path) -> Option<Discovered> {
 fn write(path: &Path, answer: &Discovered) -> std::io::Result<()> {
     let text = match answer {
         Discovered::Legacy => "{\"era\":\"legacy\"}\n".to_owned(),
-        Discovered::Modern(result) => format!("{{\"era\":\"modern\",\"result\":{result}}}\n"),
+        Discovered::Modern { result, expires_ms } => {
+            format!("{{\"era\":\"modern\",\"expiresMs\":{expires_ms},\"result\":{result}}}\n")
+        }
     };
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
@@ -117,13 +126,20 @@ mod tests {
         let load = |program| Remembered::load(&folder, &command(program));
         assert_eq!(load("a").1, None);
         let result = Json::parse(r#"{"supportedVersions": ["2026-07-28"],"n":1.00}"#).unwrap();
-        load("a").0.store(Some(&Discovered::Modern(result.clone())));
+        let answer = |expires_ms| Discovered::Modern {
+            result: result.clone(),
+            expires_ms,
+        };
+        let later = wall_ms() + 3_600_000;
+        load("a").0.store(Some(&answer(later)));
         load("b").0.store(Some(&Discovered::Legacy));
-        assert_eq!(load("a").1, Some(Discovered::Modern(result)));
+        assert_eq!(load("a").1, Some(answer(later)));
         assert_eq!(load("b").1, Some(Discovered::Legacy));
         assert_eq!(load("c").1, None);
         load("b").0.store(None);
         assert_eq!(load("b").1, None);
+        load("a").0.store(Some(&answer(wall_ms())));
+        assert_eq!(load("a").1, None, "it has expired");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,14 +1,16 @@
 //! The announcement of a worker, and the decision whether it may serve.
 
 use mainstay_contract::json::Json;
+use mainstay_contract::method::ListKind;
 use mainstay_contract::rpc::{PROTOCOL, Ready};
 use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_schema::Fingerprint;
 use mainstay_schema::check::Definition;
 use mainstay_schema::lock::{Contract, Entry};
+use serde::Serialize;
 
 use super::{CatalogError, FAILED_STARTS, Owner, PackCatalog, Tool};
 use crate::call::SlotId;
-use crate::locked::Withdrawn;
 
 /// The member of a worker's facts with digests of the files that it read at its start.
 const ROOTS: &str = "roots";
@@ -114,6 +116,10 @@ impl PackCatalog {
         }
         for prompt in &catalog.prompts {
             self.prompts.insert(prompt.name.clone(), slot);
+            self.review(slot, ListKind::Prompts, &prompt.name, prompt);
+        }
+        for template in &catalog.resource_templates {
+            self.review(slot, ListKind::Templates, &template.uri_template, template);
         }
         if let Some(entry) = self.packs.get_mut(&slot) {
             entry.catalog = Some(catalog);
@@ -148,7 +154,8 @@ impl PackCatalog {
         let withdrawn = match (&self.locked, owner) {
             (Some(locked), Owner::Slot(_)) => {
                 let contract = Contract::of(&spec, self.call_timeout_ms);
-                Withdrawn::of(locked, &spec.name, &Entry::from(contract).fingerprint())
+                let now = Entry::from(contract).fingerprint();
+                locked.compare(ListKind::Tools, &spec.name, &now)
             }
             // The host's own tools cannot change behind its back.
             (None, _) | (_, Owner::Host) => None,
@@ -162,6 +169,20 @@ impl PackCatalog {
         };
         self.tools.insert(tool.spec.name.clone(), tool);
         Ok(())
+    }
+
+    /// Compares a prompt or a template of a pack with the lock.
+    fn review(&mut self, slot: SlotId, kind: ListKind, name: &str, item: &impl Serialize) {
+        let definition = serde_json::to_value(item).unwrap_or_default();
+        let locked = self.locked.as_ref();
+        let now = Fingerprint::of(&definition);
+        if let Some(withdrawn) = locked.and_then(|locked| locked.compare(kind, name, &now)) {
+            let of_slot = self.withdrawn.entry(slot).or_default();
+            of_slot
+                .entry(kind)
+                .or_default()
+                .insert(name.to_owned(), withdrawn);
+        }
     }
 
     fn remove_tool(&mut self, name: &str) {

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::method::ListKind;
 use mainstay_contract::render::RenderMode;
-use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_contract::tool::{Catalog, PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,6 +46,8 @@ pub(crate) struct PackCatalog {
     porcelain_bytes: usize,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     locked: Option<Arc<Locked>>,
+    /// Prompts and templates of packs that are withdrawn.
+    withdrawn: BTreeMap<SlotId, BTreeMap<ListKind, BTreeMap<String, Withdrawn>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,6 +117,8 @@ pub struct Offered {
     /// The host's own tools.
     pub own: Vec<ToolSpec>,
     pub tools: Vec<ToolSpec>,
+    pub prompts: Vec<PromptSpec>,
+    pub templates: Vec<ResourceTemplate>,
     /// Packs that never announced anything.
     pub unknown: Vec<String>,
 }
@@ -136,6 +141,7 @@ impl PackCatalog {
             porcelain_lines: limits.porcelain_lines,
             porcelain_bytes: limits.porcelain_bytes,
             locked,
+            withdrawn: BTreeMap::new(),
         };
         for spec in own {
             catalog.add_tool("the host", Owner::Host, spec)?;
@@ -192,12 +198,36 @@ impl PackCatalog {
         self.packs.get(&slot).is_some_and(|pack| pack.served)
     }
 
-    /// The tools of a pack that are withdrawn.
-    pub(crate) fn withdrawn(&self, slot: SlotId) -> impl Iterator<Item = (&str, Withdrawn)> {
+    /// The tools, prompts and templates of a pack that are withdrawn.
+    pub(crate) fn withdrawn(
+        &self,
+        slot: SlotId,
+    ) -> impl Iterator<Item = (ListKind, &str, Withdrawn)> {
         let tools = self.tools.values();
-        tools
+        let tools = tools
             .filter(move |tool| tool.owner == Owner::Slot(slot))
-            .filter_map(|tool| Some((tool.spec.name.as_str(), tool.withdrawn?)))
+            .filter_map(|tool| Some((ListKind::Tools, tool.spec.name.as_str(), tool.withdrawn?)));
+        let others = self.withdrawn.get(&slot).into_iter().flatten();
+        tools.chain(others.flat_map(|(kind, items)| {
+            let items = items.iter();
+            items.map(|(name, withdrawn)| (*kind, name.as_str(), *withdrawn))
+        }))
+    }
+
+    /// Why a prompt or a template is withdrawn, if it is.
+    fn withdrawal(&self, kind: ListKind, name: &str) -> Option<Withdrawn> {
+        let mut slots = self.withdrawn.values();
+        slots.find_map(|lists| lists.get(&kind)?.get(name).copied())
+    }
+
+    /// True if a prompt or a template is listed.
+    fn shows(&self, kind: ListKind, name: &str) -> bool {
+        self.withdrawal(kind, name).is_none()
+    }
+
+    /// The lock of the packs.
+    pub(crate) const fn locked(&self) -> Option<&Arc<Locked>> {
+        self.locked.as_ref()
     }
 
     /// The tools on offer.
@@ -222,6 +252,14 @@ impl PackCatalog {
         Offered {
             own: of(true),
             tools: of(false),
+            prompts: self
+                .catalogs()
+                .flat_map(|(_, catalog)| catalog.prompts.clone())
+                .collect(),
+            templates: self
+                .catalogs()
+                .flat_map(|(_, catalog)| catalog.resource_templates.clone())
+                .collect(),
             unknown: unknown.map(|pack| pack.name.clone()).collect(),
         }
     }

@@ -4,6 +4,7 @@ use mainstay_contract::dialect::{Op, ServerFacts};
 use mainstay_contract::envelope::ENVELOPE_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::method::ListKind;
 use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
@@ -58,7 +59,7 @@ impl PackCatalog {
     pub(crate) fn can_route(&self, op: &Op) -> bool {
         self.is_complete()
             || match op {
-                Op::Ping {} | Op::Listen {} => true,
+                Op::Ping {} | Op::Listen {} | Op::List { .. } => true,
                 Op::CallTool { name, .. } => {
                     self.tools.contains_key(name) || self.aliases.contains_key(name)
                 }
@@ -77,6 +78,10 @@ impl PackCatalog {
 
     /// Decides who answers a request.
     pub(crate) fn route(&self, op: &Op) -> Routed {
+        if !self.declares(op) {
+            let said = format!("the method {} is not offered", op.method());
+            return Routed::refused(Problem::new(ErrorKind::UnknownMethod, said));
+        }
         match op {
             Op::CallTool { name, .. } => self.route_tool(name),
             Op::ListResources { cursor } => match self.resource_page(cursor.as_deref()) {
@@ -111,10 +116,39 @@ impl PackCatalog {
             | Op::Catalog {}
             | Op::Ping {}
             | Op::Listen {}
+            | Op::List { .. }
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {} => Routed::to(Work::Host),
         }
+    }
+
+    /// True if the handshake declares the capability that a request needs.
+    fn declares(&self, op: &Op) -> bool {
+        match op {
+            Op::ListResources { .. } | Op::ListResourceTemplates {} | Op::ReadResource { .. } => {
+                self.has_resources()
+            }
+            Op::ListPrompts {} | Op::GetPrompt { .. } => !self.prompts.is_empty(),
+            Op::Complete(_) => self.has_completions(),
+            Op::List { .. } => false,
+            Op::Initialize { .. }
+            | Op::Discover {}
+            | Op::Catalog {}
+            | Op::Ping {}
+            | Op::Listen {}
+            | Op::ListTools {}
+            | Op::CallTool { .. } => true,
+        }
+    }
+
+    fn has_resources(&self) -> bool {
+        let mut catalogs = self.catalogs();
+        catalogs.any(|(_, catalog)| !catalog.resource_schemes.is_empty())
+    }
+
+    fn has_completions(&self) -> bool {
+        self.catalogs().any(|(_, catalog)| catalog.completions)
     }
 
     fn route_tool(&self, name: &str) -> Routed {
@@ -124,7 +158,10 @@ impl PackCatalog {
         };
         let canonical = tool.spec.name.clone();
         let route = match tool.withdrawn {
-            Some(withdrawn) => Route::Work(Work::Refused(withdrawn.problem(&canonical))),
+            Some(withdrawn) => {
+                let problem = withdrawn.problem(ListKind::Tools, &canonical);
+                Route::Work(Work::Refused(problem))
+            }
             None => Route::Check {
                 definition: tool.check.clone(),
                 timeout_ms: self.timeout_of(tool),
@@ -246,6 +283,9 @@ impl PackCatalog {
             .prompts
             .get(name)
             .ok_or_else(|| bad(format!("there is no prompt {name:.64}")))?;
+        if let Some(withdrawn) = self.withdrawal(ListKind::Prompts, name) {
+            return Err(withdrawn.problem(ListKind::Prompts, name));
+        }
         let spec = self
             .catalogs()
             .find(|(at, _)| at == slot)
@@ -296,11 +336,9 @@ impl PackCatalog {
             name: name.to_owned(),
             version: version.to_owned(),
             instructions: about.map(str::to_owned),
-            resources: self
-                .catalogs()
-                .any(|(_, catalog)| !catalog.resource_schemes.is_empty()),
+            resources: self.has_resources(),
             prompts: !self.prompts.is_empty(),
-            completions: self.catalogs().any(|(_, catalog)| catalog.completions),
+            completions: self.has_completions(),
         }
     }
 
@@ -327,6 +365,7 @@ impl PackCatalog {
                 let templates: Vec<_> = self
                     .catalogs()
                     .flat_map(|(_, catalog)| &catalog.resource_templates)
+                    .filter(|template| self.shows(ListKind::Templates, &template.uri_template))
                     .collect();
                 Some(json!({ "resourceTemplates": templates }).into())
             }
@@ -334,6 +373,7 @@ impl PackCatalog {
                 let prompts: Vec<_> = self
                     .catalogs()
                     .flat_map(|(_, catalog)| &catalog.prompts)
+                    .filter(|prompt| self.shows(ListKind::Prompts, &prompt.name))
                     .collect();
                 Some(json!({ "prompts": prompts }).into())
             }

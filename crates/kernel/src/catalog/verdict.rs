@@ -5,7 +5,6 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::{Bounds, RenderMode, bound};
 use mainstay_contract::rpc::{self, Answer, Probed};
-use mainstay_contract::telemetry::{SchemaMismatch, Side};
 use mainstay_contract::tool::{Rejections, ToolSpec};
 use mainstay_schema::Violation;
 use mainstay_schema::check::{Definition, Verdict};
@@ -21,7 +20,7 @@ pub(crate) enum Prepared {
     /// One of the host's own tools is called.
     Own(RenderMode),
     Work(Work),
-    Rejected(Problem, Option<SchemaMismatch>),
+    Rejected(Problem, Option<Violation>),
 }
 
 impl Tool {
@@ -93,10 +92,9 @@ impl PackCatalog {
     /// The answer of a worker after it was checked.
     pub(crate) fn checked_answer(
         &self,
-        tool: &str,
         answer: Answer,
         verdict: &Verdict,
-    ) -> (Answer, Option<SchemaMismatch>) {
+    ) -> (Answer, Option<Violation>) {
         let problem = match verdict {
             Verdict::Passed | Verdict::Prepared { .. } | Verdict::Unchecked { .. } => {
                 return (self.bounded(answer), None);
@@ -108,16 +106,15 @@ impl PackCatalog {
                 };
                 let kind = ErrorKind::InvalidOutput;
                 let message = format!("{}: {} {}", kind.row().message, first.path, first.message);
-                let mismatch = mismatch(tool, Side::Output, first);
-                (Problem::new(kind, message), Some(mismatch))
+                (Problem::new(kind, message), Some(first.clone()))
             }
         };
-        let (problem, mismatch) = problem;
+        let (problem, violation) = problem;
         let answer = match answer {
             Answer::Probed(_) => Answer::Probed(Probed::Unknown {}),
             _ => Answer::Failed(problem),
         };
-        (answer, mismatch)
+        (answer, violation)
     }
 
     /// An answer whose text is within the limits.
@@ -136,9 +133,7 @@ impl PackCatalog {
 }
 
 fn reject(spec: &ToolSpec, violations: &[Violation]) -> Prepared {
-    let first = violations
-        .first()
-        .map(|violation| mismatch(&spec.name, Side::Input, violation));
+    let first = violations.first().cloned();
     let said = match violations.first() {
         Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
         Some(Violation { path, message }) => format!(": {path} {message}"),
@@ -164,14 +159,5 @@ fn violation(path: &str, message: &str) -> Violation {
     Violation {
         path: path.to_owned(),
         message: message.to_owned(),
-    }
-}
-
-fn mismatch(tool: &str, side: Side, violation: &Violation) -> SchemaMismatch {
-    SchemaMismatch {
-        tool: tool.to_owned(),
-        side,
-        path: violation.path.clone(),
-        message: violation.message.clone(),
     }
 }

@@ -1,5 +1,7 @@
 //! Events that the shell reports to the core, and actions that it carries out for it.
 
+use std::sync::Arc;
+
 use mainstay_contract::control::RolledOut;
 use mainstay_contract::dialect::Request;
 use mainstay_contract::envelope::Asked;
@@ -52,7 +54,7 @@ pub enum CoreEvent {
     /// An operator wants fresh workers.
     Rollout { waiter: u64, pack: Option<String> },
     /// An operator changed the rules of the wrapped server.
-    Rules(std::sync::Arc<Rules>),
+    Rules(Arc<Rules>),
     /// The time of [`Core::next_timeout`](crate::Core::next_timeout) has come.
     Timeout,
     /// The host must stop.
@@ -198,10 +200,7 @@ pub enum CoreAction {
     /// Check a value, then report [`CoreEvent::Checked`].
     Check {
         ticket: u64,
-        fair: u64,
-        definition: Definition,
-        subject: Subject,
-        until: Time,
+        request: Arc<CheckRequest>,
     },
     /// A verdict is no longer wanted.
     ForgetCheck {
@@ -218,11 +217,13 @@ pub enum CoreAction {
         level: LogLevel,
         line: String,
     },
+    /// The host is ready: calls are served from now on. Comes once.
+    Ready,
     /// A worker is ready to serve, for telemetry.
     WorkerReady {
         generation: Generation,
     },
-    /// A worker was lost after a fault or must be replaced: log and record it, and report its last words.
+    /// A worker was lost after a fault or must be replaced: record it, and report its last words.
     WorkerLost {
         slot: SlotId,
         generation: Generation,
@@ -238,6 +239,16 @@ pub enum CoreAction {
         waiter: u64,
         reason: String,
     },
+}
+
+/// A value to check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckRequest {
+    /// Requests with the same number share the checkers in turn with all others.
+    pub fair: u64,
+    pub definition: Definition,
+    pub subject: Subject,
+    pub until: Time,
 }
 
 /// The level of a log line.

@@ -1,17 +1,18 @@
 //! Checks under way: which request waits for which verdict.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::Answer;
-use mainstay_schema::check::{Definition, GaveUp, Subject};
+use mainstay_schema::check::GaveUp;
 use serde::{Deserialize, Serialize};
 
-use super::action::CoreAction;
+use super::action::{CheckRequest, CoreAction};
+use super::mismatches::Culprit;
 use crate::call::SlotId;
-use crate::time::Time;
 
 /// The checks whose verdicts are awaited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,10 +25,7 @@ pub(crate) struct Checks {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Check {
     purpose: Purpose,
-    fair: u64,
-    definition: Definition,
-    subject: Subject,
-    until: Time,
+    request: Arc<CheckRequest>,
 }
 
 /// The request that a verdict decides about.
@@ -51,7 +49,11 @@ pub(crate) enum Purpose {
         call: CallId,
     },
     /// A result of a wrapped server's tool: a difference is only reported.
-    ServerReply { slot: SlotId, tool: String },
+    ServerReply {
+        slot: SlotId,
+        tool: String,
+        culprit: Culprit,
+    },
 }
 
 impl Purpose {
@@ -69,22 +71,10 @@ impl Purpose {
 
 impl Checks {
     /// Begins a check. Returns the action that asks for it.
-    pub(crate) fn begin(
-        &mut self,
-        purpose: Purpose,
-        fair: u64,
-        definition: Definition,
-        subject: Subject,
-        until: Time,
-    ) -> CoreAction {
+    pub(crate) fn begin(&mut self, purpose: Purpose, request: CheckRequest) -> CoreAction {
         self.next += 1;
-        let check = Check {
-            purpose,
-            fair,
-            definition,
-            subject,
-            until,
-        };
+        let request = Arc::new(request);
+        let check = Check { purpose, request };
         let action = check.action(self.next);
         self.open.insert(self.next, check);
         action
@@ -124,13 +114,8 @@ impl Checks {
 
 impl Check {
     fn action(&self, ticket: u64) -> CoreAction {
-        CoreAction::Check {
-            ticket,
-            fair: self.fair,
-            definition: self.definition.clone(),
-            subject: self.subject.clone(),
-            until: self.until,
-        }
+        let request = Arc::clone(&self.request);
+        CoreAction::Check { ticket, request }
     }
 }
 

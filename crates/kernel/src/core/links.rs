@@ -9,6 +9,7 @@ use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::outcome::Problem;
 use serde::{Deserialize, Serialize};
 
+use super::readiness::Proof;
 use super::sessions::Front;
 use super::{Core, Pending, PendingStage};
 use crate::Conduct;
@@ -24,6 +25,8 @@ const CROWDED_MS: u64 = 1000;
 pub(super) struct Links {
     server: Option<ServerConfig>,
     discovered: Option<Discovered>,
+    /// Does the server answer?
+    pub(super) proof: Proof,
     by_slot: BTreeMap<SlotId, Link>,
     /// The links of callers without a session.
     houses: BTreeMap<String, SlotId>,
@@ -43,6 +46,7 @@ impl Links {
         Self {
             server,
             discovered,
+            proof: Proof::default(),
             by_slot: BTreeMap::new(),
             houses: BTreeMap::new(),
             opened: 0,
@@ -72,6 +76,11 @@ impl Links {
         self.by_slot.remove(&slot);
         self.due.remove(&slot);
         self.houses.retain(|_, house| *house != slot);
+    }
+
+    /// The server, if the host wraps one.
+    pub(super) const fn server(&self) -> Option<&ServerConfig> {
+        self.server.as_ref()
     }
 
     /// The name of the server, if the host wraps one.
@@ -104,6 +113,7 @@ impl Core {
             out,
             checks,
             discovered: &mut links.discovered,
+            proof: &mut links.proof,
             epoch_ms: clock.epoch_ms,
             version: &server.version,
             spans: &mut clock.spans,
@@ -158,12 +168,13 @@ impl Core {
         self.add_link(Client::Session(session), many, nonce)
     }
 
-    fn add_link(&mut self, client: Client, many: bool, nonce: u64) -> Option<SlotId> {
+    pub(super) fn add_link(&mut self, client: Client, many: bool, nonce: u64) -> Option<SlotId> {
         let config = self.links.server.clone()?;
-        self.links.opened += 1;
-        let name = match many {
-            true => format!("{}#{}", config.name, self.links.opened),
-            false => config.name.clone(),
+        let name = if many {
+            self.links.opened += 1;
+            format!("{}#{}", config.name, self.links.opened)
+        } else {
+            config.name.clone()
         };
         let session = match &client {
             Client::Session(session) => Some(*session),
@@ -257,7 +268,7 @@ impl Core {
                 stage: PendingStage::Open,
                 house: Some(slot),
             };
-            self.requests.insert(call, pending);
+            self.requests.insert(call, Box::new(pending));
         }
     }
 
@@ -270,12 +281,14 @@ impl Core {
         };
         let op = Op::CallTool { name, arguments };
         let routed = self.catalog.route(&op);
-        let pending = self.requests.entry(call).or_insert_with(|| Pending {
-            dialect,
-            op,
-            asked: None,
-            stage: PendingStage::Open,
-            house: None,
+        let pending = self.requests.entry(call).or_insert_with(|| {
+            Box::new(Pending {
+                dialect,
+                op,
+                asked: None,
+                stage: PendingStage::Open,
+                house: None,
+            })
         });
         pending.dialect = dialect;
         self.follow_route(call, routed.tool, routed.route);
@@ -288,6 +301,7 @@ impl Core {
         };
         self.with_link(slot, |link, cx| link.settle(cx));
         self.links.touched.remove(&slot);
+        self.end_trial(slot);
         true
     }
 

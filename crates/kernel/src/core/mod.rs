@@ -17,8 +17,10 @@ pub mod action;
 pub(crate) mod checks;
 mod links;
 mod listeners;
+pub(crate) mod mismatches;
 mod operators;
 mod packs;
+pub(crate) mod readiness;
 mod roots;
 mod sessions;
 pub(crate) mod spans;
@@ -31,7 +33,7 @@ use std::sync::Arc;
 use mainstay_contract::dialect::{Dialect, Op};
 use mainstay_contract::envelope::Asked;
 use mainstay_contract::fault::Fault;
-use mainstay_contract::health::Health;
+use mainstay_contract::health::{Health, Lifecycle};
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
@@ -46,6 +48,7 @@ use self::links::Links;
 use self::operators::Rollouts;
 pub use self::packs::SetupError;
 use self::packs::Workers;
+use self::readiness::Readiness;
 use self::roots::ClientRoots;
 use self::sessions::Front;
 use self::spans::Spans;
@@ -116,11 +119,12 @@ pub struct Core {
     catalog: PackCatalog,
     roots: ClientRoots,
     sessions: BTreeMap<SessionId, Front>,
-    requests: BTreeMap<CallId, Pending>,
+    requests: BTreeMap<CallId, Box<Pending>>,
     links: Links,
     checks: Checks,
     workers: Workers,
     rollouts: Rollouts,
+    readiness: Readiness,
     out: VecDeque<CoreAction>,
 }
 
@@ -201,6 +205,7 @@ impl Core {
             checks: Checks::default(),
             workers: Workers::default(),
             rollouts: Rollouts::default(),
+            readiness: Readiness::seeded(config.seed),
             out: VecDeque::new(),
         })
     }
@@ -208,12 +213,30 @@ impl Core {
     /// Starts the workers of packs.
     pub fn start(&mut self, now: Time) {
         self.clock.now = now;
+        self.report_lock();
         let slots: Vec<SlotId> = self.roots.slots().collect();
         for slot in slots {
             // The handshake needs the pack's catalog, and only a worker can announce it.
             if !self.roots.follows(slot) || !self.catalog.is_known(slot) {
                 self.kernel.warm(now, slot);
             }
+        }
+        self.start_trial();
+    }
+
+    /// Logs what a lock does not cover.
+    fn report_lock(&mut self) {
+        let of_server = self
+            .links
+            .server()
+            .and_then(|server| server.locked.as_ref());
+        let locked = of_server.or(self.catalog.locked());
+        if locked.is_some_and(|locked| locked.covers_tools_only()) {
+            self.log(
+                "mcp:warning reason=lock_covers_tools_only instructions, prompts, resources and \
+                 templates are not held to it; mainstay lock write adds them"
+                    .to_owned(),
+            );
         }
     }
 
@@ -252,12 +275,8 @@ impl Core {
             if let Some(decision) = self.kernel.poll_action() {
                 self.carry_out(decision);
             } else if let Some(loss) = self.kernel.poll_loss() {
-                self.out.push_back(CoreAction::WorkerLost {
-                    slot: loss.slot,
-                    generation: loss.generation,
-                    fault: loss.fault,
-                });
-            } else if !self.settle_link() {
+                self.report_loss(loss);
+            } else if !self.settle_link() && !self.announce_ready() {
                 return None;
             }
         }
@@ -267,10 +286,15 @@ impl Core {
     pub fn next_timeout(&mut self) -> Option<Time> {
         let kernel = self.kernel.poll_timeout();
         let links = self.links_timeout();
-        [kernel, links, self.roots.timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            kernel,
+            links,
+            self.roots.timeout(),
+            self.readiness.timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn handle_timeout(&mut self) {
@@ -281,6 +305,7 @@ impl Core {
             self.links.touch_all();
         }
         self.links_due();
+        self.trial_due();
         if self.roots.timeout().is_some_and(|at| at <= now) {
             self.roots_overdue();
         }
@@ -374,6 +399,10 @@ impl Core {
     /// Health of the host and of each worker.
     pub fn health(&self, now: Time) -> Health {
         let mut health = self.kernel.health(now);
+        health.ready = self.is_ready();
+        if health.workers.is_empty() && self.links.server().is_some() && !health.ready {
+            health.state = Lifecycle::Cold;
+        }
         self.workers.fill(&mut health);
         health
     }
@@ -381,6 +410,11 @@ impl Core {
     /// True if a tool of a pack, or of the host itself, has this name.
     pub fn has_tool(&self, name: &str) -> bool {
         self.catalog.has_tool(name)
+    }
+
+    /// The instructions in handshakes.
+    pub fn instructions(&self) -> Option<&str> {
+        self.identity.instructions.as_deref()
     }
 
     /// Everything that packs offer.

@@ -66,12 +66,10 @@ impl Core {
     pub(super) fn rollout_over(&mut self, slot: SlotId, result: &Result<Generation, Fault>) {
         let now = self.clock.now;
         let pack = self.name_of(slot).to_owned();
-        if !self.is_server(slot) {
-            self.log(match result {
-                Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
-                Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
-            });
-        }
+        self.log(match result {
+            Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
+            Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
+        });
         if result.is_err() {
             self.release(slot);
         }

@@ -12,7 +12,7 @@ use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::Core;
-use super::action::{CoreAction, LogLevel, WorkerNews};
+use super::action::{CheckRequest, CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose;
 use crate::call::SlotId;
 use crate::catalog::Read;
@@ -69,6 +69,11 @@ impl Workers {
                 worker.build.clone_from(&known.build);
                 worker.facts.clone_from(&known.facts);
             }
+            if let Some(standby) = &mut worker.standby
+                && let Some(known) = self.by_generation.get(&standby.generation)
+            {
+                standby.pid = known.process.as_ref().map(|(pid, _)| *pid);
+            }
         }
     }
 }
@@ -93,14 +98,13 @@ impl Core {
         self.watch_crowd();
     }
 
-    pub(super) fn send(&mut self, generation: Generation, call: rpc::Call) {
+    pub(super) fn send(&mut self, generation: Generation, call: Box<rpc::Call>) {
         let Some(slot) = self.workers.slot_of(generation) else {
             return;
         };
         if self.is_server(slot) {
             self.with_link(slot, |link, cx| link.send(cx, generation, &call));
         } else {
-            let call = Box::new(call);
             self.out.push_back(CoreAction::Call { generation, call });
         }
     }
@@ -241,10 +245,7 @@ impl Core {
         let withdrawn: Vec<String> = self
             .catalog
             .withdrawn(slot)
-            .map(|(tool, withdrawn)| {
-                let reason = withdrawn.reason();
-                format!("mcp:warning reason={reason} pack={pack} tool={tool} withdrawn")
-            })
+            .map(|(kind, name, withdrawn)| withdrawn.line(pack, kind, name))
             .collect();
         for line in withdrawn {
             self.log(line);
@@ -260,6 +261,7 @@ impl Core {
         answer: Answer,
     ) {
         let now = self.clock.now;
+        let answer = as_failure_of_tool(answer);
         let answer = match (self.kernel.sent(generation, call), answer) {
             (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
                 let resources = Json::from_serialize(&resources);
@@ -293,7 +295,7 @@ impl Core {
         let tool = definition.name.clone();
         let is_object = matches!(&subject, Subject::Reply(json) if json.as_str().starts_with('{'));
         if definition.output.is_none() && is_object {
-            let (answer, _) = self.catalog.checked_answer(&tool, answer, &Verdict::Passed);
+            let (answer, _) = self.catalog.checked_answer(answer, &Verdict::Passed);
             return self.kernel.handle_checked(now, call, answer);
         }
         let session = self.kernel.request_of(call);
@@ -301,22 +303,21 @@ impl Core {
         let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
         let answer = Box::new(answer);
         let purpose = Purpose::PackReply { call, tool, answer };
-        let check = self.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = self.checks.begin(purpose, request);
         self.out.push_back(check);
     }
 
     fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {
         let expected = self.kernel.is_ending(generation);
-        // The host then ends, and this reason is its last line.
         let unable = fault.kind == ErrorKind::WorkerSetup;
         let with_roots = unable && self.roots.refuse(slot);
         let refused = unable && !with_roots && !self.catalog.has_served(slot);
-        if !expected && !refused {
-            let name = self.catalog.pack_name(slot);
-            self.log(format!(
-                "mcp:warning reason=worker_lost pack={name} {fault}"
-            ));
-        }
         let was_complete = self.catalog.is_complete();
         self.catalog.count_loss(slot);
         let now = self.clock.now;
@@ -365,5 +366,43 @@ impl Core {
                 worker.slot == slot && !self.kernel.is_fenced(**generation)
             })
             .any(|(generation, _)| self.is_outdated(*generation))
+    }
+}
+
+/// An internal error of a tool is not a broken invariant of the host.
+fn as_failure_of_tool(mut answer: Answer) -> Answer {
+    if let Answer::Failed(problem) = &mut answer
+        && problem.kind == ErrorKind::Internal
+    {
+        problem.kind = ErrorKind::ToolFailed;
+        let (row, internal) = (ErrorKind::ToolFailed.row(), ErrorKind::Internal.row());
+        if problem.hint.as_deref() == internal.hint {
+            problem.hint = row.hint.map(str::to_owned);
+        }
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_contract::outcome::Problem;
+
+    use super::*;
+
+    #[test]
+    fn an_internal_error_of_a_tool_is_not_one_of_the_host() {
+        let failed = |problem| match as_failure_of_tool(Answer::Failed(problem)) {
+            Answer::Failed(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        let problem = failed(Problem::new(ErrorKind::Internal, "the disk is full"));
+        assert_eq!(problem.kind, ErrorKind::ToolFailed);
+        assert_eq!(problem.message, "the disk is full");
+        assert_eq!(problem.fault_class(), None);
+        assert_eq!(problem.hint.as_deref(), ErrorKind::ToolFailed.row().hint);
+        let hinted = Problem::of(ErrorKind::Internal).with_hint("free some space");
+        assert_eq!(failed(hinted).hint.as_deref(), Some("free some space"));
+        let other = Problem::of(ErrorKind::NotFound);
+        assert_eq!(failed(other.clone()), other);
     }
 }

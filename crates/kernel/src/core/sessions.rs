@@ -8,12 +8,14 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
-use mainstay_contract::telemetry::{SchemaMismatch, Side};
+use mainstay_contract::telemetry::Side;
+use mainstay_schema::Violation;
 use mainstay_schema::check::{Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::action::CoreAction;
+use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
+use super::mismatches::{Culprit, Mismatch};
 use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
@@ -119,7 +121,7 @@ impl Core {
             Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
             Some(Front::Packs { .. } | Front::Link(_)) | None => return,
         }
-        self.kernel.handle_input_end(session);
+        self.kernel.handle_input_end(self.clock.now, session);
     }
 
     fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
@@ -149,7 +151,7 @@ impl Core {
                     house: None,
                 });
                 let call = self.kernel.handle_request(now, session, request);
-                self.requests.extend(call.zip(pending));
+                self.requests.extend(call.zip(pending.map(Box::new)));
             }
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
@@ -162,7 +164,7 @@ impl Core {
                     house: None,
                 };
                 let call = self.kernel.handle_request(now, session, new);
-                self.requests.extend(call.map(|call| (call, pending)));
+                self.requests.extend(call.zip(Some(Box::new(pending))));
             }
         }
     }
@@ -236,7 +238,13 @@ impl Core {
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         let until = now.plus_ms(timeout_ms);
-        let check = self.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = self.checks.begin(purpose, request);
         self.out.push_back(check);
     }
 
@@ -262,9 +270,9 @@ impl Core {
         match purpose {
             Purpose::PackArguments { call, tool } => self.arguments_checked(call, tool, verdict),
             Purpose::PackReply { call, tool, answer } => {
-                let (answer, mismatch) = self.catalog.checked_answer(&tool, *answer, &verdict);
-                if let Some(mismatch) = mismatch {
-                    self.kernel.note_mismatch(mismatch);
+                let (answer, violation) = self.catalog.checked_answer(*answer, &verdict);
+                if let Some(violation) = &violation {
+                    self.note_mismatch_of(call, &tool, Side::Output, violation);
                 }
                 self.kernel.handle_checked(now, call, answer);
             }
@@ -280,15 +288,20 @@ impl Core {
                     link.rechecked(cx, generation, call, &verdict);
                 });
             }
-            Purpose::ServerReply { slot, tool } => match verdict {
-                Verdict::Rejected { mut violations } if !violations.is_empty() => {
-                    let first = violations.swap_remove(0);
-                    self.kernel.note_mismatch(SchemaMismatch {
-                        tool,
-                        side: Side::Output,
-                        path: first.path,
-                        message: first.message,
-                    });
+            Purpose::ServerReply {
+                slot,
+                tool,
+                culprit,
+            } => match verdict {
+                Verdict::Rejected { violations } => {
+                    if let Some(violation) = violations.first() {
+                        self.note_mismatch(Mismatch {
+                            culprit,
+                            tool: &tool,
+                            side: Side::Output,
+                            violation,
+                        });
+                    }
                 }
                 Verdict::Unchecked { reason } => {
                     self.with_link(slot, |link, cx| link.report_unchecked(cx, &tool, &reason));
@@ -309,14 +322,24 @@ impl Core {
                 Work::Host
             }
             Prepared::Work(work) => work,
-            Prepared::Rejected(problem, mismatch) => {
-                if let Some(mismatch) = mismatch {
-                    self.kernel.note_mismatch(mismatch);
+            Prepared::Rejected(problem, violation) => {
+                if let Some(violation) = &violation {
+                    self.note_mismatch_of(call, &tool, Side::Input, violation);
                 }
                 Work::Refused(problem)
             }
         };
         self.kernel.handle_routed(now, call, Some(tool), work);
+    }
+
+    fn note_mismatch_of(&mut self, call: CallId, tool: &str, side: Side, violation: &Violation) {
+        let culprit = Culprit::of(&self.kernel, call);
+        self.note_mismatch(Mismatch {
+            culprit,
+            tool,
+            side,
+            violation,
+        });
     }
 
     /// Answers a request from the host's own knowledge.
@@ -377,6 +400,9 @@ impl Core {
         if let Some(slot) = link {
             self.with_link(slot, |link, _| link.ended(&mut end));
         }
+        if let Some(Op::ReadResource { uri }) = pending.as_ref().map(|pending| &pending.op) {
+            end.outcome = end.outcome.map_err(|problem| problem.with_uri(uri));
+        }
         let asked = pending.and_then(|pending| pending.asked);
         self.out.push_back(CoreAction::End { end, asked });
     }
@@ -395,7 +421,7 @@ impl Core {
         if let Some(Front::Link(slot)) = self.sessions.get(&session) {
             self.with_link(*slot, |link, cx| link.input_ended(cx));
         }
-        self.kernel.handle_input_end(session);
+        self.kernel.handle_input_end(self.clock.now, session);
     }
 
     /// A client is gone: its calls are given up, and its server ends.

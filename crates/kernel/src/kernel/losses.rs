@@ -10,15 +10,15 @@ use mainstay_contract::rpc;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::call::{Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
 
-/// Starts in vain after which nobody waits for a first answer any longer.
+/// Starts in vain after which a request for the first answer fails.
 const STARTS: u32 = 4;
-/// The same for whoever has waited for so many milliseconds already.
-const FEW_STARTS: u32 = 2;
+/// Milliseconds after which such a request fails with the next exit: a server that took long to fail
+/// takes as long to fail again.
 const STARTS_MS: u64 = 4000;
 
 impl Kernel {
@@ -43,13 +43,14 @@ impl Kernel {
         // The end of a worker that was told to end is no fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
+        let answered = worker.answered.is_some();
         let running = std::mem::take(&mut worker.running);
         self.unwatch(generation);
         if self.spare_lost(now, slot, generation, fault) {
-            return self.stats.fault(fault);
+            return;
         }
         if !dismissed {
-            self.stats.restart(slot, generation, fault);
+            self.stats.restart(slot, generation, answered, fault);
             if let Some(owner) = self.slots.get_mut(&slot) {
                 owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
             }
@@ -196,7 +197,7 @@ impl Kernel {
             }
         }
         self.dispatch(now, slot);
-        self.remove_if_over(slot);
+        self.remove_if_over(now, slot);
     }
 
     /// The last words of a worker that was given up without them.
@@ -236,7 +237,7 @@ impl Kernel {
             return;
         };
         let starts = owner.in_vain;
-        if owner.conduct != Conduct::Lenient || starts < FEW_STARTS {
+        if owner.conduct != Conduct::Lenient || starts == 0 {
             return;
         }
         let waited_enough = |id: CallId| {
@@ -253,7 +254,7 @@ impl Kernel {
     }
 
     pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
-        let problem = if self.calls.get(&id).is_some_and(Call::may_have_run) {
+        let problem = if self.calls.get(&id).is_some_and(|call| call.may_have_run()) {
             Problem::of(ErrorKind::OutcomeUnknown)
         } else {
             self.unavailable(slot)

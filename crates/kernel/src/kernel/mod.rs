@@ -36,6 +36,7 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::metrics::HostMetrics;
 use mainstay_contract::rpc;
 use mainstay_contract::telemetry::{SchemaMismatch, Telemetry};
+use mainstay_contract::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 
 use self::timers::Timer;
@@ -44,6 +45,7 @@ use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::session::Session;
 use crate::slot::{Phase, Run, Slot, Worker};
 use crate::stats::{Loss, Stats};
+use crate::supervisor::State;
 use crate::time::Time;
 
 /// Sessions, calls, slots and timers of one host.
@@ -66,7 +68,8 @@ use crate::time::Time;
 pub struct Kernel {
     limits: Limits,
     sessions: BTreeMap<SessionId, Session>,
-    calls: BTreeMap<CallId, Call>,
+    /// Boxed: a table of small entries is cheaper to change.
+    calls: BTreeMap<CallId, Box<Call>>,
     slots: BTreeMap<SlotId, Slot>,
     /// The slot of each worker that is not reaped.
     homes: BTreeMap<Generation, SlotId>,
@@ -76,6 +79,8 @@ pub struct Kernel {
     /// Restarts and failures of slots that were removed.
     past_restarts: u64,
     past_failures: u32,
+    /// When the last slot with failures was removed.
+    last_failing: Time,
     seed: u64,
     next_slot: usize,
     next_session: u64,
@@ -129,6 +134,7 @@ impl Kernel {
             stats: Stats::default(),
             past_restarts: 0,
             past_failures: 0,
+            last_failing: Time::default(),
             seed,
             next_slot: 0,
             next_session: 1,
@@ -258,9 +264,22 @@ impl Kernel {
             .is_none_or(|worker| worker.phase == Phase::Ending)
     }
 
-    /// A tool's input or output did not fit its schema.
-    pub fn note_mismatch(&mut self, mismatch: SchemaMismatch) {
-        self.stats.mismatch(mismatch, self.limits.diagnostics);
+    /// A tool's input or output did not fit its schema. `Some` if that should be logged, with the number
+    /// of those that were not.
+    pub fn note_mismatch(&mut self, now: Time, mismatch: SchemaMismatch) -> Option<u64> {
+        self.stats.mismatch(now, mismatch, self.limits.diagnostics)
+    }
+
+    /// The span of a request in flight.
+    pub fn trace_of(&self, call: CallId) -> Option<TraceContext> {
+        let span = self.calls.get(&call)?.request.trace?;
+        Some(span.context)
+    }
+
+    /// True if a slot has no worker until one is needed.
+    pub fn is_cold(&self, slot: SlotId) -> bool {
+        let slot = self.slots.get(&slot);
+        slot.is_some_and(|slot| slot.supervisor.state() == State::Cold)
     }
 
     /// The telemetry payload.

@@ -1,10 +1,10 @@
 //! The health payload, as far as the kernel knows it.
 
-use mainstay_contract::health::{Health, Lifecycle, Rollout, WorkerHealth};
+use mainstay_contract::health::{Health, Lifecycle, Rollout, StandbyHealth, WorkerHealth};
 use mainstay_contract::id::Generation;
 
-use super::Kernel;
-use crate::slot::{self, Phase, Slot};
+use super::{Conduct, Kernel};
+use crate::slot::{self, Phase, Slot, Spare};
 use crate::supervisor::State;
 use crate::time::Time;
 
@@ -18,6 +18,7 @@ impl Kernel {
             .map(|slot| worker_health(slot, now))
             .collect();
         Health {
+            ready: self.is_serving(),
             state: workers
                 .iter()
                 .map(|worker| worker.state)
@@ -25,9 +26,12 @@ impl Kernel {
                 .unwrap_or(Lifecycle::Ready),
             generation: self.last_generation,
             uptime_ms: now.as_micros() / 1000,
-            consecutive_failures: self.slots.values().fold(self.past_failures, |sum, slot| {
-                sum.saturating_add(slot.supervisor.consecutive_failures())
-            }),
+            consecutive_failures: self
+                .slots
+                .values()
+                .fold(self.past_failures(now), |sum, slot| {
+                    sum.saturating_add(slot.supervisor.consecutive_failures(now))
+                }),
             restart_count: self.slots.values().fold(self.past_restarts, |sum, slot| {
                 sum + slot.supervisor.restart_count()
             }),
@@ -46,8 +50,24 @@ impl Kernel {
 }
 
 fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
+    let answered = |generation| {
+        let worker = slot.workers.get(generation);
+        worker.and_then(|worker| worker.answered)
+    };
+    let mut state = slot.supervisor.lifecycle();
     let (generation, uptime_ms) = match slot.supervisor.state() {
         State::Starting { generation, .. } => (generation, None),
+        // A server gets its client's handshake as soon as it runs, and is ready when it has answered.
+        State::Ready { generation, .. } if slot.conduct == Conduct::Lenient => {
+            let since = answered(&generation);
+            if since.is_none() {
+                state = match slot.supervisor.consecutive_failures(now) {
+                    0 => Lifecycle::Starting,
+                    _ => Lifecycle::Recovering,
+                };
+            }
+            (generation, since.map(|since| now.ms_since(since)))
+        }
         State::Ready { generation, since } => (generation, Some(now.ms_since(since))),
         State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => (
             slot.workers
@@ -69,12 +89,12 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
     };
     WorkerHealth {
         name: slot.name.clone(),
-        state: slot.supervisor.lifecycle(),
+        state,
         generation,
         pid: None,
         build: None,
         uptime_ms,
-        consecutive_failures: slot.supervisor.consecutive_failures(),
+        consecutive_failures: slot.supervisor.consecutive_failures(now),
         restart_count: slot.supervisor.restart_count(),
         rollout,
         last_fault: slot.supervisor.last_fault().cloned(),
@@ -82,5 +102,19 @@ fn worker_health(slot: &Slot, now: Time) -> WorkerHealth {
         in_flight: slot.running(),
         tree_kill: None,
         facts: None,
+        standby: standby_health(slot),
     }
+}
+
+fn standby_health(slot: &Slot) -> Option<StandbyHealth> {
+    let (generation, state) = match slot.spare {
+        Spare::None | Spare::Waiting { .. } => return None,
+        Spare::Starting { generation, .. } => (generation, Lifecycle::Starting),
+        Spare::Ready { generation } => (generation, Lifecycle::Ready),
+    };
+    Some(StandbyHealth {
+        state,
+        generation,
+        pid: None,
+    })
 }

@@ -55,7 +55,7 @@ impl Kernel {
             last_deadline: None,
             throttle: Throttle::new(self.limits.progress_per_second),
         };
-        self.calls.insert(id, call);
+        self.calls.insert(id, Box::new(call));
         match turn {
             Turn::Now => {
                 self.run_line(now, id);
@@ -147,8 +147,15 @@ impl Kernel {
         }
     }
 
-    /// A client will send nothing more; what it asked is still answered.
-    pub fn handle_input_end(&mut self, from: SessionId) {
+    /// A client will send nothing more; what it asked is still answered. A session that it can no
+    /// longer use has only the time of a drain to open.
+    pub fn handle_input_end(&mut self, now: Time, from: SessionId) {
+        let opens = |call: &Call| call.task().is_some_and(|task| task.late == Late::Open);
+        let calls = self.calls.iter();
+        let opening = calls.filter(|(_, call)| call.session == from && opens(call));
+        for id in opening.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.set_deadline(now, id, self.limits.drain_ms);
+        }
         if let Some(session) = self.sessions.get_mut(&from) {
             session.end_input();
         }
@@ -236,7 +243,7 @@ impl Kernel {
     /// something, the deadline is measured by the slot's clock, and has no timer.
     fn set_deadline(&mut self, now: Time, id: CallId, timeout_ms: u64) {
         let longest = self.limits.progress_timeout_ms.max(timeout_ms);
-        let slot = self.calls.get(&id).and_then(Call::slot);
+        let slot = self.calls.get(&id).and_then(|call| call.slot());
         let paused = self.paused(slot);
         let clock = paused.unwrap_or(now);
         let Some(call) = self.calls.get_mut(&id) else {
@@ -251,13 +258,17 @@ impl Kernel {
         if left(call.deadline) >= micros {
             call.timeout_ms = Some(timeout_ms);
         }
-        if let Some(old) = call.deadline {
-            self.timers.remove(&(old, Timer::Deadline(id)));
-        }
         let deadline = clock.plus_micros(left(call.deadline).min(micros));
         let last = clock.plus_micros(left(call.last_deadline).min(longest));
-        call.deadline = Some(deadline);
         call.last_deadline = Some(last);
+        let old = call.deadline.replace(deadline);
+        if old == Some(deadline) && paused.is_none() {
+            // Its timer is set.
+            return;
+        }
+        if let Some(old) = old {
+            self.timers.remove(&(old, Timer::Deadline(id)));
+        }
         if paused.is_none_or(|since| deadline <= since) {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
@@ -350,7 +361,7 @@ impl Kernel {
         outcome: Outcome,
         delivery: Delivery,
     ) -> Option<CallId> {
-        let call = self.calls.remove(&id)?;
+        let call = *self.calls.remove(&id)?;
         let is_late = call.attempt > 0 && is_planted(Defect::LateProgress);
         let late_progress = is_late.then(|| call.clone());
         if let Some(deadline) = call.deadline {
@@ -384,7 +395,7 @@ impl Kernel {
         }
         self.act(Action::End(Box::new(end)));
         if let Some(late) = late_progress {
-            self.calls.insert(id, late);
+            self.calls.insert(id, Box::new(late));
             self.notify(id, Step::default());
             self.calls.remove(&id);
         }

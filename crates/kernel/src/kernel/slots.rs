@@ -37,7 +37,7 @@ impl Kernel {
         for call in lost {
             self.fail_call(now, slot, call);
         }
-        self.remove_if_over(slot);
+        self.remove_if_over(now, slot);
     }
 
     /// Starts no further worker in a slot and ends all that it has. Gives the calls that they ran.
@@ -98,16 +98,27 @@ impl Kernel {
     }
 
     /// Removes a closed slot whose workers are all reaped.
-    pub(super) fn remove_if_over(&mut self, slot: SlotId) {
+    pub(super) fn remove_if_over(&mut self, now: Time, slot: SlotId) {
         let owner = self.slots.get(&slot);
         let Some(owner) = owner.filter(|owner| owner.closing && owner.workers.is_empty()) else {
             return;
         };
         self.past_restarts += owner.supervisor.restart_count();
-        let failures = owner.supervisor.consecutive_failures();
-        self.past_failures = self.past_failures.saturating_add(failures);
+        let failures = owner.supervisor.consecutive_failures(now);
+        if failures > 0 {
+            self.past_failures = self.past_failures(now).saturating_add(failures);
+            self.last_failing = now;
+        }
         self.slots.remove(&slot);
         self.act(Action::SlotOver { slot });
+    }
+
+    /// Failures of removed slots. Like those of a slot they are forgotten after a whole period.
+    pub(super) fn past_failures(&self, now: Time) -> u32 {
+        match now.ms_since(self.last_failing) >= self.limits.restart_period_ms {
+            true => 0,
+            false => self.past_failures,
+        }
     }
 
     /// Whether the one client of this slot does not take its answers.

@@ -6,7 +6,7 @@
 //! incumbent.
 
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::fault::Fault;
+use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
 
 use super::timers::Timer;
@@ -29,7 +29,7 @@ impl Kernel {
             } else {
                 Fault::new(ErrorKind::ShuttingDown, "the host is stopping")
             };
-            let result = Err(fault);
+            let result = Err(fault.with_class(FaultClass::Rollout));
             return self.act(Action::RolloutOver { slot, result });
         };
         if std::mem::replace(&mut owner.rollout, Rollout::Pending) == Rollout::Pending {
@@ -232,9 +232,12 @@ impl Kernel {
                 ..
             }
         );
+        let mut fault = fault.clone();
         if was_rollout {
+            fault = fault.with_class(FaultClass::Rollout);
             self.rollout_over(slot, Err(fault.clone()));
         }
+        self.stats.lost(slot, lost, false, &fault);
         true
     }
 
@@ -244,6 +247,7 @@ impl Kernel {
             return;
         };
         if std::mem::replace(&mut owner.rollout, Rollout::Stable) == Rollout::Pending {
+            let result = result.map_err(|fault| fault.with_class(FaultClass::Rollout));
             self.act(Action::RolloutOver { slot, result });
         }
     }
@@ -259,7 +263,6 @@ impl Kernel {
             } if now >= until => {
                 let detail = "the successor was not ready in time; the incumbent goes on";
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
-                self.stats.fault(&fault);
                 self.spare_lost(now, slot, generation, &fault);
                 self.end_worker(generation, Manner::Terminate);
             }

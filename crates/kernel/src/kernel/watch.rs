@@ -4,7 +4,6 @@
 //! server may be too busy to answer one, and is not pinged while it works; the driver looks instead
 //! whether it runs at all.
 
-use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
 
@@ -188,5 +187,5 @@ impl Worker {
 }
 
 fn silent(generation: Generation) -> Fault {
-    Fault::new(ErrorKind::Timeout, "the worker does not answer pings").of(generation)
+    Fault::unresponsive("the worker does not answer pings").of(generation)
 }

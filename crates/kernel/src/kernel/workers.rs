@@ -76,7 +76,7 @@ impl Kernel {
     /// Moves a call's deadline, because there is progress. A call whose time is up is not given
     /// more, even if its timer has not fired yet.
     fn extend(&mut self, now: Time, id: CallId) -> bool {
-        let slot = self.calls.get(&id).and_then(Call::slot);
+        let slot = self.calls.get(&id).and_then(|call| call.slot());
         let paused = self.paused(slot);
         let call = self.calls.get_mut(&id);
         let Some(call) = call.filter(|call| !call.is_late(paused.unwrap_or(now))) else {
@@ -140,6 +140,22 @@ impl Kernel {
             slot.proven = true;
             slot.in_vain = 0;
         }
+    }
+
+    /// A wrapped server answered a request with a result. True the first time: its handshake is over.
+    pub fn handle_result(&mut self, now: Time, from: Generation) -> bool {
+        let worker = self.worker_mut(from);
+        let Some(worker) = worker.filter(|worker| worker.answered.is_none()) else {
+            return false;
+        };
+        worker.answered = Some(now);
+        true
+    }
+
+    /// True if a wrapped server has answered a request with a result.
+    pub fn has_answered(&self, generation: Generation) -> bool {
+        let worker = self.worker(generation);
+        worker.is_some_and(|worker| worker.answered.is_some())
     }
 
     /// A worker answered a call. The kernel drops an answer of a worker that is being ended, and one
@@ -322,17 +338,14 @@ impl Kernel {
         call.stage = Stage::Running { generation, send };
         call.generation = Some(generation);
         let timeout_ms = call.deadline.map_or(0, |deadline| deadline.ms_since(clock));
-        let sent = rpc::Call {
+        let call = Box::new(rpc::Call {
             call: id,
             attempt: call.attempt.max(1),
             timeout_ms,
             trace: call.request.trace.map(|span| span.context),
             op,
-        };
-        self.act(Action::Send {
-            generation,
-            call: sent,
         });
+        self.act(Action::Send { generation, call });
     }
 
     pub(super) fn demand(&mut self, now: Time, slot: SlotId) {
@@ -376,6 +389,7 @@ impl Kernel {
         let Some(worker) = self.worker_mut(generation) else {
             return;
         };
+        let answered = worker.answered.is_some();
         match worker.phase {
             Phase::Starting | Phase::Standby => {
                 self.end_worker(generation, Manner::Terminate);
@@ -388,10 +402,8 @@ impl Kernel {
             }
             Phase::Ending | Phase::Lost => return,
         }
-        if self.spare_lost(now, slot, generation, fault) {
-            self.stats.fault(fault);
-        } else {
-            self.stats.restart(slot, generation, fault);
+        if !self.spare_lost(now, slot, generation, fault) {
+            self.stats.restart(slot, generation, answered, fault);
             self.supervised_lost(now, slot, generation, fault);
         }
         self.end_if_idle(generation);

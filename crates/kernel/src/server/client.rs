@@ -13,6 +13,7 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_contract::scan;
+use mainstay_contract::telemetry::Side;
 use mainstay_contract::trace::TraceContext;
 use mainstay_schema::check::{Subject, Verdict};
 use serde_json::json;
@@ -20,8 +21,9 @@ use serde_json::json;
 use super::requests::ClientRequest;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
-use crate::core::action::LogLevel;
+use crate::core::action::{CheckRequest, LogLevel};
 use crate::core::checks::Purpose;
+use crate::core::mismatches::{Culprit, Mismatch};
 use crate::system_tools;
 
 /// Most notifications that are deferred to the next server, and the longest of them.
@@ -82,7 +84,9 @@ impl Link {
         let Some(session) = self.session() else {
             return;
         };
-        if let Some(problem) = objection(text, request) {
+        if request.ambiguous {
+            let said = "the message has a member twice, in one spelling or another";
+            let problem = Problem::new(ErrorKind::InvalidMessage, said);
             let id = EchoId::Known(request.id.clone());
             return self.reject(cx, id, request.form(), problem, text.len());
         }
@@ -117,10 +121,12 @@ impl Link {
     pub(crate) fn own_tool(&self, call: CallId) -> Option<(Dialect, String, Json)> {
         let request = self.requests.get(call)?;
         let name = request.tool.as_deref()?;
-        let is_own = self.rules().system_tools && system_tools::is_own(name);
+        if !self.rules().system_tools || !system_tools::is_own(name) {
+            return None;
+        }
         let arguments = request.param("arguments").unwrap_or("{}");
         let arguments = Json::from_scanned(arguments);
-        is_own.then(|| (request.dialect, name.to_owned(), arguments))
+        Some((request.dialect, name.to_owned(), arguments))
     }
 
     /// A tool call must be routed. A call of a tool that is not known yet waits for the list.
@@ -131,12 +137,16 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
+        if request.tool.is_none() {
+            return self.finish_routing(cx, call, None);
+        }
         let unknown = request.tool.clone().filter(|tool| !self.tools.knows(tool));
         let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
         if let Some(tool) = unknown.filter(|_| listable) {
             let (timeout_ms, _) = self.patience(cx, &tool);
             let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
             self.requests.hold(call, until);
+            cx.kernel.start_clock(cx.now, call, timeout_ms);
             return self.want_tools(cx);
         }
         self.admit(cx, call);
@@ -185,9 +195,14 @@ impl Link {
         let purpose = Purpose::ServerArguments { slot, call };
         let until = cx.now.plus_ms(timeout_ms);
         let subject = Subject::Arguments(arguments);
-        let check = cx
-            .checks
-            .begin(purpose, self.fair(), definition, subject, until);
+        let fair = self.fair();
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
     }
 
@@ -198,7 +213,7 @@ impl Link {
             .get(call)
             .and_then(|request| request.tool.clone());
         let Some(name) = name else { return };
-        let problem = self.objection_of(cx, &name, verdict);
+        let problem = self.objection_of(cx, call, &name, verdict);
         self.finish_routing(cx, call, problem);
     }
 
@@ -206,6 +221,7 @@ impl Link {
     pub(super) fn objection_of(
         &mut self,
         cx: &mut Cx<'_>,
+        call: CallId,
         name: &str,
         verdict: &Verdict,
     ) -> Option<Problem> {
@@ -219,6 +235,12 @@ impl Link {
             Verdict::GaveUp { reason } => Some(crate::core::checks::gave_up(*reason)),
             Verdict::Rejected { violations } => {
                 let first = violations.first()?;
+                cx.note_mismatch(Mismatch {
+                    culprit: Culprit::of(cx.kernel, call),
+                    tool: name,
+                    side: Side::Input,
+                    violation: first,
+                });
                 let place = match first.path.as_str() {
                     "" => String::new(),
                     path => format!("{path} "),
@@ -235,7 +257,7 @@ impl Link {
     }
 
     fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
-        let Some(request) = self.requests.get(call).cloned() else {
+        let Some(request) = self.requests.take(call) else {
             return;
         };
         let work = match refused {
@@ -243,8 +265,9 @@ impl Link {
             None => self.route(cx, &request),
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
-        let known = |tool: &String| self.tools.get(tool).is_some();
-        let tool = request.tool.filter(known);
+        let known = |tool: &&String| self.tools.get(tool).is_some();
+        let tool = request.tool.as_ref().filter(known).cloned();
+        self.requests.put_back(call, request);
         cx.kernel.handle_routed(cx.now, call, tool, work);
     }
 
@@ -259,6 +282,9 @@ impl Link {
     fn route(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Work {
         if self.is_answered_here(cx, request) {
             return Work::Host;
+        }
+        if let Some(problem) = self.reviewed.refusal(request) {
+            return Work::Refused(problem);
         }
         let limits = cx.kernel.limits();
         let timeout_ms = self.rules().timeout_ms;
@@ -319,7 +345,9 @@ impl Link {
             }
             Some(Method::ListResources | Method::ListResourceTemplates) => self.outputs.lent,
             Some(Method::Discover) => match &*cx.discovered {
-                Some(Discovered::Modern(result)) => names_version(result, request),
+                Some(Discovered::Modern { result, expires_ms }) => {
+                    *expires_ms > cx.wall_ms() && names_version(result, request)
+                }
                 _ => false,
             },
             _ => false,
@@ -467,33 +495,6 @@ pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
         .string("method", Method::Cancelled.name())
         .raw("params", &params)
         .finish()
-}
-
-/// The reason why a request is rejected before anything else is read of it.
-fn objection(text: &str, request: &RelayedRequest<'_>) -> Option<Problem> {
-    // Parsers differ about two members with almost the same name; the host must decide about exactly
-    // what the server reads.
-    let params = request.params.unwrap_or("{}");
-    let is_call = request.method == Method::CallTool.name();
-    let twice = twofold(text, &["id", "method", "params"])
-        || (is_call && twofold(params, &["name", "arguments"]));
-    twice.then(|| {
-        let said = "the message has a member twice, in one spelling or another";
-        Problem::new(ErrorKind::InvalidMessage, said)
-    })
-}
-
-/// True if an object has one of these members twice, whatever the case of its letters.
-fn twofold(object: &str, keys: &[&str]) -> bool {
-    // One pass: the object may be as large as a frame.
-    let mut seen = 0_u32;
-    scan::members(object).any(|(name, _)| {
-        let at = keys.iter().position(|key| name.eq_ignore_ascii_case(key));
-        let bit = at.map_or(0, |at| 1 << at);
-        let twice = seen & bit != 0;
-        seen |= bit;
-        twice
-    })
 }
 
 /// True if a remembered discovery names the version of a request; only the server itself can judge another.

@@ -37,6 +37,15 @@ pub fn only(object: &str, keys: &[&str]) -> String {
     writer.finish()
 }
 
+/// The object without one of its members.
+pub fn without_member(object: &str, key: &str) -> String {
+    let mut writer = ObjectWriter::with_capacity(object.len());
+    for (name, value) in scan::members(object).filter(|(name, _)| name != key) {
+        writer = writer.raw(&name, value);
+    }
+    writer.finish()
+}
+
 /// The response with another result.
 pub fn with_result(line: &str, result: &str) -> Json {
     Json::from_scanned(&with_member(line, "result", result))

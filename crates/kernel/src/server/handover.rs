@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
 use super::{Cx, Link, edit};
+use crate::core::action::CheckRequest;
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -328,7 +329,13 @@ impl Link {
         };
         let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
         let fair = self.fair();
-        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
         true
     }
@@ -353,7 +360,7 @@ impl Link {
             .requests
             .get(call)
             .and_then(|request| request.tool.clone());
-        match self.objection_of(cx, &name.unwrap_or_default(), verdict) {
+        match self.objection_of(cx, call, &name.unwrap_or_default(), verdict) {
             None => self.forward(cx, generation, call, &line),
             Some(problem) => {
                 let answer = Answer::Failed(problem);
@@ -400,6 +407,7 @@ mod tests {
                 locked: None,
                 discovered: None,
                 version: "1".to_owned(),
+                trial: false,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {
@@ -427,6 +435,7 @@ mod tests {
             out,
             checks: &mut Checks::default(),
             discovered: &mut None,
+            proof: &mut crate::core::readiness::Proof::default(),
             epoch_ms: 0,
             version: "1",
             spans: &mut Spans::seeded(None),

@@ -10,7 +10,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
-use mainstay_contract::method::Method;
+use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::{Forwarded, Outcome, Problem, Success};
 use mainstay_contract::rpc::Progress;
 use mainstay_contract::scan;
@@ -35,18 +35,21 @@ const UNKNOWN_METHOD: &str = "-32601";
 pub(crate) struct House {
     /// The caller: a digest of its credential, or a name of the host's own.
     pub(crate) caller: String,
-    /// The server's name and version, once it said so.
-    server: Option<(String, String)>,
+    /// The server's answer to the handshake.
+    handshake: Option<Json>,
     /// The server speaks the modern era.
     modern: bool,
+    /// A server was lost while it was asked for its era: the next one is not asked.
+    skips_discovery: bool,
 }
 
 impl House {
     pub(crate) const fn of(caller: String) -> Self {
         Self {
             caller,
-            server: None,
+            handshake: None,
             modern: false,
+            skips_discovery: false,
         }
     }
 }
@@ -81,6 +84,14 @@ impl Link {
             }
             Op::ListTools {} => (Method::ListTools.name(), None, "{}".to_owned()),
             Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
+            Op::Discover {} => (Method::Discover.name(), None, "{}".to_owned()),
+            Op::List { kind, cursor } => {
+                let mut params = ObjectWriter::with_capacity(64);
+                if let Some(cursor) = cursor {
+                    params = params.string("cursor", cursor);
+                }
+                (kind.method().name(), None, params.finish())
+            }
             _ => return None,
         };
         Some(ClientRequest {
@@ -113,9 +124,13 @@ impl Link {
         self.want_tools(cx);
     }
 
-    /// True for a caller's request that is answered from the tool knowledge.
+    /// True for a caller's request that is answered from what the host knows of the server.
     pub(super) fn is_listing(&self, request: &ClientRequest) -> bool {
-        matches!(self.client, Client::House(_)) && request.tool.is_none()
+        let is_forwarded = matches!(
+            Method::parse(&request.method).and_then(Method::list),
+            Some(ListKind::Prompts | ListKind::Resources | ListKind::Templates)
+        );
+        matches!(self.client, Client::House(_)) && request.tool.is_none() && !is_forwarded
     }
 
     /// Decides about a caller's listing once the tools are known, or cannot be.
@@ -132,6 +147,12 @@ impl Link {
         let Client::House(house) = &self.client else {
             return Err(Problem::of(ErrorKind::Internal));
         };
+        if request.method == Method::Discover.name() {
+            let handshake = house.handshake.clone();
+            return Ok(Success::Members(
+                handshake.unwrap_or_else(Json::empty_object),
+            ));
+        }
         match self.tools.refusal() {
             _ if self.tools.is_complete() => {}
             // The server has no tools at all.
@@ -161,9 +182,9 @@ impl Link {
         } else {
             tools.sort_by_cached_key(|tool| name_of(tool));
             let entries: Vec<String> = tools.iter().map(|tool| entry(tool)).collect();
-            let (name, version) = house
-                .server
-                .clone()
+            let handshake = house.handshake.as_ref().map(Json::as_str);
+            let (name, version) = handshake
+                .and_then(server_info)
                 .unwrap_or_else(|| (self.name.clone(), cx.version.to_owned()));
             ObjectWriter::with_capacity(1024)
                 .value("server", &json!({ "name": name, "version": version }))
@@ -182,8 +203,9 @@ impl Link {
         if house.modern {
             return Vec::new();
         }
+        let asks = !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
         let mut script = Vec::new();
-        if *cx.discovered != Some(Discovered::Legacy) {
+        if asks {
             let id = self.own_id();
             let params = json!({ "_meta": modern_meta(cx.version).to_value().unwrap_or_default() });
             let line = request(&id, Method::Discover.name(), &params.to_string());
@@ -196,6 +218,15 @@ impl Link {
         script.push(Step::Ask { id, line, purpose });
         script.push(Step::Say(initialized()));
         script
+    }
+
+    /// A server of a house was lost. Some older servers end when they are asked for their era.
+    pub(super) fn house_lost(&mut self, generation: Generation) {
+        let server = self.incarnations.get(&generation);
+        let was_asked = server.is_some_and(|server| server.awaits(Purpose::Discover));
+        if let (Client::House(house), true) = (&mut self.client, was_asked) {
+            house.skips_discovery = true;
+        }
     }
 
     /// A scripted request of a house was answered.
@@ -212,14 +243,14 @@ impl Link {
         match purpose {
             Purpose::Discover if speaks_modern(result) => {
                 house.modern = true;
-                house.server = server_info(result);
+                house.handshake = Some(Json::from_scanned(result));
                 self.memory.modern_meta = Some(modern_meta(cx.version));
                 if let Some(server) = self.incarnations.get_mut(&generation) {
                     server.script.clear();
                 }
             }
             Purpose::Open if !self.memory.has_session() => {
-                house.server = server_info(result);
+                house.handshake = Some(Json::from_scanned(result));
                 let params = legacy_params(cx.version);
                 let method = Method::Initialize.name();
                 self.memory.record_answer(method, Some(&params), result);

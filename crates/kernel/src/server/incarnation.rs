@@ -34,6 +34,8 @@ pub(super) struct Incarnation {
     /// It took too much memory and is being replaced.
     pub(super) outgrown: bool,
     pub(super) start: Start,
+    /// It got its whole script.
+    pub(super) ready: bool,
     pub(super) looks: Looks,
     /// Its tools, read ahead; taken once it serves, dropped when they change.
     pub(super) catalog: Option<Catalog>,
@@ -207,6 +209,13 @@ impl Incarnation {
             Awaited::Call(call) => Some(*call),
             _ => None,
         })
+    }
+
+    /// True while it owes the answer to a scripted request of this purpose.
+    pub(super) fn awaits(&self, wanted: Purpose) -> bool {
+        let mut awaited = self.awaited.values();
+        awaited
+            .any(|awaited| matches!(awaited, Awaited::Script { purpose, .. } if *purpose == wanted))
     }
 
     /// True while the host reads this list of it.

@@ -1,7 +1,5 @@
 //! Life and lines of the servers: spawn, answers, questions, notifications, loss.
 
-use std::borrow::Cow;
-
 use mainstay_contract::dialect::{EchoId, Refused, Relayed, relay};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -18,6 +16,7 @@ use super::edit;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
 use super::{Client, Cx, Link};
 use crate::core::action::CoreAction;
+use crate::core::readiness::Proof;
 
 impl Link {
     /// The kernel starts a server.
@@ -54,12 +53,14 @@ impl Link {
         for id in self.questions.drop_server(generation) {
             self.tell_client(cx, cancel_line(&id, "the server that asked was lost"));
         }
+        self.house_lost(generation);
         let mut unsent = unsent.to_vec();
         if let Some(server) = self.incarnations.get_mut(&generation) {
             unsent.extend(server.lose());
         }
         if self.handover.serving == Some(generation) {
             self.tools.doubt();
+            self.progress.clear();
         }
         self.pause_deadlines(cx);
         cx.kernel.handle_lost(cx.now, generation, fault, &unsent);
@@ -92,7 +93,10 @@ impl Link {
     ) {
         self.send_deferred(cx, generation, Some(call));
         let line = &self.house_line(line);
-        let id = scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok());
+        let id = match self.requests.get(call) {
+            Some(request) if request.line.is_clone_of(line) => Some(request.id.clone()),
+            _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
+        };
         let Some(id) = id else { return };
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
@@ -154,6 +158,9 @@ impl Link {
         match relayed {
             Ok(Relayed::Answer { id, result, .. }) => {
                 cx.kernel.handle_proof(generation);
+                if result.is_some() {
+                    self.has_answered(cx, generation);
+                }
                 self.server_answer(cx, generation, text, &id, result);
             }
             Ok(Relayed::Request(request)) => {
@@ -174,6 +181,16 @@ impl Link {
                 self.server_notification(cx, generation, text, &method, params);
             }
             Err(refused) => self.unreadable_line(cx, generation, line, &refused),
+        }
+    }
+
+    /// A server answered a request with a result: its handshake is over.
+    fn has_answered(&self, cx: &mut Cx<'_>, generation: Generation) {
+        *cx.proof = Proof::Answers;
+        let server = self.incarnations.get(&generation);
+        if cx.kernel.handle_result(cx.now, generation) && server.is_some_and(|server| server.ready)
+        {
+            cx.out.push_back(CoreAction::WorkerReady { generation });
         }
     }
 
@@ -260,14 +277,19 @@ impl Link {
             Some(Awaited::Call(call)) => {
                 self.touch(cx.now);
                 let asked = self.requests.get(call).map(|request| &request.id);
-                let text = match asked {
+                let renamed = match asked {
                     Some(asked) if asked.as_raw() != id.as_raw() && !cx.kernel.is_probing(call) => {
-                        Cow::Owned(edit::with_member(text, "id", asked.as_raw()))
+                        Some(edit::with_member(text, "id", asked.as_raw()))
                     }
-                    _ => Cow::Borrowed(text),
+                    _ => None,
                 };
-                let result = scan::member(&text, "result").filter(|_| result.is_some());
-                let answer = self.answer_of(cx, call, &text, result, generation);
+                let text = renamed.as_deref().unwrap_or(text);
+                if cx.kernel.sent(generation, call).is_some()
+                    && let Some(last) = self.progress.finish(call)
+                {
+                    self.tell_client(cx, last);
+                }
+                let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
             Some(other) => {
@@ -378,11 +400,14 @@ impl Link {
                         .kernel
                         .handle_progress(cx.now, generation, call, progress);
                 }
-                let is_open = call
-                    .is_some_and(|call| cx.kernel.handle_own_progress(cx.now, generation, call));
-                if !is_open {
-                    return;
+                let Some(call) = call else { return };
+                if cx.kernel.handle_own_progress(cx.now, generation, call) {
+                    let rate = cx.kernel.limits().progress_per_second;
+                    if let Some(line) = self.progress.report(cx.now, call, text, rate) {
+                        self.tell_client(cx, line);
+                    }
                 }
+                return;
             }
             Some(Method::Cancelled) => {
                 let id = param("requestId").and_then(|id| RequestId::parse(id).ok());

@@ -14,6 +14,7 @@
 
 mod activity;
 mod client;
+mod coalesce;
 pub mod edit;
 mod handover;
 mod house;
@@ -27,6 +28,7 @@ mod probe;
 mod questions;
 mod replies;
 mod requests;
+mod reviewed;
 mod rules;
 mod tools;
 
@@ -40,6 +42,7 @@ use mainstay_contract::method::ListKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::activity::Activity;
+use self::coalesce::Coalescer;
 use self::handover::Handover;
 pub(crate) use self::house::House;
 use self::incarnation::Incarnation;
@@ -48,6 +51,7 @@ use self::memory::SessionMemory;
 use self::outputs::Outputs;
 use self::questions::Questions;
 use self::requests::Requests;
+use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use self::tools::Tools;
 pub use self::tools::declared_replay;
@@ -55,6 +59,7 @@ use crate::Kernel;
 use crate::call::SlotId;
 use crate::core::action::{CoreAction, LogLevel};
 use crate::core::checks::Checks;
+use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
 use crate::time::Time;
@@ -76,14 +81,16 @@ pub struct ServerConfig {
     pub discovered: Option<Discovered>,
     /// Version of the host's own tools.
     pub version: String,
+    /// Start a server before the first session to find out if it answers.
+    pub trial: bool,
 }
 
 /// How a server answered `server/discover`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Discovered {
-    /// A result, as JSON text.
-    Modern(Json),
+    /// A result that anybody may get until then, in milliseconds of wall-clock time.
+    Modern { result: Json, expires_ms: u64 },
     /// The server does not know the method.
     Legacy,
 }
@@ -98,10 +105,12 @@ pub(crate) struct Link {
     memory: SessionMemory,
     questions: Questions,
     tools: Tools,
+    reviewed: Reviewed,
     lists: Lists,
     requests: Requests,
     handover: Handover,
     outputs: Outputs,
+    progress: Coalescer,
     upkeep: Upkeep,
 }
 
@@ -146,6 +155,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) checks: &'a mut Checks,
     /// How the server answered `server/discover`, for all links.
     pub(crate) discovered: &'a mut Option<Discovered>,
+    /// Does the server answer? For all links.
+    pub(crate) proof: &'a mut Proof,
     /// Milliseconds of wall-clock time at which the core's time was zero.
     pub(crate) epoch_ms: u64,
     pub(crate) version: &'a str,
@@ -162,11 +173,17 @@ impl Cx<'_> {
         });
     }
 
+    /// Milliseconds of wall-clock time.
+    fn wall_ms(&self) -> u64 {
+        let since = self.now.as_micros() / 1000;
+        self.epoch_ms.saturating_add(since)
+    }
+
     fn log(&mut self, line: String) {
         self.log_at(LogLevel::Always, line);
     }
 
-    fn log_at(&mut self, level: LogLevel, line: String) {
+    pub(crate) fn log_at(&mut self, level: LogLevel, line: String) {
         self.out.push_back(CoreAction::Log { level, line });
     }
 }
@@ -189,10 +206,12 @@ impl Link {
             memory: SessionMemory::default(),
             questions: Questions::default(),
             tools: Tools::new(Arc::clone(&config.rules), config.locked.clone()),
+            reviewed: Reviewed::new(config.locked.clone()),
             lists: Lists::default(),
             requests: Requests::default(),
             handover: Handover::default(),
             outputs: Outputs::default(),
+            progress: Coalescer::default(),
             upkeep: Upkeep {
                 nonce,
                 next_id: 0,
@@ -296,12 +315,18 @@ impl Link {
         let rules = self.rules();
         let looks = rules.idle_stop.is_some() || rules.max_memory.is_some();
         let look = looks.then_some(self.upkeep.next_look);
-        own.chain(self.requests.held_until()).chain(look).min()
+        own.chain(self.requests.held_until())
+            .chain(self.progress.next_timeout())
+            .chain(look)
+            .min()
     }
 
     /// Time passed.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
         self.own_requests_due(cx);
+        for line in self.progress.due(cx.now) {
+            self.tell_client(cx, line);
+        }
         if cx.now < self.upkeep.next_look {
             return;
         }

@@ -46,7 +46,12 @@ impl Link {
     }
 
     pub(super) fn ready(&mut self, cx: &mut Cx<'_>, generation: Generation) {
-        cx.out.push_back(CoreAction::WorkerReady { generation });
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.ready = true;
+        }
+        if cx.kernel.has_answered(generation) {
+            cx.out.push_back(CoreAction::WorkerReady { generation });
+        }
         cx.kernel.handle_ready(cx.now, generation);
     }
 
@@ -150,7 +155,7 @@ impl Link {
                 Sight::Stopped => "the server does not answer: its process is stopped",
                 Sight::Still | Sight::Runs => "the server does not answer pings and stands still",
             };
-            let fault = Fault::new(ErrorKind::Timeout, detail).of(generation);
+            let fault = Fault::unresponsive(detail).of(generation);
             cx.out.push_back(CoreAction::Abandon { generation, fault });
         }
     }

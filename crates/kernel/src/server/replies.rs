@@ -20,8 +20,10 @@ use super::requests::ClientRequest;
 use super::tools::{Learned, Standing};
 use super::{Cx, Discovered, Link, edit, probe};
 use crate::action::End;
-use crate::core::action::CoreAction;
+use crate::core::action::{CheckRequest, CoreAction};
 use crate::core::checks::Purpose;
+use crate::core::mismatches::Culprit;
+use crate::locked::Withdrawn;
 use crate::system_tools;
 
 impl Link {
@@ -72,7 +74,11 @@ impl Link {
         };
         let learned = match (Method::parse(&request.method), result) {
             (Some(Method::Discover), Some(result)) => {
-                Some(Discovered::Modern(Json::from_scanned(result)))
+                let ttl_ms = public_ttl_ms(result);
+                ttl_ms.map(|ttl_ms| Discovered::Modern {
+                    result: Json::from_scanned(result),
+                    expires_ms: cx.wall_ms().saturating_add(ttl_ms),
+                })
             }
             // A malformed request says nothing about the server.
             (Some(Method::Discover), None)
@@ -102,11 +108,13 @@ impl Link {
         let Some(request) = self.requests.get(call) else {
             return Ok(None);
         };
-        let name = request.method.clone();
-        let method = Method::parse(&name);
-        let params = request.params().map(str::to_owned);
-        if self.memory.record_answer(&name, params.as_deref(), result) {
-            self.update_standbys(cx, generation, &name, params.as_deref());
+        let method = Method::parse(&request.method);
+        // Nothing is remembered of a tool call, and its parameters can be large.
+        if method != Some(Method::CallTool) {
+            let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
+            if self.memory.record_answer(&name, params.as_deref(), result) {
+                self.update_standbys(cx, generation, &name, params.as_deref());
+            }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
             let said = format!(
@@ -128,8 +136,10 @@ impl Link {
                 }
             }
             Some(Method::Initialize | Method::Discover) => {
-                changed = self.with_resources(result);
-                self.outputs.lent = changed.is_some();
+                let reviewed = self.reviewed_handshake(cx, result);
+                let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
+                self.outputs.lent = lent.is_some();
+                changed = lent.or(reviewed);
             }
             _ => {}
         }
@@ -171,7 +181,7 @@ impl Link {
             .and_then(scan::unquote)
             .map(std::borrow::Cow::into_owned);
         let serves = self.serving(cx) == Some(generation);
-        let mut visible = None;
+        let visible;
         if kind == ListKind::Tools {
             if serves {
                 self.learn(cx, result);
@@ -179,6 +189,13 @@ impl Link {
             visible = self.visible_tools(cx, result);
             if cursor.is_none() {
                 self.lists.begun = self.tools.epoch();
+            }
+        } else {
+            let withdrawn;
+            (visible, withdrawn) = self.reviewed.page(kind, cursor.is_none(), result);
+            for (name, why) in withdrawn {
+                let line = why.line(&self.name, kind, &render::visible(&name));
+                cx.log(line);
             }
         }
         let seen = self.lists.last_seen.entry(kind).or_default();
@@ -196,12 +213,15 @@ impl Link {
         let Some((name, tool)) = name.and_then(|name| Some((name, self.tools.get(name)?))) else {
             return;
         };
+        if tool.check.output.is_none() {
+            return;
+        }
         let complete = matches!(
             scan::member(result, "resultType"),
             None | Some("\"complete\"")
         );
         let failed = scan::member(result, "isError") == Some("true");
-        if failed || !complete || tool.check.output.is_none() {
+        if failed || !complete {
             return;
         }
         let subject = match scan::member(result, "structuredContent") {
@@ -211,11 +231,18 @@ impl Link {
         let purpose = Purpose::ServerReply {
             slot: self.slot,
             tool: name.to_owned(),
+            culprit: Culprit::of(cx.kernel, call),
         };
         let definition = tool.check.clone();
         let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
         let fair = self.fair();
-        let check = cx.checks.begin(purpose, fair, definition, subject, until);
+        let request = CheckRequest {
+            fair,
+            definition,
+            subject,
+            until,
+        };
+        let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);
     }
 
@@ -255,15 +282,10 @@ impl Link {
     pub(super) fn report_definition(&self, cx: &mut Cx<'_>, learned: &Learned) {
         let (pack, tool) = (&self.name, render::visible(&learned.name));
         if let Standing::Withdrawn(withdrawn) = learned.standing {
-            let reason = withdrawn.reason();
-            cx.log(format!(
-                "mcp:warning reason={reason} pack={pack} tool={tool} withdrawn"
-            ));
+            cx.log(withdrawn.line(pack, ListKind::Tools, &tool));
         }
         if learned.ambiguous {
-            cx.log(format!(
-                "mcp:warning reason=tool_ambiguous pack={pack} tool={tool} withdrawn"
-            ));
+            cx.log(Withdrawn::Ambiguous.line(pack, ListKind::Tools, &tool));
         }
         if let Some(first) = learned.hidden.first() {
             let more = match learned.hidden.len() - 1 {
@@ -285,9 +307,11 @@ impl Link {
             _ if self.is_listing(request) => self.listing(cx, request),
             Some(Method::ReadResource) => {
                 let uri = request.param("uri").and_then(scan::unquote);
-                let read = self.outputs.read(cx.now, &uri.unwrap_or_default());
+                let uri = uri.unwrap_or_default();
+                let read = self.outputs.read(cx.now, &uri);
                 read.unwrap_or_else(|| Err(Problem::of(ErrorKind::ResourceNotFound)))
                     .map(Success::Members)
+                    .map_err(|problem| problem.with_uri(&uri))
             }
             Some(Method::Discover) => self.remembered_discovery(cx, &request.clone()),
             Some(Method::ListResources) => {
@@ -302,15 +326,30 @@ impl Link {
         cx.kernel.handle_served(cx.now, call, outcome);
     }
 
-    fn remembered_discovery(&mut self, cx: &Cx<'_>, request: &ClientRequest) -> Outcome {
-        let Some(Discovered::Modern(result)) = &*cx.discovered else {
+    /// The result of a handshake without instructions that the lock does not have.
+    fn reviewed_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
+        let (result, is_new) = self.reviewed.handshake(result)?;
+        if is_new {
+            let name = &self.name;
+            cx.log(format!(
+                "mcp:warning reason=instructions_changed pack={name} withdrawn"
+            ));
+        }
+        Some(result)
+    }
+
+    fn remembered_discovery(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Outcome {
+        let Some(Discovered::Modern { result, expires_ms }) = &*cx.discovered else {
             return Err(unknown_method(&request.method));
         };
-        let lent = self.with_resources(result.as_str());
+        let left_ms = expires_ms.saturating_sub(cx.wall_ms());
+        let result = edit::with_member(result.as_str(), "ttlMs", &left_ms.to_string());
+        let result = self.reviewed_handshake(cx, &result).unwrap_or(result);
+        let lent = self.with_resources(&result);
         self.outputs.lent = lent.is_some();
-        let result = lent.as_deref().unwrap_or(result.as_str());
+        let result = lent.unwrap_or(result);
         Ok(Success::Forwarded(Forwarded {
-            line: response(&request.id, result),
+            line: response(&request.id, &result),
             is_error: false,
         }))
     }
@@ -318,13 +357,14 @@ impl Link {
     /// Removes a request that has ended, and gives its end the form that the client expects.
     pub(crate) fn ended(&mut self, end: &mut End) {
         let request = self.requests.remove(end.call);
+        self.progress.finish(end.call);
         if let (Err(_), Some(generation)) = (&end.outcome, end.generation)
             && let Some(server) = self.incarnations.get_mut(&generation)
         {
             server.abandon(end.call);
         }
         let is_discovery = |request: &ClientRequest| request.method == Method::Discover.name();
-        let Some(request) = request.filter(is_discovery) else {
+        let Some(request) = request.filter(|request| is_discovery(request)) else {
             return;
         };
         // An automatic client then falls back to the older handshake.
@@ -339,6 +379,13 @@ impl Link {
             end.outcome = Err(unknown_method(&request.method));
         }
     }
+}
+
+/// How long a result may be kept for clients of every credential, if it may.
+fn public_ttl_ms(result: &str) -> Option<u64> {
+    let is_public = scan::member(result, "cacheScope") == Some("\"public\"");
+    let ttl_ms = scan::member(result, "ttlMs")?.parse().ok()?;
+    (is_public && ttl_ms > 0).then_some(ttl_ms)
 }
 
 /// True for an error of the modern revision.
@@ -379,5 +426,21 @@ mod tests {
         };
         let line = encode::answer(&EchoId::Null, form, &Err(unknown_method("server/discover")));
         assert!(line.contains("-32601"), "{line}");
+    }
+
+    #[test]
+    fn only_a_public_result_is_kept_and_only_as_long_as_it_lives() {
+        let public = |ttl: &str| format!(r#"{{"cacheScope":"public","ttlMs":{ttl}}}"#);
+        assert_eq!(public_ttl_ms(&public("5000")), Some(5000));
+        for uncertain in [
+            public("0"),
+            public("-1"),
+            public("\"5000\""),
+            r#"{"cacheScope":"private","ttlMs":5000}"#.to_owned(),
+            r#"{"ttlMs":5000}"#.to_owned(),
+            r#"{"cacheScope":"public"}"#.to_owned(),
+        ] {
+            assert_eq!(public_ttl_ms(&uncertain), None, "{uncertain}");
+        }
     }
 }

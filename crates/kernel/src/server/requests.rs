@@ -22,7 +22,7 @@ const TOKEN_BYTES: usize = 1024;
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Requests {
-    open: BTreeMap<CallId, ClientRequest>,
+    open: BTreeMap<CallId, Box<ClientRequest>>,
     /// Calls that wait until the tools are known, each with the time at which it stops waiting.
     held: Vec<(CallId, Time)>,
     /// The client's last request.
@@ -91,26 +91,36 @@ impl ClientRequest {
 impl Requests {
     /// Adds a request that the kernel admitted.
     pub(super) fn insert(&mut self, call: CallId, request: ClientRequest) {
-        self.open.insert(call, request);
+        self.open.insert(call, Box::new(request));
         self.last = Some(call);
     }
 
     pub(super) fn get(&self, call: CallId) -> Option<&ClientRequest> {
-        self.open.get(&call)
+        self.open.get(&call).map(|request| &**request)
     }
 
     pub(super) fn get_mut(&mut self, call: CallId) -> Option<&mut ClientRequest> {
-        self.open.get_mut(&call)
+        self.open.get_mut(&call).map(|request| &mut **request)
+    }
+
+    /// Takes a request out, to work on it beside the rest of the link; [`Requests::put_back`] follows.
+    pub(super) fn take(&mut self, call: CallId) -> Option<Box<ClientRequest>> {
+        self.open.remove(&call)
+    }
+
+    /// Returns a request that was taken out.
+    pub(super) fn put_back(&mut self, call: CallId, request: Box<ClientRequest>) {
+        self.open.insert(call, request);
     }
 
     /// Removes a request that has ended.
-    pub(super) fn remove(&mut self, call: CallId) -> Option<ClientRequest> {
+    pub(super) fn remove(&mut self, call: CallId) -> Option<Box<ClientRequest>> {
         self.held.retain(|(held, _)| *held != call);
         self.open.remove(&call)
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &ClientRequest> {
-        self.open.values()
+        self.open.values().map(|request| &**request)
     }
 
     /// The call that reports progress under a token.

@@ -33,7 +33,8 @@ pub struct Rules {
     pub on_timeout: OnTimeout,
     /// Names of tools that may be used, `*` for any characters; all, if there is none.
     pub allow: Vec<String>,
-    /// Names of tools that may not.
+    /// Names of tools that may not, in any case. With such names a tool that the server does not list is
+    /// refused, too: its server may know it under another spelling.
     pub deny: Vec<String>,
     pub tools: BTreeMap<String, ToolRules>,
 }
@@ -113,8 +114,11 @@ impl Condition {
 impl Rules {
     /// Whether the operator lets a tool be used.
     pub(super) fn permits(&self, tool: &str) -> bool {
-        let listed = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, tool));
-        (self.allow.is_empty() || listed(&self.allow)) && !listed(&self.deny)
+        let allowed = self.allow.iter().any(|pattern| fits(pattern, tool));
+        // A server may take a name in any case for the same tool.
+        let folded = tool.to_lowercase();
+        let denied = |pattern: &String| fits(&pattern.to_lowercase(), &folded);
+        (self.allow.is_empty() || allowed) && !self.deny.iter().any(denied)
     }
 
     /// Every key that they may have.
@@ -178,7 +182,7 @@ impl Rules {
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.
-fn fits(pattern: &str, name: &str) -> bool {
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;
@@ -233,6 +237,8 @@ mod tests {
         };
         assert!(rules.permits("read_file"));
         assert!(!rules.permits("read_secret"));
+        assert!(!rules.permits("read_SECRET"), "in any case");
+        assert!(!rules.permits("READ_file"), "only as it is allowed");
         assert!(!rules.permits("write_file"));
     }
 

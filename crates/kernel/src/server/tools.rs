@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::meta;
+use mainstay_contract::method::ListKind;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::{self, HiddenAt};
 use mainstay_contract::replay::Replay;
@@ -65,6 +66,8 @@ pub(super) enum Standing {
     Open,
     /// The operator does not permit it.
     Denied,
+    /// The server does not list it, so it cannot be compared with the tools that are denied.
+    Unlisted,
     /// The lock does not have it as it is.
     Withdrawn(Withdrawn),
 }
@@ -166,6 +169,8 @@ impl Tools {
     pub(super) fn stranger(&self, name: &str) -> Standing {
         if !self.rules.permits(name) {
             Standing::Denied
+        } else if !self.rules.deny.is_empty() {
+            Standing::Unlisted
         } else if self.locked.is_some() {
             Standing::Withdrawn(Withdrawn::New)
         } else {
@@ -262,7 +267,7 @@ impl Tools {
         let Some(locked) = &self.locked else {
             return Standing::Open;
         };
-        match Withdrawn::of(locked, name, &Fingerprint::of(definition)) {
+        match locked.compare(ListKind::Tools, name, &Fingerprint::of(definition)) {
             None => Standing::Open,
             Some(withdrawn) => Standing::Withdrawn(withdrawn),
         }
@@ -323,11 +328,9 @@ impl Tool {
         if let Some(problem) = self.standing.problem(name) {
             return Some(problem);
         }
-        self.ambiguous.then(|| {
-            let said = format!("the tool {name} was withdrawn: its definition has a member twice");
-            let hint = "readers may differ about what it says; tell its author";
-            Problem::new(ErrorKind::Forbidden, said).with_hint(hint)
-        })
+        let withdrawn = Withdrawn::Ambiguous;
+        self.ambiguous
+            .then(|| withdrawn.problem(ListKind::Tools, name))
     }
 }
 
@@ -341,7 +344,14 @@ impl Standing {
                 let problem = Problem::new(ErrorKind::Forbidden, said);
                 Some(problem.with_hint("ask the operator of this server"))
             }
-            Self::Withdrawn(withdrawn) => Some(withdrawn.problem(name)),
+            Self::Unlisted => {
+                let said = format!("the server does not list the tool {name}");
+                let problem = Problem::new(ErrorKind::Forbidden, said);
+                let hint =
+                    "some tools are denied here, so only listed ones are called; list the tools";
+                Some(problem.with_hint(hint))
+            }
+            Self::Withdrawn(withdrawn) => Some(withdrawn.problem(ListKind::Tools, name)),
         }
     }
 }
@@ -369,7 +379,7 @@ mod tests {
             let definition = serde_json::from_str(DEFINITIONS[number]).unwrap();
             (name.to_owned(), Fingerprint::of(&definition))
         });
-        Arc::new(Locked::from(locked))
+        Arc::new(Locked::of_tools(locked))
     }
 
     #[derive(Clone, Debug)]
@@ -493,7 +503,7 @@ mod tests {
     fn a_tool_that_differs_from_the_lock_is_withdrawn() {
         let known = r#"{"name":"t","description":"reads"}"#;
         let fingerprint = Fingerprint::of(&serde_json::from_str(known).unwrap());
-        let locked = Locked::from([("t".to_owned(), fingerprint)]);
+        let locked = Locked::of_tools([("t".to_owned(), fingerprint)]);
         let mut tools = Tools::new(Arc::default(), Some(Arc::new(locked)));
         assert_eq!(tools.stranger("t"), Standing::Withdrawn(Withdrawn::New));
         assert_eq!(tools.learn(known).unwrap().standing, Standing::Open);
@@ -527,7 +537,7 @@ mod tests {
     fn with_a_lock_a_definition_that_reads_in_two_ways_is_withdrawn() {
         let plain = r#"{"name":"t","description":"reads","inputSchema":{"enum":[{"a":1}]}}"#;
         let fingerprint = Fingerprint::of(&serde_json::from_str(plain).unwrap());
-        let locked = Arc::new(Locked::from([("t".to_owned(), fingerprint)]));
+        let locked = Arc::new(Locked::of_tools([("t".to_owned(), fingerprint)]));
         for twice in [
             r#"{"name":"t","description":"evil","description":"reads","inputSchema":{"enum":[{"a":1}]}}"#,
             r#"{"name":"t","description":"reads","inputSchema":{"enum":[{"a":2,"\u0061":1}]}}"#,

@@ -5,17 +5,21 @@ use serde_json::{Map, Value, json};
 
 /// What `system_health` answers.
 pub(super) fn health() -> Value {
-    let state = json!({ "enum": ["ready", "cold", "starting", "recovering", "failed"] });
-    let rollout = json!({ "enum": ["stable", "pending", "draining"] });
+    let state = one_of(&["ready", "cold", "starting", "recovering", "failed"]);
+    let rollout = one_of(&["stable", "pending", "draining"]);
+    let standby = object(&json!({
+        "state": state, "generation": count(), "pid": or_null("integer"),
+    }));
     let worker = object(&json!({
         "name": text(), "state": state, "generation": count(),
         "pid": or_null("integer"), "build": or_null("string"), "uptime_ms": or_null("integer"),
         "consecutive_failures": count(), "restart_count": count(), "rollout": rollout,
         "last_fault": fault_or_null(), "queue_depth": count(), "in_flight": count(),
-        "tree_kill": or_null("string"), "facts": true,
+        "tree_kill": or_null("string"), "facts": anything(),
+        "standby": { "anyOf": [standby, { "type": "null" }] },
     }));
     object(&json!({
-        "state": state, "generation": count(), "uptime_ms": count(),
+        "ready": { "type": "boolean" }, "state": state, "generation": count(), "uptime_ms": count(),
         "consecutive_failures": count(), "restart_count": count(), "rollout": rollout,
         "last_fault": fault_or_null(), "queue_depth": count(), "in_flight": count(),
         "sessions": count(), "workers": { "type": "array", "items": worker },
@@ -38,10 +42,12 @@ pub(super) fn telemetry() -> Value {
         method.extend(counts.clone());
     }
     let mismatch = object(&json!({
-        "tool": text(), "side": { "enum": ["input", "output", "envelope"] }, "path": text(), "message": text(),
+        "ts": text(), "request_id": or_null("string"),
+        "trace_id": or_null("string"), "tool": text(),
+        "side": one_of(&["input", "output", "envelope"]), "path": text(), "message": text(),
     }));
     let envelopes = object(&json!({
-        "mode": { "enum": ["off", "shadow", "enforce"] },
+        "mode": one_of(&["off", "shadow", "enforce"]),
         "success_count": count(), "failure_count": count(), "avg_latency_ms": millis(),
         "max_latency_ms": millis(), "p50": millis(), "p99": millis(),
     }));
@@ -58,7 +64,7 @@ fn fault_or_null() -> Value {
     let fault = json!({
         "type": "object",
         "properties": {
-            "class": { "enum": FaultClass::ALL }, "kind": text(), "generation": count(),
+            "class": { "type": "string", "enum": FaultClass::ALL }, "kind": text(), "generation": count(),
             "detail": text(), "said": text(), "hint": text(), "stderr": { "type": "string" },
         },
         "required": ["class", "kind", "detail"],
@@ -91,6 +97,18 @@ fn millis() -> Value {
     json!({ "type": "number", "minimum": 0 })
 }
 
+/// Some clients reject a list of types.
 fn or_null(kind: &str) -> Value {
-    json!({ "type": [kind, "null"] })
+    json!({ "anyOf": [{ "type": kind }, { "type": "null" }] })
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({ "type": "string", "enum": words })
+}
+
+/// Any JSON, in a form that clients accept which reject a bare `true`.
+fn anything() -> Value {
+    let kinds = ["object", "array", "string", "number", "boolean", "null"];
+    let kinds = kinds.map(|kind| json!({ "type": kind }));
+    json!({ "anyOf": kinds })
 }

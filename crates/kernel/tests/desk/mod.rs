@@ -121,7 +121,7 @@ impl Desk {
     }
 
     pub fn end_input(&mut self, from: SessionId) {
-        self.kernel.handle_input_end(from);
+        self.kernel.handle_input_end(self.now, from);
     }
 
     pub fn gone(&mut self, from: SessionId) {

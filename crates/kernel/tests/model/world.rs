@@ -319,7 +319,7 @@ impl World {
 
     pub(super) fn end_input(&mut self, session: SessionId) {
         self.client(session).input_ended = true;
-        self.kernel.handle_input_end(session);
+        self.kernel.handle_input_end(self.now, session);
         self.step(Input::DoneAsking(session));
     }
 

@@ -59,6 +59,8 @@ pub struct Server {
     pub found: bool,
     /// It lists its tools by itself.
     pub answers_lists: bool,
+    /// It opens sessions by itself; else `initialize` stays pending, as while it downloads its program.
+    pub opens: bool,
 }
 
 /// One process.
@@ -81,6 +83,17 @@ pub struct Pending {
     pub token: Option<Value>,
 }
 
+impl Server {
+    /// The result of `initialize`.
+    pub fn opened(&self) -> Value {
+        json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": self.capabilities,
+            "serverInfo": { "name": "demo", "version": "3" },
+        })
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
@@ -97,6 +110,7 @@ impl Default for Server {
             capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
             found: false,
             answers_lists: true,
+            opens: true,
         }
     }
 }
@@ -121,6 +135,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             locked: None,
             discovered: None,
             version: "1".to_owned(),
+            trial: false,
         }),
         ..packs(&[])
     }
@@ -411,13 +426,8 @@ impl Shell {
                     },
                 );
             }
-            CoreAction::Check {
-                ticket,
-                definition,
-                subject,
-                ..
-            } if !self.keeps_checks => {
-                let verdict = check(&definition, &subject);
+            CoreAction::Check { ticket, request } if !self.keeps_checks => {
+                let verdict = check(&request.definition, &request.subject);
                 self.events
                     .push_back(CoreEvent::Checked { ticket, verdict });
             }
@@ -498,13 +508,17 @@ impl Shell {
                 });
                 return;
             }
+            "initialize" if !self.server.opens => {
+                worker.pending.push(Pending {
+                    call: None,
+                    id: id.clone(),
+                    token: None,
+                });
+                return;
+            }
             "tools/list" if !self.server.answers_lists => return,
             "tools/list" => json!({ "tools": self.server.tools }),
-            "initialize" => json!({
-                "protocolVersion": "2025-06-18",
-                "capabilities": self.server.capabilities,
-                "serverInfo": { "name": "demo", "version": "3" },
-            }),
+            "initialize" => self.server.opened(),
             "server/discover" if self.server.is_modern => json!({
                 "supportedVersions": [MODERN_VERSION],
                 "capabilities": { "tools": {} },

@@ -32,6 +32,18 @@ pub(super) fn verdict() -> Value {
     alternatives(&json!({}), &json!({"errors": errors()}))
 }
 
+/// The schema that nothing fits. Some clients reject a bare `false`.
+pub(super) fn never() -> Value {
+    json!({"not": {}})
+}
+
+/// Any JSON. Some clients reject a schema without a type.
+pub(super) fn any_json(description: &str) -> Value {
+    let kinds = ["object", "array", "string", "number", "boolean", "null"];
+    let kinds = kinds.map(|kind| json!({"type": kind}));
+    json!({"description": description, "anyOf": kinds})
+}
+
 /// A closed object: with `ok` true it has the members of `yes`, with `ok` false those of `no`.
 fn alternatives(yes: &Value, no: &Value) -> Value {
     let names = |members: &Value| -> Vec<String> {
@@ -47,7 +59,7 @@ fn alternatives(yes: &Value, no: &Value) -> Value {
     let absent = |members: &Value| -> Value {
         names(members)
             .into_iter()
-            .map(|name| (name, json!(false)))
+            .map(|name| (name, never()))
             .collect()
     };
     let mut schema = with_required(&json!(["ok"]), &properties);

@@ -5,7 +5,7 @@ use mainstay_worker::{ErrorKind, Json, Porcelain, Problem, Reply, ToolSpec, rend
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::contract::{closed, with_required};
+use super::contract::{any_json, closed, never, with_required};
 use super::verdict::failed;
 use crate::diff::{Change, MAX_PATCH_BYTES, Op, diff};
 use crate::exact::Exact;
@@ -23,13 +23,14 @@ pub(super) fn spec(tooling_version: &str) -> ToolSpec {
          base. Arrays are replaced whole; the operations can be applied in any order.",
     )
     .input(closed(&json!({
-        "base": {"description": "The asset before: any JSON."},
-        "new": {"description": "The asset after: any JSON."},
+        "base": any_json("The asset before: any JSON."),
+        "new": any_json("The asset after: any JSON."),
     })))
     .output(closed(&json!({
         "ok": {"const": true},
         "patch": {"type": "array", "items": operation_schema()},
     })))
+    .schema_version(2)
     .tooling_version(tooling_version)
     .read_only()
 }
@@ -40,7 +41,7 @@ fn operation_schema() -> Value {
         &json!({
             "op": {"enum": ["add", "remove", "replace"]},
             "path": {"type": "string", "description": "JSON Pointer; empty for the whole."},
-            "value": {"description": "The new value, which may be null."},
+            "value": any_json("The new value, which may be null."),
         }),
     );
     if let Some(schema) = schema.as_object_mut() {
@@ -48,7 +49,7 @@ fn operation_schema() -> Value {
             "if".into(),
             json!({"properties": {"op": {"const": "remove"}}}),
         );
-        schema.insert("then".into(), json!({"properties": {"value": false}}));
+        schema.insert("then".into(), json!({"properties": {"value": never()}}));
         schema.insert("else".into(), json!({"required": ["value"]}));
     }
     schema

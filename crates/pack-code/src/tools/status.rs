@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 pub(crate) struct NoArguments {}
 
 pub(crate) fn spec(version: &str) -> ToolSpec {
-    let maybe_text = json!({"type": ["string", "null"]});
+    let maybe_text = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     let share = json!({"type": "number", "minimum": 0, "maximum": 1});
     tool_spec(
         "index_status",
@@ -57,6 +57,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
           "index_bytes", "skipped", "last_error", "fresh"],
     ))
     .errors(&[Code::NotFound, Code::NoIndex])
+    .schema_version(2)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -226,7 +227,7 @@ fn porcelain(alias: &str, value: &Value) -> Porcelain {
 }
 
 pub(crate) fn workspace_spec(version: &str) -> ToolSpec {
-    let maybe_text = json!({"type": ["string", "null"]});
+    let maybe_text = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     tool_spec(
         "workspace_status",
         "Lists the repositories of the workspace and how their indexes stand. A broken repository is \
@@ -244,6 +245,7 @@ pub(crate) fn workspace_spec(version: &str) -> ToolSpec {
         }),
         &["repos", "totals", "limits"],
     ))
+    .schema_version(2)
     .tooling_version(version)
     .coded_rejections()
     .read_only()

@@ -61,6 +61,25 @@ pub(super) struct Profile {
     matching: Vec<u64>,
 }
 
+impl Profile {
+    /// Whether a text is too short to be expensive: at worst each byte is a value, and text, where the
+    /// schema does most. Spares most calls the count of [`Shape`].
+    fn covers(&self, text: &str) -> bool {
+        let Ok(bytes) = u64::try_from(text.len()) else {
+            return false;
+        };
+        let most = |weights: &[u64]| {
+            let most = weights.iter().copied().max().unwrap_or_default();
+            bytes.saturating_mul(most.saturating_add(self.everywhere))
+        };
+        let nesting = text.bytes().filter(|byte| matches!(byte, b'{' | b'['));
+        bytes <= CHEAP.values
+            && most(&self.evaluations) <= CHEAP.evaluations
+            && most(&self.matching) <= CHEAP.matching
+            && nesting.count() <= CHEAP.depth
+    }
+}
+
 /// The bounds of `schema`; `None` where none are proven.
 pub(super) fn profile(schema: &Json) -> Option<Profile> {
     if schema.len() > CHEAP.schema_bytes {
@@ -93,6 +112,9 @@ pub(super) fn profile(schema: &Json) -> Option<Profile> {
 pub(super) fn is_cheap(profile: Option<&Profile>, free: &Free, value: &Json) -> bool {
     if value.len() > CHEAP.value_bytes {
         return false;
+    }
+    if profile.is_some_and(|profile| profile.covers(value.as_str())) {
+        return true;
     }
     let Some(shape) = Shape::of(value.as_str(), free) else {
         return false;

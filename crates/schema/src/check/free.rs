@@ -74,9 +74,24 @@ impl Free {
 fn takes_anything(schema: &Value) -> bool {
     match schema {
         Value::Bool(all) => *all,
-        Value::Object(keywords) => keywords.keys().all(|key| NOTES.contains(&key.as_str())),
+        Value::Object(keywords) => keywords.iter().all(|(key, value)| {
+            NOTES.contains(&key.as_str()) || (key == "anyOf" && has_every_type(value))
+        }),
         _ => false,
     }
+}
+
+/// True for a list of schemas that together permit each type, and constrain nothing else.
+fn has_every_type(branches: &Value) -> bool {
+    let mut missing = BTreeSet::from(["array", "boolean", "null", "number", "object", "string"]);
+    for branch in branches.as_array().into_iter().flatten() {
+        if let Some(kind) = branch.get("type").and_then(Value::as_str)
+            && branch.as_object().is_some_and(|branch| branch.len() == 1)
+        {
+            missing.remove(kind);
+        }
+    }
+    missing.is_empty()
 }
 
 struct Arguments<'a>(&'a Free);
@@ -212,6 +227,20 @@ mod tests {
             .map(|(alias, name)| ((*alias).to_owned(), (*name).to_owned()))
             .collect();
         Free::of(&aliases, schema).0.into_iter().collect()
+    }
+
+    #[test]
+    fn a_list_of_every_type_is_not_a_rule() {
+        let kinds = ["array", "boolean", "null", "number", "object", "string"];
+        let any_of = |kinds: &[&str]| {
+            let kinds: Vec<Value> = kinds.iter().map(|kind| json!({"type": kind})).collect();
+            json!({"description": "x", "anyOf": kinds})
+        };
+        assert!(takes_anything(&any_of(&kinds)));
+        assert!(!takes_anything(&any_of(&kinds[1..])));
+        let mut ruled = any_of(&kinds);
+        ruled["anyOf"][0]["minItems"] = json!(1);
+        assert!(!takes_anything(&ruled));
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub(crate) const OUTPUT: &str = "/outputSchema";
 /// One difference between two locks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The tool, by its present name, or by its last one if it is gone.
+    /// The tool, by its present name, or by its last one if it is gone; `instructions`, or the kind and
+    /// the name of anything else.
     pub tool: String,
     /// Where in the definition.
     pub pointer: String,

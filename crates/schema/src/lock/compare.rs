@@ -40,6 +40,10 @@ pub fn compare(old: &Lock, new: &Lock) -> Vec<Change> {
             changes.push(of_entry(change, entry));
         }
     }
+    // A lock that covers only the tools says nothing about the rest.
+    if let (Some(old), Some(new)) = (&old.surface, &new.surface) {
+        changes.extend(old.changes(new));
+    }
     changes.sort_by_cached_key(Change::key);
     changes
 }

@@ -19,7 +19,8 @@ pub enum Demand {
     BumpOrReason,
     /// A higher `schemaVersion`.
     Bump,
-    /// A look: a foreign tool has no version, and whoever writes the lock accepts the change.
+    /// A look: a foreign tool, a prompt, a resource and instructions have no version. Writing the lock
+    /// accepts the change.
     Review,
 }
 
@@ -132,6 +133,16 @@ rules! {
     SchemaRearranged "schema_rearranged" => Bump, "schema rearranged; it may mean something else";
     KindOfEntryChanged "kind_of_entry_changed" => Bump, "tool has a contract in one lock and none in the other";
     OtherChange "other_change" => Bump, "another part of the definition changed";
+    InstructionsChanged "instructions_changed" => Review, "instructions changed";
+    PromptAdded "prompt_added" => Review, "prompt added";
+    PromptRemoved "prompt_removed" => Review, "prompt removed";
+    PromptChanged "prompt_changed" => Review, "definition of a prompt changed";
+    ResourceAdded "resource_added" => Review, "resource added";
+    ResourceRemoved "resource_removed" => Review, "resource removed";
+    ResourceChanged "resource_changed" => Review, "definition of a resource changed";
+    TemplateAdded "template_added" => Review, "template added";
+    TemplateRemoved "template_removed" => Review, "template removed";
+    TemplateChanged "template_changed" => Review, "definition of a template changed";
 }
 
 impl fmt::Display for Kind {

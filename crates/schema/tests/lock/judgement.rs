@@ -142,7 +142,7 @@ fn the_version_of_a_removed_tool_is_remembered() {
 fn a_foreign_tool_has_no_version_and_every_change_of_it_wants_a_look() {
     let entry = |definition: Value| Lock {
         tools: [("x".to_owned(), Entry::Foreign(definition))].into(),
-        reasons: Vec::new(),
+        ..Lock::default()
     };
     let old = entry(
         json!({"name": "x", "description": "Reads.", "title": "X", "inputSchema":

@@ -68,7 +68,7 @@ fn lock(contracts: impl IntoIterator<Item = Contract>) -> Lock {
         .map(|contract| (contract.name.clone(), contract.into()));
     Lock {
         tools: tools.collect(),
-        reasons: Vec::new(),
+        ..Lock::default()
     }
 }
 

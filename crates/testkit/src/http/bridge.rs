@@ -22,7 +22,7 @@ use crate::peer::{Client, PipeWriter, pipe};
 /// Between two requests: long enough for the host to have read the first.
 const PAUSE: Duration = Duration::from_millis(15);
 /// An answer may take as long as a call does.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How the lines are to be carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,4 +20,4 @@ pub use pipe::{PipeReader, PipeWriter, pipe};
 use std::time::Duration;
 
 /// How long a peer waits unless told otherwise. Generous: a wait that ends here has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -78,8 +78,15 @@ impl Launch {
         Running::new(child, self.marker, None, self.folder)
     }
 
-    /// Starts it without standard input and returns when it listens on HTTP.
+    /// Starts it without standard input and returns when it is ready to serve HTTP.
     pub fn spawn_http(self) -> anyhow::Result<Running> {
+        let running = self.spawn_listening()?;
+        running.wait_for_line("mcp:ready mode=http")?;
+        Ok(running)
+    }
+
+    /// As [`Self::spawn_http`], but returns as soon as it listens.
+    pub fn spawn_listening(self) -> anyhow::Result<Running> {
         let child = self
             .command()?
             .stdin(Stdio::null())

@@ -157,7 +157,7 @@ mod tests {
             .spawn()
             .unwrap();
         // Between fork and exec the child still has our environment.
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while marked(name, &value) != [child.id()] {
             assert!(Instant::now() < until);
             pause();
@@ -167,7 +167,7 @@ mod tests {
         assert!(descriptors(child.id()).unwrap() >= 2);
         drop(child.stdin.take());
         child.wait().unwrap();
-        leftovers(name, &value, Duration::from_secs(10)).unwrap();
+        leftovers(name, &value, Duration::from_secs(60)).unwrap();
         assert!(usage(child.id()).is_err());
     }
 

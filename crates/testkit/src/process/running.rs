@@ -18,7 +18,7 @@ use super::{TempDir, Usage, leftovers, marked, marked_running, usage};
 use crate::peer::{Client, Message, PATIENCE};
 
 /// How long the kernel may take to make a killed process disappear.
-const REAPED_WITHIN: Duration = Duration::from_secs(5);
+const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A started host.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Running {
 
     /// Waits until the host listens on HTTP, and notes where.
     pub(super) fn listens(&mut self) -> anyhow::Result<()> {
-        let line = self.wait_for_line("mcp:ready mode=http")?;
+        let line = self.wait_for_line("mcp:listening mode=http")?;
         let address = line
             .split_whitespace()
             .find_map(|word| word.strip_prefix("address="))

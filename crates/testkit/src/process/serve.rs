@@ -231,6 +231,7 @@ impl Serve {
         let mut running = Running::new(child, self.marker, socket, self.folder)?;
         if self.transport == Transport::Http {
             running.listens()?;
+            running.wait_for_line("mcp:ready mode=http")?;
         }
         Ok(running)
     }

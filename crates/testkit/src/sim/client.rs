@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::book::{Asked, Book, ClientPage, Outcome};
-use super::plan::{Backend, ClientPlan, Speech, Step, Tool};
+use super::plan::{Backend, ClientPlan, Route, Speech, Step, Tool};
 
 /// Longest line that a client reads.
 const LINE: usize = 1 << 20;
@@ -55,7 +55,8 @@ impl Client {
             book: book.clone(),
             pipe: Some(writes),
             over,
-            shakes_hands: backend == Backend::Server && plan.speech == Speech::Legacy,
+            shakes_hands: plan.speech == Speech::Legacy
+                && (backend == Backend::Server || plan.route != Route::Pipe),
             leave: Arc::clone(&leave),
             next: 1,
         };
@@ -132,6 +133,16 @@ impl Client {
     /// Whether it can still ask something.
     pub(super) const fn is_open(&self) -> bool {
         self.pipe.is_some()
+    }
+
+    /// Whether a pipe connects it with the host.
+    pub(super) fn is_piped(&self) -> bool {
+        self.plan.route == Route::Pipe
+    }
+
+    /// Whether a link for it may be open: that of a modern caller stays until it is idle for long.
+    pub(super) fn may_keep_link(&self) -> bool {
+        !self.is_piped() && (self.is_open() || self.plan.speech == Speech::Modern)
     }
 
     /// Sends nothing more.

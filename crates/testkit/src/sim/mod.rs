@@ -16,6 +16,7 @@ mod book;
 pub mod catalogue;
 mod check;
 mod client;
+mod http;
 mod machine;
 pub mod plan;
 mod run;

@@ -133,10 +133,21 @@ pub enum Speech {
     Direct,
 }
 
-/// One client on a pipe.
+/// How a client is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Pipe,
+    Http {
+        /// Connections break and are resumed.
+        breaks: bool,
+    },
+}
+
+/// One client.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
     pub start_ms: u64,
+    pub route: Route,
     pub speech: Speech,
     pub steps: Vec<Step>,
     /// After so many bytes the client does not read for so many milliseconds.
@@ -226,9 +237,11 @@ impl Scenario {
         let incarnations = (0..rng.between(0, 4))
             .map(|_| incarnation(rng, &troubles, slow))
             .collect();
-        let clients = (0..rng.between(1, 3))
+        let mut clients: Vec<ClientPlan> = (0..rng.between(1, 3))
             .map(|_| client(rng, slow, &limits, backend))
             .collect();
+        let mut limits = limits;
+        over_http(seed, &mut clients, &mut limits);
         let singles = if one_in(rng, 4) {
             (0..rng.between(1, 2)).map(|_| single(rng, slow)).collect()
         } else {
@@ -490,6 +503,7 @@ fn client(rng: &mut Rng, slow: bool, limits: &Limits, backend: Backend) -> Clien
         };
         return ClientPlan {
             start_ms: ms(rng, 60),
+            route: Route::Pipe,
             speech,
             steps: vec![greedy; 24],
             pauses: vec![(0, 5000)],
@@ -504,9 +518,42 @@ fn client(rng: &mut Rng, slow: bool, limits: &Limits, backend: Backend) -> Clien
     };
     ClientPlan {
         start_ms: ms(rng, 60),
+        route: Route::Pipe,
         speech,
         steps,
         pauses,
+    }
+}
+
+/// Connects some clients over HTTP. Lines that are not messages never get past hyper, and there every
+/// request is a whole one.
+fn over_http(seed: u64, clients: &mut [ClientPlan], limits: &mut Limits) {
+    let mut rng = Rng::new(seed ^ 0x2f1b_93d6_ac08_7e45);
+    let rng = &mut rng;
+    if !one_in(rng, 4) {
+        return;
+    }
+    // With little room, events of a broken stream may be gone when it is resumed.
+    let is_roomy = one_in(rng, 2);
+    if !is_roomy {
+        limits.resume_bytes = limits.outbox_bytes;
+    }
+    for client in clients {
+        if client.speech == Speech::Direct || one_in(rng, 4) {
+            continue;
+        }
+        let breaks = is_roomy && one_in(rng, 2);
+        client.route = Route::Http { breaks };
+        let is_modern = client.speech == Speech::Modern;
+        for step in &mut client.steps {
+            *step = match *step {
+                Step::Junk | Step::Oversize | Step::Again => Step::Ping,
+                Step::OpenLine => Step::CloseInput,
+                Step::HalfLine => Step::Leave,
+                Step::Cancel { .. } if is_modern => Step::Cancel { answered: false },
+                other => other,
+            };
+        }
     }
 }
 

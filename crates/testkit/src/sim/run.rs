@@ -15,7 +15,7 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_host::config::{Command, Expected, Pack};
-use mainstay_host::sim::{self, CheckNoise, Host, Trace, Weather, pipe};
+use mainstay_host::sim::{self, CheckNoise, Host, HttpDoor, Trace, Weather, pipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -24,8 +24,9 @@ use super::book::{Asked, Book, ClientPage, Outcome, Violation};
 use super::check;
 use super::client;
 use super::client::Client;
+use super::http::Bridge;
 use super::machine::Machine;
-use super::plan::{Backend, Operation, Scenario, SinglePlan};
+use super::plan::{Backend, Operation, Route, Scenario, SinglePlan, Speech};
 use super::{server, worker};
 
 /// The longest storm, in virtual time.
@@ -101,6 +102,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
                 book: &book,
                 weather: &weather,
                 trace: &trace,
+                door: Arc::new(host.http(&scenario.limits)),
                 host: Arc::new(host),
             };
             around.live().await;
@@ -158,6 +160,7 @@ struct Around<'a> {
     weather: &'a Weather,
     trace: &'a Trace,
     host: Arc<Host>,
+    door: Arc<HttpDoor>,
 }
 
 impl Around<'_> {
@@ -217,15 +220,36 @@ impl Around<'_> {
                 };
                 let (host, start_ms) = (Arc::clone(&self.host), plan.start_ms);
                 let (host_reads, host_writes) = (ours.1, theirs.0);
+                let bridge = match plan.route {
+                    Route::Pipe => None,
+                    Route::Http { breaks } => Some(self.bridge(number, plan.speech, breaks)),
+                };
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(start_ms)).await;
-                    host.connect(host_reads, host_writes).await;
+                    match bridge {
+                        None => host.connect(host_reads, host_writes).await,
+                        Some(bridge) => {
+                            tokio::spawn(bridge.carry(host_reads, host_writes));
+                        }
+                    }
                     tokio::spawn(reader);
                     client.script().await;
                     client
                 })
             })
             .collect()
+    }
+
+    fn bridge(&self, number: usize, speech: Speech, breaks: bool) -> Bridge {
+        Bridge {
+            number,
+            speech,
+            breaks,
+            seed: self.scenario.seed,
+            door: Arc::clone(&self.door),
+            book: self.book.clone(),
+            over: self.host.over(),
+        }
     }
 
     fn start_singles(&self) -> Vec<JoinHandle<()>> {
@@ -338,7 +362,16 @@ impl Around<'_> {
         // A worker whose restarts were used up may start again by then.
         let pause = limits.restart_period_ms + limits.rest_ms + limits.backoff_max_ms;
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        let open = clients.iter().filter(|client| client.is_open()).count();
+        let is_open = |client: &&Client| client.is_open();
+        let piped = clients
+            .iter()
+            .filter(is_open)
+            .filter(|client| client.is_piped())
+            .count();
+        let most_links = clients
+            .iter()
+            .filter(|client| client.may_keep_link())
+            .count();
         for client in clients.iter_mut().filter(|client| client.is_open()) {
             if tokio::time::timeout(PROMPT, client.last_call())
                 .await
@@ -365,8 +398,12 @@ impl Around<'_> {
             );
             self.book.violation("the host is not idle", detail);
         }
-        if health.sessions != open {
-            let detail = format!("{} sessions, {open} clients", health.sessions);
+        let links = self.door.links();
+        if health.sessions != piped + links || links > most_links {
+            let detail = format!(
+                "{} sessions, {piped} clients on pipes, {links} HTTP links of at most {most_links}",
+                health.sessions
+            );
             self.book.violation("a session is left over", detail);
         }
     }

@@ -15,7 +15,7 @@ use crate::process::{Running, Serve, Transport};
 
 /// How long an expected message may take. It covers the start of host and workers on a busy
 /// machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs one file over one transport. The error shows place, pattern and the whole exchange.
 pub fn run_file(path: &Path, transport: Transport) -> anyhow::Result<()> {

@@ -81,7 +81,7 @@ fn connection_for_which_there_is_no_room_is_told_when_to_come_back() -> anyhow::
             .collect::<anyhow::Result<Vec<_>>>()?;
         // Streams are not idle, so none makes way.
         for session in &sessions {
-            let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+            let mut connection = victim.connect()?;
             connection.send(&session.get().bytes())?;
             let (head, _) = connection.head()?;
             ensure!(head.status == 200, "{}", head.status);
@@ -100,7 +100,7 @@ fn connection_for_which_there_is_no_room_is_told_when_to_come_back() -> anyhow::
         // A reset may take the words away from one that sends at the same time, not from all.
         ensure!(turned_away > 0, "nobody was told");
         drop(streams);
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(120);
         while victim.serves().is_err() {
             ensure!(Instant::now() < until, "it never recovers");
             std::thread::sleep(Duration::from_millis(100));
@@ -142,7 +142,7 @@ fn thousands_of_streams_are_bounded_and_leave_nothing_behind() -> anyhow::Result
         ensure!(open <= 1024, "{open} streams at once");
         ensure!(open + refused == 2000, "{open} and {refused}");
         drop(held);
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         while victim.serves().is_err() {
             ensure!(Instant::now() < until, "it never recovers");
             std::thread::sleep(Duration::from_millis(200));

@@ -69,11 +69,11 @@ fn endless_head_is_cut_off() -> anyhow::Result<()> {
 fn slow_head_is_given_up() -> anyhow::Result<()> {
     for kind in KINDS {
         let victim = Victim::with(kind, "http_header_ms = 1000", None)?;
-        let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+        let mut connection = victim.connect()?;
         let start = Instant::now();
         let head = Request::to(victim.address, "GET", "/mcp").bytes();
         let mut given_up = false;
-        for byte in head.iter().cycle().take(80) {
+        for byte in head.iter().cycle().take(1200) {
             // Never an empty line, so the head never ends.
             let byte = if *byte == b'\r' { b'x' } else { *byte };
             if connection.send(&[byte]).is_err() {
@@ -82,12 +82,11 @@ fn slow_head_is_given_up() -> anyhow::Result<()> {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let took = start.elapsed();
-        if given_up {
-            ensure!(took < Duration::from_secs(5), "given up after {took:?}");
-        } else {
-            anyhow::bail!("{kind:?}: a head was waited for {took:?}");
-        }
+        ensure!(
+            given_up,
+            "{kind:?}: waited for a head for {:?}",
+            start.elapsed()
+        );
         victim.survives()?;
     }
     Ok(())
@@ -96,12 +95,10 @@ fn slow_head_is_given_up() -> anyhow::Result<()> {
 #[test]
 fn connection_that_says_nothing_is_given_up() -> anyhow::Result<()> {
     let victim = Victim::with(KINDS[0], "http_header_ms = 500", None)?;
-    let mut silent = victim.connect()?.with_patience(Duration::from_secs(10));
-    let mut after_one = victim.connect()?.with_patience(Duration::from_secs(10));
+    let mut silent = victim.connect()?;
+    let mut after_one = victim.connect()?;
     after_one.ask(&Request::to(victim.address, "GET", "/nowhere"))?;
-    let start = Instant::now();
     silent.closed()?;
     after_one.closed()?;
-    ensure!(start.elapsed() < Duration::from_secs(5), "{start:?}");
     victim.survives()
 }

@@ -11,8 +11,8 @@ use crate::victim::{GROWTH_KIB, KINDS, Kind, Victim};
 /// A call that takes a minute and says how far it is.
 fn slow(kind: Kind) -> Value {
     match kind {
-        Kind::Packs => json!({"name": "wait", "arguments": {"ms": 60_000, "steps": 1000}}),
-        Kind::Wrapped => json!({"name": "sleep", "arguments": {"ms": 60_000, "steps": 1000}}),
+        Kind::Packs => json!({"name": "wait", "arguments": {"ms": 600_000, "steps": 1000}}),
+        Kind::Wrapped => json!({"name": "sleep", "arguments": {"ms": 600_000, "steps": 1000}}),
     }
 }
 
@@ -99,7 +99,7 @@ fn cancelled_call_ends_its_stream_and_frees_its_id() -> anyhow::Result<()> {
                 members.insert("_meta".to_owned(), json!({"progressToken": 1}));
             }
             let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-            let mut connection = victim.connect()?.with_patience(Duration::from_secs(10));
+            let mut connection = victim.connect()?;
             connection.send(&session.post(&call.to_string()).bytes())?;
             std::thread::sleep(Duration::from_millis(500));
             let cancel = json!({
@@ -152,7 +152,7 @@ fn modern_call_is_cancelled_by_closing_its_stream() -> anyhow::Result<()> {
         let answer = victim.ask(&modern(victim.address, "9", "tools/call", &quick))?;
         ensure!(answer.status() == 200, "{}", answer.text());
         let took = start.elapsed();
-        ensure!(took < Duration::from_secs(10), "served after {took:?}");
+        ensure!(took < Duration::from_secs(60), "served after {took:?}");
         victim.survives()?;
     }
     Ok(())

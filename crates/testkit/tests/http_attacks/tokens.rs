@@ -134,3 +134,40 @@ fn token_twice_is_refused_and_its_scheme_has_any_case() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn every_refusal_is_counted_by_its_reason_and_logged_without_the_token() -> anyhow::Result<()> {
+    let victim = Victim::with(Kind::Packs, "", Some(TOKEN))?;
+    let guess = "Bearer a-wrong-guess";
+    for _ in 0..40 {
+        let wrong = initialize(victim.address).header("Authorization", guess);
+        expect(&victim.ask(&wrong)?, &[401], "a wrong token")?;
+    }
+    expect(
+        &victim.ask(&initialize(victim.address))?,
+        &[401],
+        "no token",
+    )?;
+    let watched = Request::to(victim.address, "GET", "/healthz").header("Authorization", guess);
+    expect(&victim.ask(&watched)?, &[200], "the state is for everybody")?;
+    let metrics = Request::to(victim.address, "GET", "/metrics")
+        .header("Authorization", &format!("Bearer {TOKEN}"));
+    let metrics = victim.ask(&metrics)?.text();
+    for sample in [
+        "mainstay_http_access_refused_total{reason=\"wrong_token\"} 41",
+        "mainstay_http_access_refused_total{reason=\"no_token\"} 1",
+    ] {
+        ensure!(metrics.contains(sample), "{sample} in {metrics}");
+    }
+    let lines = victim.stderr();
+    let refused = |line: &&String| line.contains("reason=access_refused");
+    let logged = lines.iter().filter(refused).count();
+    ensure!((1..=30).contains(&logged), "{logged} lines");
+    let first = lines.iter().find(refused).map_or("", String::as_str);
+    ensure!(
+        first.contains("why=wrong_token route=/mcp peer=127.0.0.1"),
+        "{first}"
+    );
+    ensure!(!lines.iter().any(|line| line.contains("a-wrong-guess")));
+    victim.survives()
+}

@@ -33,6 +33,11 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
+    /// What the host has logged so far.
+    pub(crate) fn stderr(&self) -> Vec<String> {
+        self.running.stderr()
+    }
+
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
         Self::with(kind, "", None)
     }
@@ -97,7 +102,7 @@ impl Victim {
         Session::open_as(self.address, self.token.as_deref())
     }
 
-    /// A good client opens a session, is served within a second or two, and leaves.
+    /// A good client opens a session, is served, and leaves.
     pub(crate) fn serves(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         let session = self.session()?;
@@ -109,7 +114,7 @@ impl Victim {
         let ended = session.ask(&session.delete())?;
         ensure!((200..300).contains(&ended.status()), "{}", ended.status());
         let took = start.elapsed();
-        ensure!(took < Duration::from_secs(10), "it took {took:?}");
+        ensure!(took < Duration::from_secs(60), "it took {took:?}");
         Ok(())
     }
 

@@ -2,8 +2,12 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use anyhow::Context as _;
-use mainstay_testkit::peer::{Client, Message};
+use mainstay_testkit::fixture::read_told;
+use mainstay_testkit::peer::{Client, Message, PATIENCE};
 use mainstay_testkit::process::{Running, binary};
 use mainstay_testkit::wrapped::Fixture;
 use serde_json::{Value, json};
@@ -63,6 +67,30 @@ pub(crate) fn stop(running: Running) -> anyhow::Result<()> {
     let (rest, _) = running.finish()?;
     let answers: Vec<_> = rest.iter().filter(|line| line.id().is_some()).collect();
     anyhow::ensure!(answers.is_empty(), "{answers:?}");
+    Ok(())
+}
+
+/// Waits until the server has been told a text this many times.
+pub(crate) fn wait_told(state: &Path, text: &str, times: usize) -> anyhow::Result<()> {
+    let told = || read_told(state).unwrap_or_default();
+    let count = || {
+        told()
+            .iter()
+            .filter(|told| told.line.contains(text))
+            .count()
+    };
+    eventually(&format!("the server was told {text} {times} times"), || {
+        count() >= times
+    })
+}
+
+/// Waits until something holds.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        anyhow::ensure!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     Ok(())
 }
 

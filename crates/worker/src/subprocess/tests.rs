@@ -12,7 +12,7 @@ use crate::cancel::CancelToken;
 use crate::context::Context;
 use crate::testing::{TempDir, context, context_with_grace};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 fn sh(script: &str) -> Subprocess {
     Subprocess::new("/bin/sh").args(["-c", script])
@@ -119,12 +119,12 @@ fn environment_and_directory_are_as_told() {
 #[test]
 fn a_cancel_kills_the_whole_tree() {
     let dir = TempDir::new().unwrap();
-    let script = "echo $$ > parent; sleep 100 & echo $! > child; echo before; : > started; sleep 100; echo after";
-    let (outcome, took) = cancelled(script, Duration::from_secs(5), dir.path());
+    let script = "echo $$ > parent; sleep 1000 & echo $! > child; echo before; : > started; sleep 1000; echo after";
+    let (outcome, took) = cancelled(script, 10 * SOON, dir.path());
     let problem = outcome.unwrap_err();
     assert_eq!(problem.kind, ErrorKind::Cancelled);
     assert_eq!(problem.stdout.as_deref(), Some("before\n"));
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     assert!(is_dead(pid_in(&dir.path().join("parent"))));
     assert!(is_dead(pid_in(&dir.path().join("child"))));
 }
@@ -136,7 +136,7 @@ fn a_tree_that_ignores_term_is_killed_after_the_grace() {
     let script = "trap '' TERM; echo $$ > parent; (while :; do sleep 1; done) & echo $! > child; : > started; while :; do sleep 1; done";
     let (outcome, took) = cancelled(script, grace, dir.path());
     assert_eq!(outcome.unwrap_err().kind, ErrorKind::Cancelled);
-    assert!(took >= grace && took < Duration::from_secs(4), "{took:?}");
+    assert!(took >= grace && took < SOON, "{took:?}");
     assert!(is_dead(pid_in(&dir.path().join("parent"))));
     assert!(is_dead(pid_in(&dir.path().join("child"))));
 }
@@ -146,7 +146,7 @@ fn a_tree_may_clean_up_within_the_grace() {
     let dir = TempDir::new().unwrap();
     let script =
         "trap 'sleep 0.1; : > cleaned; exit 0' TERM; : > started; while :; do sleep 0.05; done";
-    let (outcome, _) = cancelled(script, Duration::from_secs(5), dir.path());
+    let (outcome, _) = cancelled(script, SOON, dir.path());
     assert_eq!(outcome.unwrap_err().kind, ErrorKind::Cancelled);
     assert!(dir.path().join("cleaned").exists());
 }
@@ -154,24 +154,24 @@ fn a_tree_may_clean_up_within_the_grace() {
 #[test]
 fn a_timeout_stops_the_program_and_says_after_how_long() {
     let start = Instant::now();
-    let script = sh("echo early; sleep 100").timeout(Duration::from_millis(150));
+    let script = sh("echo early; sleep 1000").timeout(Duration::from_secs(4));
     let problem = script.run(&free()).unwrap_err();
     assert_eq!(
         (problem.kind, problem.timeout_ms),
-        (ErrorKind::Timeout, Some(150))
+        (ErrorKind::Timeout, Some(4000))
     );
     assert_eq!(problem.stdout.as_deref(), Some("early\n"));
-    assert!(start.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < SOON);
 }
 
 #[test]
 fn what_a_program_leaves_behind_is_killed_when_it_ends() {
     let dir = TempDir::new().unwrap();
     let start = Instant::now();
-    let script = sh("sleep 100 & echo $! > child; echo done").current_dir(dir.path());
+    let script = sh("sleep 1000 & echo $! > child; echo done").current_dir(dir.path());
     let output = script.run(&free()).unwrap();
     assert_eq!(output.stdout.text(), "done\n");
-    assert!(start.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < SOON);
     assert!(is_dead(pid_in(&dir.path().join("child"))));
 }
 
@@ -202,7 +202,7 @@ fn when_the_host_has_gone_every_tree_dies_and_none_starts() {
         }
         trees.kill_all();
     });
-    let script = "sleep 100 & echo $! > child; : > started; sleep 100";
+    let script = "sleep 1000 & echo $! > child; : > started; sleep 1000";
     let output = sh(script).current_dir(dir.path()).run(&context).unwrap();
     assert!(!output.status.success());
     killer.join().unwrap();

@@ -18,7 +18,7 @@ use crate::run::{Ended, Pipes, serve};
 use crate::settings::{Settings, Unable};
 
 /// Every wait of a peer ends after this time.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Messages kept for a test that does not read.
 const BACKLOG: usize = 4096;

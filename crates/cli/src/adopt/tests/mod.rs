@@ -16,7 +16,7 @@ fn document(text: &str, syntax: Syntax) -> Document {
 
 fn adopt(text: &str, syntax: Syntax) -> String {
     let document = document(text, syntax);
-    Plan::adopt(&document, BINARY, &Chosen::default())
+    Plan::adopt(&document, BINARY, &Chosen::default(), |_| false)
         .unwrap()
         .text
 }
@@ -34,7 +34,10 @@ fn holds(text: &str, syntax: Syntax) -> String {
     let adopted = adopt(text, syntax);
     assert_eq!(adopt(&adopted, syntax), adopted, "twice is once");
     assert_eq!(undo(&adopted, syntax, &[text]), text, "undone to the byte");
-    let plan = Plan::adopt(&document(text, syntax), BINARY, &Chosen::default()).unwrap();
+    let plan = Plan::adopt(&document(text, syntax), BINARY, &Chosen::default(), |_| {
+        false
+    })
+    .unwrap();
     let by_hand = |fate: &Fate| matches!(fate.what, What::AlreadyWrapped { .. });
     if plan.fates.iter().any(by_hand) {
         return adopted;
@@ -50,23 +53,23 @@ fn a_list_of_arguments_keeps_its_form() {
     for (before, after) in [
         (
             r#"{"servers":{"a":{"command":"x","args":["y"]}}}"#,
-            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--","x","y"]}}}"#,
+            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--name","a","--","x","y"]}}}"#,
         ),
         (
             r#"{"servers":{"a":{"command":"x"}}}"#,
-            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--","x"]}}}"#,
+            r#"{"servers":{"a":{"command":"/opt/bin/mainstay","args":["wrap","--name","a","--","x"]}}}"#,
         ),
         (
             "{\"servers\": {\"a\": {\r\n\t\"command\": \"x\" // why\r\n}}}",
-            "{\"servers\": {\"a\": {\r\n\t\"command\": \"/opt/bin/mainstay\",\r\n\t\"args\": [\"wrap\", \"--\", \"x\"] // why\r\n}}}",
+            "{\"servers\": {\"a\": {\r\n\t\"command\": \"/opt/bin/mainstay\",\r\n\t\"args\": [\"wrap\", \"--name\", \"a\", \"--\", \"x\"] // why\r\n}}}",
         ),
         (
             "{\"servers\": {\"a\": {\"args\": [ /* none */ ], \"command\": \"\\u0078\"}}}",
-            "{\"servers\": {\"a\": {\"args\": [\"wrap\", \"--\", \"\\u0078\" /* none */ ], \"command\": \"/opt/bin/mainstay\"}}}",
+            "{\"servers\": {\"a\": {\"args\": [\"wrap\", \"--name\", \"a\", \"--\", \"\\u0078\" /* none */ ], \"command\": \"/opt/bin/mainstay\"}}}",
         ),
         (
             "{\"servers\": {\"a\": {\"command\": \"x\", \"args\": [ // first\n    \"y\",\n  ],}}}",
-            "{\"servers\": {\"a\": {\"command\": \"/opt/bin/mainstay\", \"args\": [ // first\n    \"wrap\",\n    \"--\",\n    \"x\",\n    \"y\",\n  ],}}}",
+            "{\"servers\": {\"a\": {\"command\": \"/opt/bin/mainstay\", \"args\": [ // first\n    \"wrap\",\n    \"--name\",\n    \"a\",\n    \"--\",\n    \"x\",\n    \"y\",\n  ],}}}",
         ),
     ] {
         assert_eq!(holds(before, Syntax::Json), after);
@@ -78,27 +81,27 @@ fn toml_keeps_its_form() {
     for (before, after) in [
         (
             "[mcp_servers.a]\ncommand = 'x' # why\n",
-            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\" # why\nargs = [\"wrap\", \"--\", 'x']\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\" # why\nargs = [\"wrap\", \"--name\", \"a\", \"--\", 'x']\n",
         ),
         (
             "[mcp_servers.a]\r\n  command = 'x'",
-            "[mcp_servers.a]\r\n  command = \"/opt/bin/mainstay\"\r\n  args = [\"wrap\", \"--\", 'x']",
+            "[mcp_servers.a]\r\n  command = \"/opt/bin/mainstay\"\r\n  args = [\"wrap\", \"--name\", \"a\", \"--\", 'x']",
         ),
         (
             "mcp_servers.\"a, b\" . command = \"x\"\n",
-            "mcp_servers.\"a, b\" . command = \"/opt/bin/mainstay\"\nmcp_servers.\"a, b\" . args = [\"wrap\", \"--\", \"x\"]\n",
+            "mcp_servers.\"a, b\" . command = \"/opt/bin/mainstay\"\nmcp_servers.\"a, b\" . args = [\"wrap\", \"--name\", \"a, b\", \"--\", \"x\"]\n",
         ),
         (
             "mcp_servers = { a = { command = \"x\", env = {} } }",
-            "mcp_servers = { a = { command = \"/opt/bin/mainstay\", args = [\"wrap\", \"--\", \"x\"], env = {} } }",
+            "mcp_servers = { a = { command = \"/opt/bin/mainstay\", args = [\"wrap\", \"--name\", \"a\", \"--\", \"x\"], env = {} } }",
         ),
         (
             "[mcp_servers]\na = { args = [ # none\n], command = '''x''' }\n",
-            "[mcp_servers]\na = { args = [\"wrap\", \"--\", '''x''' # none\n], command = \"/opt/bin/mainstay\" }\n",
+            "[mcp_servers]\na = { args = [\"wrap\", \"--name\", \"a\", \"--\", '''x''' # none\n], command = \"/opt/bin/mainstay\" }\n",
         ),
         (
             "[mcp_servers.a]\ncommand = \"x\"\nargs = [\n  \"y\", # last\n]\n[mcp_servers.a.env]\nA = \"1\"\n",
-            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\n  \"wrap\",\n  \"--\",\n  \"x\",\n  \"y\", # last\n]\n[mcp_servers.a.env]\nA = \"1\"\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\n  \"wrap\",\n  \"--name\",\n  \"a\",\n  \"--\",\n  \"x\",\n  \"y\", # last\n]\n[mcp_servers.a.env]\nA = \"1\"\n",
         ),
     ] {
         assert_eq!(holds(before, Syntax::Toml), after);
@@ -112,7 +115,12 @@ fn servers_of_one_name_are_all_wrapped_and_all_unwrapped() {
     let text = r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "x", "args": []}},
         "mcpServers": {"a": {"command": "x"}}}"#;
     let adopted = holds(text, Syntax::Json);
-    assert_eq!(adopted.matches("\"wrap\", \"--\", \"x\"").count(), 3);
+    assert_eq!(
+        adopted
+            .matches("\"wrap\", \"--name\", \"a\", \"--\", \"x\"")
+            .count(),
+        3
+    );
 }
 
 #[test]
@@ -185,6 +193,46 @@ fn what_was_wrapped_by_hand_stays_unless_it_is_named() {
 }
 
 #[test]
+fn a_command_line_in_one_text_is_left_alone_with_its_reason() {
+    let text = r#"{"mcpServers": {"git": {"command": "uvx mcp-server-git"},
+        "app": {"command": "/opt/My App/server"}}}"#;
+    let is_missing = |program: &str| program.starts_with("uvx");
+    let plan = Plan::adopt(
+        &document(text, Syntax::Json),
+        BINARY,
+        &Chosen::default(),
+        is_missing,
+    );
+    let plan = plan.unwrap();
+    let What::LeftAlone(reason) = &plan.fates[0].what else {
+        panic!("{:?}", plan.fates);
+    };
+    assert!(reason.contains("put them into args"), "{reason}");
+    assert!(matches!(plan.fates[1].what, What::Wrapped { .. }));
+    assert!(plan.text.contains(r#""command": "uvx mcp-server-git""#));
+}
+
+#[test]
+fn what_adopting_writes_is_not_lost_when_it_is_undone() {
+    let before = "[mcp_servers.a]\ncommand = 'x'\nargs = []\nstartup_timeout_sec = 20\n";
+    let adopted = holds(before, Syntax::Toml);
+    assert!(
+        adopted.contains(r#"["wrap", "--name", "a", "--start-timeout", "20s", "--", 'x']"#),
+        "{adopted}"
+    );
+    for written in ["20s", "30s"] {
+        let text = adopted.replace("20s", written);
+        let plan = Plan::undo(&document(&text, Syntax::Toml), &[], &Chosen::default()).unwrap();
+        assert_eq!(plan.text, before, "without a memory, too");
+        assert!(
+            matches!(plan.fates[0].what, What::Unwrapped { loses: false, .. }),
+            "{:?}",
+            plan.fates
+        );
+    }
+}
+
+#[test]
 fn names_choose_servers() {
     let text = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}"#;
     let document = document(text, Syntax::Json);
@@ -194,7 +242,7 @@ fn names_choose_servers() {
             only: owned(only),
             except: owned(except),
         };
-        Plan::adopt(&document, BINARY, &chosen)
+        Plan::adopt(&document, BINARY, &chosen, |_| false)
     };
     assert_eq!(plan(&["a"], &[]).unwrap().changed(), 1);
     assert_eq!(

@@ -104,8 +104,13 @@ pub(super) fn wrapped(servers: &Value, binary: &str) -> Value {
             && !(is_wrap && program.rsplit('/').next().unwrap().starts_with("mainstay"))
         {
             entry["command"] = json!(binary);
-            let new = ["wrap", "--", &program].map(str::to_owned);
-            entry["args"] = json!([&new[..], &args[..]].concat());
+            let name = match name.as_str() {
+                "" => vec![],
+                name if name.starts_with('-') => vec![format!("--name={name}")],
+                name => vec!["--name".to_owned(), name.to_owned()],
+            };
+            let [wrap, dashes] = ["wrap", "--"].map(|word| vec![word.to_owned()]);
+            entry["args"] = json!([wrap, name, dashes, vec![program], args].concat());
         }
         (name.clone(), entry)
     });

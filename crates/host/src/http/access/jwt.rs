@@ -31,7 +31,7 @@ pub enum KeysError {
     Ambiguous(String),
 }
 
-/// Why a token is refused, for the log; the client learns only that it is.
+/// Why a token is refused, for the client and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TokenError {
     #[error("it is not a signed token")]
@@ -48,6 +48,21 @@ pub(crate) enum TokenError {
     Time,
     #[error("it names nobody")]
     Subject,
+}
+
+impl TokenError {
+    /// The reason in log lines and metrics.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Form => "token_malformed",
+            Self::Key => "token_key_unknown",
+            Self::Signature => "token_signature",
+            Self::Issuer => "token_issuer",
+            Self::Audience => "token_audience",
+            Self::Time => "token_expired",
+            Self::Subject => "token_subject",
+        }
+    }
 }
 
 /// The issuer's public keys.

@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 
 use self::jwt::Expected;
 pub use self::jwt::{Keys, KeysError};
+use super::refusals::Denied;
 use crate::clock::wall;
 
 /// Where the metadata of the protected resource is served.
@@ -106,19 +107,28 @@ impl Access {
     }
 
     /// On whose behalf a request comes.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Credential, Problem> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Credential, Denied> {
         if !self.asks() {
             return Ok(Credential::Anonymous);
         }
         let shown = presented(headers).ok_or_else(|| {
-            Problem::of(ErrorKind::Unauthorized)
-                .with_hint("send a token as Authorization: Bearer TOKEN")
+            let problem = Problem::of(ErrorKind::Unauthorized)
+                .with_hint("send a token as Authorization: Bearer TOKEN");
+            let has_any = headers.contains_key(AUTHORIZATION);
+            Denied::new(
+                if has_any {
+                    "not_a_bearer_token"
+                } else {
+                    "no_token"
+                },
+                problem,
+            )
         })?;
         self.judge(shown)
     }
 
     /// On whose behalf a token speaks.
-    pub(super) fn judge(&self, shown: &str) -> Result<Credential, Problem> {
+    pub(super) fn judge(&self, shown: &str) -> Result<Credential, Denied> {
         let known = hash(&[shown]);
         if let Some(token) = &self.token
             && bool::from(token.ct_eq(&known))
@@ -135,15 +145,18 @@ impl Access {
             let subject = jwt::check(shown, &expected);
             return match subject {
                 Ok(subject) => Ok(Credential::Subject(hash(&[&trusted.url, &subject]))),
-                Err(reason) => Err(Problem::new(
-                    ErrorKind::Unauthorized,
-                    format!("the access token was refused: {reason}"),
-                )
-                .with_hint("get a new one from the authorization server that the metadata names")),
+                Err(reason) => {
+                    let said = format!("the access token was refused: {reason}");
+                    let problem = Problem::new(ErrorKind::Unauthorized, said).with_hint(
+                        "get a new one from the authorization server that the metadata names",
+                    );
+                    Err(Denied::new(reason.word(), problem))
+                }
             };
         }
-        Err(Problem::of(ErrorKind::Unauthorized)
-            .with_hint("send the server's token as Authorization: Bearer TOKEN"))
+        let problem = Problem::of(ErrorKind::Unauthorized)
+            .with_hint("send the server's token as Authorization: Bearer TOKEN");
+        Err(Denied::new("wrong_token", problem))
     }
 
     /// What a refused client is told it needs.

@@ -1,6 +1,7 @@
 //! `/v1/invoke`: one run of a tool, asked for with a request envelope and answered with a response
 //! envelope.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use hyper::body::Incoming;
@@ -13,6 +14,7 @@ use mainstay_contract::trace::TraceContext;
 
 use super::super::Front;
 use super::super::access::{Access, Credential, presented};
+use super::super::refusals::Denied;
 use super::super::respond::{self, Answer};
 use super::ask::{self, Order};
 use crate::clock::iso_now;
@@ -30,8 +32,9 @@ pub(super) async fn answer(
     front: &Front,
     headers: &HeaderMap,
     body: Incoming,
-    who: Option<Credential>,
+    (who, peer): (Option<Credential>, IpAddr),
 ) -> Answer {
+    let denied = |why| front.refusals.record(why, "/v1/invoke", peer);
     let body = match super::read(front, headers, body).await {
         Ok(body) => body,
         Err(problem) => return refuse(front, &problem),
@@ -40,11 +43,11 @@ pub(super) async fn answer(
     let invocation = match Invocation::parse(body.trim_ascii(), front.limits.json_depth) {
         Ok(invocation) => invocation,
         Err(refused) => {
-            front
-                .envelopes
-                .received(Some(&refused.reason), started.elapsed());
+            let id = refused.id.as_deref();
+            front.envelopes.refused(&refused.reason, id);
             // What it says may be used only by those who may ask at all.
             if who.is_none() {
+                denied("no_token");
                 return refuse(front, &Problem::of(ErrorKind::Unauthorized));
             }
             let asked = Responds {
@@ -56,7 +59,6 @@ pub(super) async fn answer(
             return respond_to(front, &asked, &Err(problem), started);
         }
     };
-    front.envelopes.received(None, started.elapsed());
     let asked = Responds {
         id: &invocation.id,
         trace_id: invocation.trace_id.as_deref(),
@@ -65,7 +67,10 @@ pub(super) async fn answer(
     let shown = presented(headers);
     let who = match admitted(&front.guard.access, invocation.auth.as_ref(), who, shown) {
         Ok(who) => who,
-        Err(problem) => return respond_to(front, &asked, &Err(problem), started),
+        Err(Denied { why, problem }) => {
+            denied(why);
+            return respond_to(front, &asked, &Err(problem), started);
+        }
     };
     front.recorder.invocation(&invocation);
     let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
@@ -105,11 +110,14 @@ fn admitted(
     auth: Option<&Auth>,
     header: Option<Credential>,
     shown: Option<&str>,
-) -> Result<Credential, Problem> {
-    let refused =
-        |said: &str, hint: &str| Err(Problem::new(ErrorKind::Unauthorized, said).with_hint(hint));
+) -> Result<Credential, Denied> {
+    let refused = |why, said: &str, hint: &str| {
+        let problem = Problem::new(ErrorKind::Unauthorized, said).with_hint(hint);
+        Err(Denied::new(why, problem))
+    };
     let contradicts = || {
         refused(
+            "two_tokens",
             "auth and the Authorization header contradict each other",
             "send the same token in both, or one of them",
         )
@@ -117,6 +125,7 @@ fn admitted(
     let header = match auth.map(|auth| (auth.kind, auth.token.as_deref())) {
         Some((AuthType::ApiKey | AuthType::Basic, _)) => {
             return refused(
+                "not_a_bearer_token",
                 "credentials of this kind are not accepted",
                 "send auth of the type bearer",
             );
@@ -137,12 +146,15 @@ fn admitted(
     if let Some(scope) = auth.and_then(|auth| auth.scopes.first()) {
         let scope = mainstay_contract::render::shorten(scope, 64);
         let said = format!("there is no scope {scope:?}");
-        return Err(Problem::new(ErrorKind::Forbidden, said)
-            .with_hint("leave auth.scopes empty: a token opens every tool or none"));
+        let problem = Problem::new(ErrorKind::Forbidden, said)
+            .with_hint("leave auth.scopes empty: a token opens every tool or none");
+        return Err(Denied::new("unknown_scope", problem));
     }
     header.ok_or_else(|| {
-        Problem::of(ErrorKind::Unauthorized)
-            .with_hint("send a token as Authorization: Bearer TOKEN, or as auth of the type bearer")
+        let problem = Problem::of(ErrorKind::Unauthorized).with_hint(
+            "send a token as Authorization: Bearer TOKEN, or as auth of the type bearer",
+        );
+        Denied::new("no_token", problem)
     })
 }
 
@@ -164,7 +176,7 @@ mod tests {
         let known = access.judge("s3cret").unwrap();
         let bearer = |token| auth(AuthType::Bearer, Some(token));
         let admit = |auth: Option<&Auth>, header: Option<&Credential>| {
-            admitted(&access, auth, header.cloned(), None).map_err(|problem| problem.kind)
+            admitted(&access, auth, header.cloned(), None).map_err(|denied| denied.problem.kind)
         };
         assert_eq!(admit(None, Some(&known)), Ok(known.clone()));
         assert_eq!(admit(Some(&bearer("s3cret")), None), Ok(known.clone()));
@@ -195,11 +207,9 @@ mod tests {
         let access = Access::default();
         let bearer = auth(AuthType::Bearer, Some("anything"));
         let anonymous = Some(Credential::Anonymous);
-        assert_eq!(
-            admitted(&access, Some(&bearer), anonymous.clone(), Some("anything")),
-            Ok(Credential::Anonymous)
-        );
+        let admit = admitted(&access, Some(&bearer), anonymous.clone(), Some("anything"));
+        assert_eq!(admit.unwrap(), Credential::Anonymous);
         let refused = admitted(&access, Some(&bearer), anonymous, Some("another"));
-        assert_eq!(refused.unwrap_err().kind, ErrorKind::Unauthorized);
+        assert_eq!(refused.unwrap_err().problem.kind, ErrorKind::Unauthorized);
     }
 }

@@ -172,6 +172,14 @@ fn http(page: &mut Page, front: &Front) {
         "HTTP connections that were turned away because there were too many.",
         counts.turned_away_total.load(Ordering::Relaxed),
     );
+    page.family(
+        "mainstay_http_access_refused_total",
+        "counter",
+        "Requests whose access was refused, by reason.",
+    );
+    for (reason, count) in front.refusals.counts() {
+        page.sample("", &[("reason", reason)], count);
+    }
     page.single(
         ("mainstay_http_sessions", "gauge"),
         "MCP sessions over HTTP.",

@@ -18,6 +18,7 @@ mod openapi;
 mod schemas;
 mod tool;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -71,13 +72,14 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Answers a request. Nobody is named only where the request may still do so itself.
+/// Answers a request from an address. `who` is `None` only for `/v1/invoke`, which may authenticate in its
+/// body.
 pub(super) async fn answer(
     front: &Front,
     route: Route<'_>,
     parts: &Parts,
     body: Incoming,
-    who: Option<Credential>,
+    (who, peer): (Option<Credential>, IpAddr),
 ) -> Answer {
     let is_allowed = match route {
         Route::Tool(_) | Route::Invoke => parts.method == Method::POST,
@@ -88,7 +90,9 @@ pub(super) async fn answer(
         return with_allowed(route.allows(), refuse(front, route, &problem));
     }
     let who = match (route, who) {
-        (Route::Invoke, who) => return invoke::answer(front, &parts.headers, body, who).await,
+        (Route::Invoke, who) => {
+            return invoke::answer(front, &parts.headers, body, (who, peer)).await;
+        }
         (_, Some(who)) => who,
         (_, None) => return refuse(front, route, &Problem::of(ErrorKind::Unauthorized)),
     };

@@ -1,7 +1,7 @@
 //! `/openapi.json`: what a program must know to use the routes, in OpenAPI 3.1.
 //!
 //! The statuses of a route are those of the rows that it can answer with, so they follow the error
-//! table. Envelopes are described by the schemas that the host serves.
+//! table. Envelopes are described by the published schemas, which are parts of the document.
 
 mod parts;
 
@@ -261,6 +261,36 @@ mod tests {
             );
         }
         assert_eq!(document["info"]["version"], ENVELOPE_VERSION);
+    }
+
+    #[test]
+    fn every_reference_leads_into_the_document() {
+        fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+            match value {
+                Value::Object(members) => {
+                    found.extend(members.get("$ref").and_then(Value::as_str));
+                    members
+                        .values()
+                        .for_each(|member| references(member, found));
+                }
+                Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+                _ => {}
+            }
+        }
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20, "{found:?}");
+        for reference in found {
+            let pointer = reference
+                .strip_prefix('#')
+                .unwrap_or_else(|| panic!("{reference}"));
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        for name in ["InvocationRequest", "InvocationResponse", "ResultEnvelope"] {
+            let schema = &document["components"]["schemas"][name];
+            assert_eq!(schema["type"], "object", "{name}");
+        }
     }
 
     #[test]

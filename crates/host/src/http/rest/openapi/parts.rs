@@ -1,5 +1,6 @@
 //! The schemas of what is no envelope, and `/mcp`.
 
+use mainstay_schema::PUBLISHED_SCHEMAS;
 use serde_json::{Value, json};
 
 use super::{ANYWHERE, BODY, SESSIONS, content, merge, responses};
@@ -13,14 +14,46 @@ pub(super) fn in_path(name: &str, pattern: &str) -> Value {
     })
 }
 
+/// A published schema as a part of the document: without a base of its own, so that its references
+/// lead into the document and a saved copy needs no other file.
+fn published(name: &str, file: &str) -> Value {
+    let mut files = PUBLISHED_SCHEMAS.iter();
+    let text = files.find(|(published, _)| *published == file);
+    let mut schema = text.and_then(|(_, text)| serde_json::from_str(text).ok());
+    if let Some(Value::Object(members)) = &mut schema {
+        members.remove("$schema");
+        members.remove("$id");
+    }
+    let mut schema = schema.unwrap_or_default();
+    rebase(&mut schema, &format!("#/components/schemas/{name}/"));
+    schema
+}
+
+fn rebase(schema: &mut Value, base: &str) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(target) if name == "$ref" => {
+                        *target = target.replacen("#/", base, 1);
+                    }
+                    _ => rebase(member, base),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rebase(item, base)),
+        _ => {}
+    }
+}
+
 /// The named schemas.
 pub(super) fn schemas() -> Value {
     let count = json!({ "type": "integer", "minimum": 0 });
     let amount = json!({ "type": "number", "minimum": 0 });
     json!({
-        "InvocationRequest": { "$ref": "schemas/v1/request.schema.json" },
-        "InvocationResponse": { "$ref": "schemas/v1/response.schema.json" },
-        "ResultEnvelope": { "$ref": "schemas/v1/envelope.schema.json" },
+        "InvocationRequest": published("InvocationRequest", "request.schema.json"),
+        "InvocationResponse": published("InvocationResponse", "response.schema.json"),
+        "ResultEnvelope": published("ResultEnvelope", "envelope.schema.json"),
         "Error": {
             "type": "object",
             "properties": {
