@@ -122,7 +122,8 @@ impl Server {
         );
         let prefix = format!("file://{}/", root.display());
         let one = |place: &Value| {
-            let path = place["uri"].as_str()?.strip_prefix(&prefix)?.to_owned();
+            let uri = place["uri"].as_str()?.replace("%40", "@");
+            let path = uri.strip_prefix(&prefix)?.to_owned();
             Some((path, place["range"]["start"]["line"].as_u64()? + 1))
         };
         found

@@ -68,8 +68,10 @@ pub(crate) const COMPARED_FILES: usize = 50;
 pub(crate) const FILE_PASSAGES: usize = 3;
 /// Hits that are shown when nothing matches exactly.
 pub(crate) const GUESSES: usize = 5;
-/// Lines up to which a text that occurs verbatim goes before the ranked files.
-pub(crate) const VERBATIM_LINES: usize = 3;
+/// Files that go before the ranked ones because they have the query verbatim, and lines that are
+/// looked at to find them.
+pub(crate) const VERBATIM_FILES: usize = 3;
+pub(crate) const VERBATIM_LINES: usize = 24;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
 /// Hits of one answer.

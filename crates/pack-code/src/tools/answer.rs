@@ -234,14 +234,36 @@ fn find_verbatim(
     };
     let pattern = request.patterns.literal(&text, Case::Sensitive)?;
     let most = limits::VERBATIM_LINES;
-    let found = run_exact(request, &pattern, seen, context, started, Some(most + 1))?;
-    if found.hits.len() > most || found.truncated {
+    let found = run_exact(request, &pattern, seen, context, started, Some(most))?;
+    let mut files: Vec<(&str, &str)> = Vec::new();
+    for hit in &found.hits {
+        let file = (hit.repo.as_str(), hit.path.as_str());
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    // Two plain words are rather a subject: they must be rare to be a quotation.
+    let plain = |c: char| c.is_lowercase() || c.is_whitespace();
+    let is_subject = text.split_whitespace().count() < 3 && text.chars().all(plain);
+    let lines: usize = found.hits.iter().map(|hit| hit.match_lines.len()).sum();
+    let few = files.len() <= limits::VERBATIM_FILES
+        && (!is_subject || lines <= limits::VERBATIM_FILES)
+        && (!found.truncated || files.len() == 1);
+    if !few {
         return Ok(());
     }
     let repo = |name: &str| seen.iter().find(|seen| seen.name == name);
+    // The first line of each file.
+    let mut known: Vec<(&str, &str)> = Vec::new();
     request.verbatim = found
         .hits
         .iter()
+        .filter(|hit| {
+            let file = (hit.repo.as_str(), hit.path.as_str());
+            let is_new = !known.contains(&file);
+            known.push(file);
+            is_new
+        })
         .filter_map(|hit| {
             let line = hit.match_lines.first().copied()?;
             Some((repo(&hit.repo)?.number, hit.path.clone(), line))
