@@ -96,8 +96,18 @@ const QUOTED_WORDS: usize = 4;
 /// The same in bytes.
 const QUOTED_BYTES: usize = 28;
 
-/// Whether words that occur verbatim are a quotation and not a subject.
+/// Whether a text begins as questions do.
+pub(crate) fn is_question(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let words = ["how", "what", "where", "why", "when", "which", "who"];
+    words.iter().any(|word| first.eq_ignore_ascii_case(word))
+}
+
+/// Whether words that occur verbatim are a quotation and not a subject or a question.
 pub(crate) fn is_quotation(text: &str) -> bool {
+    if is_question(text) {
+        return false;
+    }
     text.len() >= QUOTED_BYTES || text.split_whitespace().count() >= QUOTED_WORDS
 }
 
@@ -436,6 +446,8 @@ mod tests {
         ] {
             assert_eq!(kinds(query), expected, "{query}");
         }
+        assert!(is_quotation("cannot open the second door"));
+        assert!(!is_quotation("how does a tool report progress"));
         let first = |query: &str| attempts(query).swap_remove(0).text;
         assert_eq!(first("fn spawn"), "spawn");
         assert_eq!(first("`a b`"), "a b");

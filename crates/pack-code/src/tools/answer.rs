@@ -5,13 +5,14 @@ use std::time::Instant;
 use mainstay_worker::{Context, ErrorKind, Problem, render};
 
 use crate::limits;
-use crate::query::auto::{Accepts, Attempt, Chosen, is_quotation, qualified};
+use crate::query::auto::{Accepts, Attempt, Chosen, is_question, is_quotation, qualified};
 use crate::query::cursor::Reading;
 use crate::query::nearest::nearest;
 use crate::query::pattern::Case;
 use crate::query::{Confidence, Found};
 use crate::text::words::is_word;
 use crate::tools::search::{Request, Seen, problem, run, run_exact, sources};
+use crate::tree::class::{Class, classify};
 
 /// Searches for what the query looks like, and then for what else it may mean.
 pub(crate) fn answer(
@@ -234,7 +235,11 @@ fn find_verbatim(
     };
     let pattern = request.patterns.literal(&text, Case::Sensitive)?;
     let most = limits::VERBATIM_LINES;
-    let found = run_exact(request, &pattern, seen, context, started, Some(most))?;
+    let mut found = run_exact(request, &pattern, seen, context, started, Some(most))?;
+    if is_question(&text) {
+        // A page that has the same question is not its answer.
+        found.hits.retain(|hit| classify(&hit.path) != Class::Docs);
+    }
     let mut files: Vec<(&str, &str)> = Vec::new();
     for hit in &found.hits {
         let file = (hit.repo.as_str(), hit.path.as_str());
