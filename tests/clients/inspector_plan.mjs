@@ -23,6 +23,9 @@ const PROGRAM = path.join(path.dirname(PACKAGE), 'clients/cli/build/index.js');
 /** Runs the Inspector once; gives its exit code and its output. */
 async function inspect({ mode, command }, method, ...words) {
     const how = ['--format', 'json', '-q', '--connect-timeout', '0', '--protocol-era', mode, '--method', method];
+    // The Inspector passes few variables on; without this one nobody finds the host.
+    const { MAINSTAY_RUNTIME_DIR: runtime } = process.env;
+    if (runtime !== undefined) how.push('-e', `MAINSTAY_RUNTIME_DIR=${runtime}`);
     const args = [PROGRAM, ...how, ...words, '--', ...command];
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     const said = { out: '', err: '' };

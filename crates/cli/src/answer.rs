@@ -44,10 +44,11 @@ impl ToolAnswer {
     /// A tool's success.
     pub(crate) fn of_reply(reply: &ToolReply) -> Self {
         let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
+        let json = reply.json.to_value().unwrap_or_default();
         Self {
-            code: exit::SUCCESS,
+            code: verdict_code(&json),
             text: text.to_owned(),
-            json: reply.json.to_value().unwrap_or_default(),
+            json,
         }
     }
 
@@ -99,6 +100,10 @@ impl ToolAnswer {
             Some(structured) if !is_error => structured,
             _ => json!({ "content": part("content").unwrap_or_else(|| json!([])) }),
         };
+        let code = match code {
+            exit::SUCCESS => verdict_code(&json),
+            code => code,
+        };
         Self { code, text, json }
     }
 
@@ -119,6 +124,16 @@ impl ToolAnswer {
             text,
             json,
         }
+    }
+}
+
+/// The exit code of a tool's own answer: `"ok": false`, of all or of one of several results, is a no.
+pub(crate) fn verdict_code(answer: &Value) -> u8 {
+    let is_no = |verdict: &Value| verdict.get("ok") == Some(&json!(false));
+    let results = answer.get("results").and_then(Value::as_array);
+    match is_no(answer) || results.is_some_and(|results| results.iter().any(is_no)) {
+        true => exit::NO,
+        false => exit::SUCCESS,
     }
 }
 

@@ -13,15 +13,14 @@ use mainstay_contract::tool::Catalog;
 use mainstay_host::config::{Command, Expected, Pack, Shim, TreeKill};
 use mainstay_pack_asset as asset;
 use mainstay_pack_code as code;
+use rustix::fs::Mode;
 
 use crate::VERSION;
+use crate::environment::withheld;
 use crate::exit::Failure;
 
 /// Names of the built-in packs, in the order in which they are served.
 pub(crate) const NAMES: [&str; 2] = ["asset", "code"];
-
-/// Variables that a worker must not see.
-pub(crate) const SECRETS: [&str; 2] = ["MAINSTAY_TOKEN", "MAINSTAY_TOKEN_FILE"];
 
 /// What a built-in pack offers.
 pub(crate) fn catalog(name: &str) -> Option<Catalog> {
@@ -36,9 +35,13 @@ pub(crate) fn catalog(name: &str) -> Option<Catalog> {
 pub(crate) fn run_worker(name: &str) -> Result<ExitCode, Failure> {
     // The process was started through a descriptor and would be called by its number.
     let _ = rustix::thread::set_name(c"mainstay-worker");
+    // Indexes hold the text of private files: what a worker writes is for its user alone.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
     match name {
         "asset" => Ok(mainstay_worker::run(VERSION, |settings| {
-            asset::pack(&settings.parse()?, VERSION)
+            let mut own: asset::AssetSettings = settings.parse()?;
+            own.max_violations = settings.violations();
+            asset::pack(&own, VERSION)
         })),
         "code" => Ok(mainstay_worker::run(VERSION, |settings| {
             code::pack(&settings.parse()?, VERSION)
@@ -93,7 +96,7 @@ impl Executable {
                 program: PathBuf::from("/proc/self/exe"),
                 called: Some("mainstay-worker".to_owned()),
                 arguments: ["worker", "--pack", name].map(OsString::from).to_vec(),
-                without_env: SECRETS.map(str::to_owned).to_vec(),
+                without_env: withheld(),
                 env: Vec::new(),
                 cwd: None,
             },

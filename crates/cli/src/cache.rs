@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::render::{self, Bounds, Porcelain};
+use mainstay_host::files;
 use mainstay_pack_code::cache::{self, CachedIndex};
 
 use crate::args::CacheCommand;
@@ -14,11 +15,15 @@ use crate::exit::{self, Failure, print};
 
 /// Lists or removes.
 pub(crate) fn run(command: &CacheCommand) -> Result<ExitCode, Failure> {
-    let environment = Environment::read()?;
+    let environment = Environment::read_for_operator()?;
     let dir = environment.cache_dir.ok_or_else(|| {
         Failure::input(anyhow!("there is no cache directory"))
             .hint("set MAINSTAY_CACHE_DIR to an absolute path")
     })?;
+    let folder = dir.join(cache::FOLDER);
+    if folder.symlink_metadata().is_ok() {
+        files::create_own(&folder).map_err(Failure::input)?;
+    }
     let indexes = cache::list(&dir)
         .with_context(|| format!("cannot read {}", dir.display()))
         .map_err(Failure::input)?;

@@ -8,6 +8,7 @@ use mainstay_contract::meta;
 use mainstay_contract::normalise::{Resolution, resolve_method};
 use mainstay_contract::render::warning;
 use mainstay_host::Served;
+use mainstay_schema::check::{OUT_OF_RANGE, out_of_range};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Wants, exit_code};
@@ -222,6 +223,9 @@ fn parse_arguments(
                 "the arguments are not a JSON object"
             ))),
             Err(error) => {
+                if let Some(place) = out_of_range(only) {
+                    return Err(too_large(&place));
+                }
                 let failure = Failure::input(anyhow!("the arguments are not JSON: {error}"));
                 Err(failure.hint("quote the object for the shell: '{\"key\": \"value\"}'"))
             }
@@ -232,7 +236,9 @@ fn parse_arguments(
     for word in words {
         let (key, value) = match word.split_once('=') {
             Some((key, value)) if is_argument(schema, key) => {
-                (key.to_owned(), parse_value(value, property(schema, key)))
+                let value = parse_value(value, property(schema, key));
+                let value = value.map_err(|place| too_large(&format!("/{key}{place}")))?;
+                (key.to_owned(), value)
             }
             // What looks like a pair is never taken for something else.
             Some((key, _)) if bare_argument(schema).is_none() || is_name(key) => {
@@ -298,8 +304,14 @@ fn bare_argument(schema: Option<&Value>) -> Option<String> {
     }
 }
 
-/// Text where the schema wants text, else JSON where it is JSON.
-fn parse_value(text: &str, property: Option<&Value>) -> Value {
+/// A number that no tool can be given, in the words of the asset tools.
+fn too_large(place: &str) -> Failure {
+    Failure::input(anyhow!("{place} {OUT_OF_RANGE}"))
+}
+
+/// Text where the schema wants text, else JSON where it is JSON. The error is the place of a number
+/// that is out of range.
+fn parse_value(text: &str, property: Option<&Value>) -> Result<Value, String> {
     let wants_text = property
         .and_then(|property| property.get("type"))
         .is_some_and(|kind| {
@@ -309,9 +321,13 @@ fn parse_value(text: &str, property: Option<&Value>) -> Value {
                     .is_some_and(|kinds| kinds.contains(&json!("string")))
         });
     if wants_text {
-        return json!(text);
+        return Ok(json!(text));
     }
-    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+    match (serde_json::from_str(text), out_of_range(text)) {
+        (Ok(value), _) => Ok(value),
+        (Err(_), Some(place)) => Err(place),
+        (Err(_), None) => Ok(json!(text)),
+    }
 }
 
 fn argument_hint(schema: Option<&Value>) -> String {
@@ -367,6 +383,20 @@ mod tests {
         assert!(said.contains("no argument \"nmae\""), "{said}");
         assert!(said.contains("name=nmae=x"), "{said}");
         assert_eq!(parse(&["name=nmae=x"]).unwrap(), json!({"name": "nmae=x"}));
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_named_by_its_place_and_never_becomes_text() {
+        for words in [
+            vec![r#"tags=[{"a":1e400}]"#],
+            vec![r#"{"tags": [{"a": 1e400}]}"#],
+        ] {
+            let said = parse(&words).unwrap_err();
+            assert!(
+                said.starts_with("/tags/0/a number is out of range"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

@@ -2,18 +2,21 @@
 //! their place.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{EnvelopeMode, TreeKill};
+use mainstay_host::files::{self, Links};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::args::{LogLevel, Render};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::values;
 
 /// Largest file that is read.
@@ -111,17 +114,25 @@ struct JsonFile {
 
 /// The text of a configuration, and whether it is JSON rather than TOML.
 pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
-    let shown = path.display();
-    let cannot = || format!("cannot read {shown}");
-    let size = std::fs::metadata(path).with_context(cannot)?.len();
-    if size > MAX_BYTES {
-        bail!("{shown} has {size} bytes; a configuration may have {MAX_BYTES}");
+    let cannot = || format!("cannot read {}", path.display());
+    let (text, facts) = files::read(path, MAX_BYTES, Links::Follow).with_context(cannot)?;
+    if let Some(warning) = untrusted(&facts) {
+        exit::warn_once(format!("{} {warning}", path.display()));
     }
-    let text = std::fs::read_to_string(path).with_context(cannot)?;
+    let text = String::from_utf8(text).with_context(cannot)?;
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
     Ok((text, is_json))
+}
+
+/// The reason why other users can decide what a configuration starts.
+fn untrusted(facts: &Metadata) -> Option<&'static str> {
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&facts.uid());
+    if facts.mode() & 0o002 != 0 {
+        return Some("can be written by every user, and names programs to run: chmod o-w");
+    }
+    (!ours).then_some("belongs to another user, and names programs to run")
 }
 
 impl ConfigFile {

@@ -1,7 +1,11 @@
 //! Exit codes, and how a failure is told on standard error.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use mainstay_contract::render::visible;
 
 /// Everything went well.
 pub(crate) const SUCCESS: u8 = 0;
@@ -59,11 +63,28 @@ impl Failure {
 /// Writes a failure with its causes, and gives its exit code.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "mainstay: error: {:#}", failure.error);
+    let error = harmless(&format!("{:#}", failure.error));
+    let _ = writeln!(stderr, "mainstay: error: {error}");
     if let Some(hint) = &failure.hint {
-        let _ = writeln!(stderr, "mainstay: hint: {hint}");
+        let _ = writeln!(stderr, "mainstay: hint: {}", harmless(hint));
     }
     ExitCode::from(failure.code)
+}
+
+/// Text of others for a terminal: every line without escape sequences.
+fn harmless(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(visible).collect();
+    lines.join("\n")
+}
+
+/// Warns once, however often the same thing is found: a configuration is read several times.
+pub(crate) fn warn_once(warning: String) {
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !warned.contains(&warning) {
+        eprint_line(&format!("mainstay: warning: {warning}"));
+        warned.insert(warning);
+    }
 }
 
 /// Says something to whoever watches standard error.

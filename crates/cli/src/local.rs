@@ -1,19 +1,20 @@
 //! From arguments, environment and configuration file to a host's configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
 use mainstay_host::config::{Command, Config, FollowsRoots, IdSource, Pack, Transport};
+use mainstay_host::files;
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
 use crate::args::Packs;
-use crate::builtin::{Executable, NAMES, SECRETS};
+use crate::builtin::{Executable, NAMES};
 use crate::config_file::{ConfigFile, PackSection};
-use crate::environment::Environment;
-use crate::exit::Failure;
+use crate::environment::{Environment, withheld};
+use crate::exit::{self, Failure};
 
 /// What every client is told about this server.
 const INSTRUCTIONS: &str = "Tool failures are JSON with a stable code, a hint and whether a retry \
@@ -52,6 +53,7 @@ pub(crate) fn config(
         envelopes: environment.envelopes.or(file.envelopes).unwrap_or_default(),
         envelope_ids: IdSource::Random,
         locked: None,
+        reread: None,
     })
 }
 
@@ -280,7 +282,7 @@ impl Code {
         Ok(Self {
             roots,
             follows_roots,
-            cache_dir: environment.cache_dir.clone(),
+            cache_dir: environment.cache_dir.clone().filter(|dir| is_trusted(dir)),
         })
     }
 
@@ -296,6 +298,20 @@ impl Code {
     }
 }
 
+/// False, with a warning, if the indexes of a cache directory belong to another user.
+fn is_trusted(cache_dir: &Path) -> bool {
+    let folder = cache_dir.join(mainstay_pack_code::cache::FOLDER);
+    if folder.symlink_metadata().is_err() {
+        // The worker makes it, for its user alone.
+        return true;
+    }
+    let checked = files::create_own(&folder);
+    if let Err(error) = &checked {
+        exit::warn_once(format!("no index is used: {error}"));
+    }
+    checked.is_ok()
+}
+
 fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, Failure> {
     let mut words = command.into_iter();
     let program = words
@@ -307,7 +323,7 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             program: program.into(),
             called: None,
             arguments: words.map(Into::into).collect(),
-            without_env: SECRETS.map(str::to_owned).to_vec(),
+            without_env: withheld(),
             env: Vec::new(),
             cwd: None,
         },

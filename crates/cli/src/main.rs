@@ -79,6 +79,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    // A worker has no secrets of the host's.
+    if !matches!(arguments.command, Some(Command::Worker(_))) {
+        environment::protect();
+    }
     match arguments.command {
         // A worker gets all it needs from its host.
         Some(Command::Worker(worker)) => builtin::run_worker(&worker.pack),

@@ -1,7 +1,7 @@
 //! `mainstay status`, `stop` and `rollout`: commands to running hosts, over their control sockets.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::json::Json;
-use mainstay_contract::render::{Bounds, Porcelain, count, elapsed};
+use mainstay_contract::render::{Bounds, Porcelain, count, elapsed, visible, visible_json};
+use mainstay_host::files;
 use rustix::net;
 use serde_json::{Value, json};
 
@@ -31,22 +32,49 @@ struct Found {
     status: HostStatus,
 }
 
-/// A host whose control socket is open, but that does not reply.
+/// A host whose control socket is open, but that does not reply with its status.
 struct Silent {
     pid: u32,
     waited: Duration,
+    /// The reason with which it refused the command.
+    refusal: Option<String>,
 }
 
 impl Silent {
+    fn at(socket: &Path, waited: Duration, refusal: Option<String>) -> Option<Self> {
+        let pid = pid_of(socket)?;
+        Some(Self {
+            pid,
+            waited,
+            refusal,
+        })
+    }
+
     /// The sentence for users.
     fn sentence(&self) -> String {
+        if let Some(reason) = &self.refusal {
+            return format!("refusing this command (pid {}): {reason}", self.pid);
+        }
         let seconds = self.waited.as_secs();
         format!("not responding for {seconds} s (pid {})", self.pid)
     }
 
+    fn to_json(&self) -> Value {
+        match &self.refusal {
+            Some(reason) => json!({"pid": self.pid, "state": "refused", "reason": reason}),
+            None => {
+                let waited = self.waited.as_millis();
+                json!({"pid": self.pid, "state": "not_responding", "not_responding_ms": waited})
+            }
+        }
+    }
+
     fn failure(&self) -> Failure {
-        let failure = Failure::fault(anyhow!("the host is {}", self.sentence()));
-        failure.hint(format!(
+        let said = anyhow!("the host is {}", self.sentence());
+        if self.refusal.is_some() {
+            return Failure::input(said);
+        }
+        Failure::fault(said).hint(format!(
             "its log names the reason after stuck_ms; kill -KILL {} ends it and its servers",
             self.pid
         ))
@@ -58,6 +86,8 @@ impl Silent {
 struct Hosts {
     found: Vec<Found>,
     silent: Vec<Silent>,
+    /// Directories that other users control, and that were not read.
+    foreign: Vec<String>,
 }
 
 /// Shows the hosts that are running.
@@ -69,11 +99,11 @@ pub(crate) fn status(arguments: &Status) -> Result<ExitCode, Failure> {
             .iter()
             .map(|host| serde_json::to_value(&host.status));
         let mut all: Vec<Value> = found.collect::<Result<_, _>>().map_err(Failure::fault)?;
-        all.extend(hosts.silent.iter().map(|host| {
-            let waited = host.waited.as_millis();
-            json!({"pid": host.pid, "state": "not_responding", "not_responding_ms": waited})
-        }));
-        format!("{:#}\n", Value::Array(all))
+        all.extend(hosts.silent.iter().map(Silent::to_json));
+        for foreign in &hosts.foreign {
+            exit::eprint_line(&format!("mainstay: warning: {foreign}"));
+        }
+        visible_json(&format!("{:#}\n", Value::Array(all))).into_owned()
     } else {
         table(&hosts)
     };
@@ -104,10 +134,8 @@ pub(crate) fn stop(arguments: &Stop) -> Result<ExitCode, Failure> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    print(&format!(
-        "stopped {} (pid {})\n",
-        host.status.name, host.status.pid
-    ))?;
+    let name = visible(&host.status.name);
+    print(&format!("stopped {name} (pid {})\n", host.status.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -125,13 +153,15 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     let mut code = exit::SUCCESS;
     for pack in packs {
-        text.push_str(&match pack.result {
-            Ok(generation) => format!("{}: generation {generation} serves\n", pack.pack),
+        let line = match pack.result {
+            Ok(generation) => format!("{}: generation {generation} serves", pack.pack),
             Err(fault) => {
                 code = exit::NO;
-                format!("{}: {fault}; the workers before it go on\n", pack.pack)
+                format!("{}: {fault}; the workers before it go on", pack.pack)
             }
-        });
+        };
+        text.push_str(&visible(&line));
+        text.push('\n');
     }
     print(&text)?;
     Ok(ExitCode::from(code))
@@ -149,7 +179,13 @@ fn one(chosen_by: &Chosen) -> Result<Found, Failure> {
             Err(Failure::input(said)
                 .hint("choose one with --pid or --name; mainstay status lists them"))
         }
-        (None, _) => Err(Failure::input(anyhow!("no host is running"))),
+        (None, _) => {
+            let failure = Failure::input(anyhow!("no host is running"));
+            Err(match hosts.foreign.into_iter().next() {
+                Some(foreign) => failure.hint(foreign),
+                None => failure,
+            })
+        }
     }
 }
 
@@ -177,12 +213,18 @@ fn chosen(mut hosts: Hosts, by: &Chosen) -> Result<Hosts, Failure> {
 
 /// The hosts of this user, wherever their sockets are.
 fn find_all() -> Result<Hosts, Failure> {
-    let environment = Environment::read()?;
-    let mut sockets = sockets(&environment.runtime_dir)?;
-    for folder in &environment.other_runtime_dirs {
-        // Others may write where these are: what is not ours alone is not looked at.
-        if is_private(folder) {
-            sockets.extend(self::sockets(folder)?);
+    let environment = Environment::read_for_operator()?;
+    let mut hosts = Hosts::default();
+    let mut sockets = Vec::new();
+    for folder in [environment.runtime_dir]
+        .iter()
+        .chain(&environment.other_runtime_dirs)
+    {
+        // Other users may write to the directories above.
+        match files::verify_private(folder) {
+            Ok(()) => sockets.extend(self::sockets(folder)?),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => hosts.foreign.push(format!("{error}; it was not read")),
         }
     }
     // All at once: several hosts that do not reply cost the patience for one.
@@ -199,7 +241,6 @@ fn find_all() -> Result<Hosts, Failure> {
             .collect();
         asked.into_iter().map(|asked| asked.join().ok()).collect()
     });
-    let mut hosts = Hosts::default();
     for (socket, reply) in sockets.into_iter().zip(replies) {
         let Some((reply, waited)) = reply else {
             continue;
@@ -213,10 +254,12 @@ fn find_all() -> Result<Hosts, Failure> {
             Err(error) if is_io(&error, &[ErrorKind::ConnectionRefused]) => {
                 let _ = std::fs::remove_file(&socket);
             }
+            Ok(ControlReply::Refused { reason }) => {
+                let refusal = Some(reason);
+                hosts.silent.extend(Silent::at(&socket, waited, refusal));
+            }
             Err(error) if is_io(&error, &[ErrorKind::WouldBlock, ErrorKind::TimedOut]) => {
-                if let Some(pid) = pid_of(&socket) {
-                    hosts.silent.push(Silent { pid, waited });
-                }
+                hosts.silent.extend(Silent::at(&socket, waited, None));
             }
             _ => {}
         }
@@ -224,13 +267,6 @@ fn find_all() -> Result<Hosts, Failure> {
     hosts.found.sort_by_key(|host| host.status.pid);
     hosts.silent.sort_by_key(|host| host.pid);
     Ok(hosts)
-}
-
-fn is_private(folder: &Path) -> bool {
-    std::fs::symlink_metadata(folder).is_ok_and(|facts| {
-        let ours = facts.uid() == rustix::process::geteuid().as_raw();
-        facts.is_dir() && ours && facts.mode() & 0o022 == 0
-    })
 }
 
 /// The control sockets in a folder.
@@ -243,9 +279,14 @@ fn sockets(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
             return Err(Failure::input(anyhow::Error::new(error).context(said)));
         }
     };
-    let paths = entries.flatten().map(|entry| entry.path());
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = |path: &PathBuf| {
+        path.symlink_metadata()
+            .is_ok_and(|facts| facts.uid() == own)
+    };
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|end| end == "sock");
-    Ok(paths.filter(is_socket).collect())
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths.filter(is_socket).filter(is_ours).collect())
 }
 
 fn is_io(error: &anyhow::Error, kinds: &[ErrorKind]) -> bool {
@@ -326,6 +367,9 @@ fn table(hosts: &Hosts) -> String {
     let mut page = Porcelain::summary(count(all, "host", "hosts")).table(&headers, rows);
     for silent in &hosts.silent {
         page = page.warning(silent.sentence());
+    }
+    for foreign in &hosts.foreign {
+        page = page.warning(foreign);
     }
     for Found { status, .. } in &hosts.found {
         if let Some(fault) = &status.health.last_fault {

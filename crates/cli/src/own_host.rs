@@ -39,15 +39,16 @@ impl OwnHost {
     /// Starts the host of a target.
     pub(crate) fn start(target: &Target) -> Result<Self, Failure> {
         let (local, transport) = Local::open();
-        let log = Log::start(Level::Quiet);
         let host: Host = if target.command.is_empty() {
             let environment = Environment::read()?;
             let file = ConfigFile::named(target.packs.config.as_deref())?;
             let config = local::config(&target.packs, &environment, file, transport)?;
+            let log = Log::start(Level::Quiet, serve::redactor(&config));
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {
             let mut config = wrap::config(&target.command, transport)?;
             config.limits.restarts = RESTARTS;
+            let log = Log::start(Level::Quiet, wrap::redactor(&config));
             Box::new(move || serve_wrapped(config, &log).map(|()| None))
         };
         let thread = std::thread::Builder::new()

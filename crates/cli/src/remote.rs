@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::Response;
 
-use crate::answer::{Refused, ToolAnswer, Wants, is_failure};
+use crate::answer::{Refused, ToolAnswer, Wants, is_failure, verdict_code};
 use crate::exit::{self, Failure};
 
 /// Time to reach the host.
@@ -122,7 +122,7 @@ impl Remote {
         if answer.status == 200 {
             return match envelope.get_mut("data").map(Value::take) {
                 Some(json) => Ok(ToolAnswer {
-                    code: exit::SUCCESS,
+                    code: verdict_code(&json),
                     text: String::new(),
                     json,
                 }),

@@ -1,15 +1,21 @@
 //! `mainstay serve`.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use mainstay_host::config::Transport;
+use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
+use mainstay_contract::limits::Limits;
+use mainstay_host::config::{
+    Changed, Command, Config, EnvelopeMode, Found, Reread, Transport, TreeKill,
+};
 use mainstay_host::{Log, ServeError};
+use serde_json::Value;
 
-use crate::args::Serve;
+use crate::args::{Packs, Serve};
 use crate::config_file::ConfigFile;
-use crate::environment::Environment;
+use crate::environment::{self, Environment};
 use crate::exit::Failure;
 use crate::{local, lock, transport};
 
@@ -22,12 +28,15 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     let file = ConfigFile::named(serve.packs.config.as_deref())?;
     let transport = transport::chosen(&serve.transport, &environment, &file)?;
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
+    let reads_stdio = matches!(transport, Transport::Stdio);
     let ready_file = environment.ready_file.clone().or(file.ready_file.clone());
-    let (log, lock) = (
+    let (level, lock) = (
         serve.log.or(file.log),
         serve.lock.as_ref().or(file.lock.as_ref()).cloned(),
     );
     let mut config = local::config(&serve.packs, &environment, file, transport)?;
+    let first = Fixed::of(&config);
+    config.reread = Some(reread(serve.packs.clone(), reads_stdio, first));
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
     config.control_dir = Some(environment.runtime_dir);
     config.collector = environment
@@ -55,9 +64,101 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
              Try: mainstay tools, mainstay call list_schemas, or mainstay --help. End with Ctrl-D."
         );
     }
-    let log = Log::start(log.map(Into::into).unwrap_or_default());
+    let level = level.map(Into::into).unwrap_or_default();
+    let log = Log::start(level, redactor(&config));
     mainstay_host::serve(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Knows the secrets that this process and its packs are started with.
+pub(crate) fn redactor(config: &Config) -> Redactor {
+    let mut values = environment::secret_values();
+    for pack in &config.packs {
+        if let Ok(settings) = pack.settings.to_value() {
+            add_secrets(&settings, &mut values);
+        }
+    }
+    if let Transport::Http(http) = &config.transport {
+        values.extend(http.token.clone());
+    }
+    Redactor::new(values)
+}
+
+/// Adds every text below a name that is that of a secret.
+fn add_secrets(settings: &Value, values: &mut Vec<String>) {
+    match settings {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(text) if is_secret_variable(name) => values.push(text.clone()),
+                    _ => add_secrets(member, values),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_secrets(item, values)),
+        _ => {}
+    }
+}
+
+/// The part of a configuration that cannot change while the host runs.
+struct Fixed {
+    packs: Vec<(String, Command)>,
+    limits: Limits,
+    telemetry: Option<PathBuf>,
+    tree_kill: TreeKill,
+    envelopes: EnvelopeMode,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Self {
+        let packs = config.packs.iter();
+        Self {
+            packs: packs
+                .map(|pack| (pack.name.clone(), pack.command.clone()))
+                .collect(),
+            limits: config.limits.clone(),
+            telemetry: config.telemetry.clone(),
+            tree_kill: config.shim.tree_kill,
+            envelopes: config.envelopes,
+        }
+    }
+
+    fn differences(&self, first: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("packs", self.packs != first.packs),
+            ("limits", self.limits != first.limits),
+            ("telemetry", self.telemetry != first.telemetry),
+            ("tree_kill", self.tree_kill != first.tree_kill),
+            ("envelopes", self.envelopes != first.envelopes),
+        ];
+        let differs = differs.into_iter().filter(|(_, differs)| *differs);
+        differs.map(|(what, _)| what).collect()
+    }
+}
+
+/// Reads the configuration `first` again.
+fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
+    Reread::new(move || {
+        let read = read_packs(&packs, reads_stdio);
+        let now = read.map_err(|failure| format!("{:#}", failure.error))?;
+        let later = Fixed::of(&now).differences(&first);
+        let settings = now.packs.into_iter();
+        let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
+        let changed = Changed::Settings(settings);
+        Ok(Found { changed, later })
+    })
+}
+
+/// The configuration of the packs; clients are not its concern.
+fn read_packs(packs: &Packs, reads_stdio: bool) -> Result<Config, Failure> {
+    let transport = if reads_stdio {
+        Transport::Stdio
+    } else {
+        let (path, mode) = (PathBuf::new(), 0);
+        Transport::Socket { path, mode }
+    };
+    let file = ConfigFile::named(packs.config.as_deref())?;
+    local::config(packs, &Environment::read()?, file, transport)
 }
 
 /// Setup errors are the operator's to mend; each says what to set.
@@ -71,6 +172,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         }
         ServeError::NoToken { .. } => {
             Some("set MAINSTAY_TOKEN_FILE, or listen on a loopback address such as 127.0.0.1:8080")
+        }
+        ServeError::ShortToken { .. } => {
+            Some("make a longer token, for example with openssl rand -hex 32")
         }
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",

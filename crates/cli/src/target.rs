@@ -31,7 +31,7 @@ impl Connection {
     /// Connects to the target.
     pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
         if let Some(url) = &target.url {
-            let token = transport::token(&Environment::read()?, None)?;
+            let token = transport::token(&Environment::read_for_operator()?, None)?;
             return Ok(Self::Remote(Remote::new(url, token)?));
         }
         if let Some(path) = &target.socket {

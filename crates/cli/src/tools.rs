@@ -8,7 +8,7 @@ use mainstay_host::wrap::declared_replay;
 use serde_json::Value;
 
 use crate::args::Tools;
-use crate::exit::{Failure, print};
+use crate::exit::{self, Failure, eprint_line, print};
 use crate::target::Connection;
 
 /// Lists the tools of a target.
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
     let mut connection = Connection::open(&arguments.target)?;
     let tools = connection.tools();
     // A host that could not start says more than the connection that it closed.
-    connection.close()?;
+    let served = connection.close()?;
     let tools = tools?;
     crate::hidden::warn(&tools);
     let text = if arguments.json {
@@ -25,7 +25,18 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
         table(&tools)
     };
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let missing = served.map(|served| served.unknown).unwrap_or_default();
+    for (pack, fault) in &missing {
+        let reason = fault.as_ref().map(|fault| fault.cause());
+        let reason = reason.as_deref().unwrap_or("it did not start in time");
+        eprint_line(&format!(
+            "mainstay: warning: the pack {pack} cannot start, so its tools are missing: {reason}"
+        ));
+    }
+    Ok(ExitCode::from(match missing.is_empty() {
+        true => exit::SUCCESS,
+        false => exit::NO,
+    }))
 }
 
 fn table(tools: &[Value]) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use mainstay_host::config::Transport;
+use mainstay_host::files::{self, Links};
 use mainstay_host::{HttpConfig, Issuer, Keys};
 
 use crate::args::Transports;
@@ -80,7 +81,9 @@ pub(crate) fn token(
     };
     let read = read_token(file).with_context(|| format!("the token file {}", file.display()));
     read.map(Some).map_err(|error| {
-        Failure::input(error).hint("set MAINSTAY_TOKEN_FILE to a file of mode 0600 with one token")
+        Failure::input(error).hint(
+            "set MAINSTAY_TOKEN_FILE to a file with one token, of mode 0600, or of root and mode 0440",
+        )
     })
 }
 
@@ -106,26 +109,50 @@ fn issuer(environment: &Environment, file: &ConfigFile) -> Result<Option<Issuer>
 }
 
 fn read_keys(file: &Path) -> anyhow::Result<Keys> {
-    let facts = std::fs::metadata(file)?;
-    if !facts.is_file() || facts.len() > KEYS_BYTES {
-        return Err(anyhow!("it is not a file of at most {KEYS_BYTES} bytes"));
-    }
-    Ok(Keys::parse(&std::fs::read_to_string(file)?)?)
+    let (text, _) = files::read(file, KEYS_BYTES, Links::Follow)?;
+    Ok(Keys::parse(&String::from_utf8(text)?)?)
 }
 
 fn read_token(file: &Path) -> anyhow::Result<String> {
-    let facts = std::fs::metadata(file)?;
-    if !facts.is_file() || facts.len() > TOKEN_BYTES {
-        return Err(anyhow!("it is not a short file"));
-    }
-    if facts.mode() & 0o077 != 0 {
-        return Err(anyhow!("others than its owner may use it"));
-    }
-    let text = std::fs::read_to_string(file)?;
+    let (text, facts) = files::read(file, TOKEN_BYTES, Links::Follow)?;
+    check_access(facts.uid(), facts.mode())?;
+    let text = String::from_utf8(text)?;
     let token = text.trim();
     if is_token(token) {
         Ok(token.to_owned())
     } else {
         Err(anyhow!("it holds no token: one line of visible characters"))
+    }
+}
+
+/// Rejects a token file that others than its owner may use. Mounted secrets belong to root and are readable by
+/// the group of the process that they are meant for.
+fn check_access(owner: u32, mode: u32) -> anyhow::Result<()> {
+    let allowed = if owner == 0 { 0o740 } else { 0o700 };
+    if mode & 0o777 & !allowed == 0 {
+        Ok(())
+    } else {
+        Err(anyhow!("others than its owner may use it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_for_its_owner_or_mounted_by_root_for_a_group() {
+        for (owner, mode, good) in [
+            (1000, 0o100_600, true),
+            (1000, 0o100_400, true),
+            (1000, 0o100_440, false),
+            (0, 0o100_440, true),
+            (0, 0o100_640, true),
+            (0, 0o100_660, false),
+            (0, 0o100_444, false),
+        ] {
+            let checked = check_access(owner, mode);
+            assert_eq!(checked.is_ok(), good, "{owner} {mode:o}");
+        }
     }
 }

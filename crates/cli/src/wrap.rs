@@ -7,15 +7,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_host::Log;
-use mainstay_host::config::{Command, EnvelopeMode, Transport, TreeKill};
+use mainstay_host::config::{Changed, Command, EnvelopeMode, Found, Reread, Transport, TreeKill};
 use mainstay_host::serve_wrapped;
-use mainstay_host::wrap::{Found, Reread, WrapConfig};
+use mainstay_host::wrap::WrapConfig;
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
-use crate::builtin::{Executable, SECRETS};
-use crate::environment::{Environment, variable};
+use crate::builtin::Executable;
+use crate::environment::{self, Environment, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
@@ -31,9 +32,7 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     let file = wanted.entry.host.clone();
     let transport = transport::chosen(&wrap.transport, &environment, &file)?;
     let mut config = wanted.config(&wrap.server, transport)?;
-    if wrap.server.config.is_some() {
-        config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
-    }
+    config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -56,10 +55,29 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
             config.name
         );
     }
-    let log = wrap.log.or(file.log);
-    let log = Log::start(log.map(Into::into).unwrap_or_default());
+    let level = wrap.log.or(file.log).map(Into::into).unwrap_or_default();
+    let log = Log::start(level, redactor(&config));
     serve_wrapped(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Knows the secrets that this process and its server are started with.
+pub(crate) fn redactor(config: &WrapConfig) -> Redactor {
+    let env = config.command.env.iter();
+    let of_server = env.filter_map(|(name, value)| {
+        let is_secret = name.to_str().is_some_and(is_secret_variable);
+        value.to_str().filter(|_| is_secret).map(str::to_owned)
+    });
+    let token = match &config.transport {
+        Transport::Http(http) => http.token.clone(),
+        _ => None,
+    };
+    Redactor::new(
+        environment::secret_values()
+            .into_iter()
+            .chain(of_server)
+            .chain(token),
+    )
 }
 
 /// Reads the same again, and says what of it cannot change while the host runs.
@@ -69,8 +87,8 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
         let now =
             Wanted::read(&rules, &command).map_err(|failure| format!("{:#}", failure.error))?;
         let later = now.differences(&first);
-        let rules = Arc::new(now.entry.rules);
-        Ok(Found { rules, later })
+        let changed = Changed::Rules(Arc::new(now.entry.rules));
+        Ok(Found { changed, later })
     }))
 }
 
@@ -165,7 +183,7 @@ impl Wanted {
                 program,
                 called: None,
                 arguments,
-                without_env: SECRETS.map(str::to_owned).to_vec(),
+                without_env: withheld(),
                 env: entry
                     .env
                     .into_iter()

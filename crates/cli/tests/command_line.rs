@@ -337,6 +337,42 @@ fn exit_codes_say_whose_turn_it_is() {
 }
 
 #[test]
+fn an_answer_that_is_no_is_exit_code_1() {
+    let call = |words: &[&str]| with_schemas().arg("call").args(words).output().unwrap();
+    for words in [
+        &["validate_asset", "asset={}", "schema=lamp"][..],
+        &["validate_many", "assets=[{}]", "schema=lamp"],
+    ] {
+        let output = call(words);
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    }
+    let colour = r##"asset="#aabbcc""##;
+    let valid = call(&["validate_asset", colour, "schema=colour"]);
+    assert_eq!(valid.status.code(), Some(0), "{}", shown(&valid));
+    let huge = call(&["validate_asset", r#"asset={"a":1e400}"#, "schema=lamp"]);
+    assert_eq!(huge.status.code(), Some(2), "{}", shown(&huge));
+    let said = text(&huge.stderr);
+    assert!(said.contains("/asset/a number is out of range"), "{said}");
+}
+
+#[test]
+fn a_pack_that_cannot_start_is_named_with_its_reason() {
+    let output = run(&["tools", "--pack", "x=/nonexistent/pack"]);
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let said = text(&output.stderr);
+    let warning = "mainstay: warning: the pack x cannot start, so its tools are missing: ";
+    assert!(said.contains(warning), "{said}");
+    let output = run(&["call", "record", "--pack", "x=/nonexistent/pack"]);
+    let payload: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = payload["message"].as_str().unwrap();
+    assert!(
+        message.contains("the pack x, which may have it, cannot start"),
+        "{message}"
+    );
+    assert_eq!(payload["retryable"], true);
+}
+
+#[test]
 fn an_internal_fault_is_exit_code_3() {
     let folder = TempDir::new().unwrap();
     let pack = ledger(folder.path());
@@ -548,8 +584,13 @@ fn two_packs_with_one_tool_name_are_refused() {
     let first = ledger(folder.path());
     let second = first.replacen("ledger=", "other=", 1);
     let output = run(&["tools", "--pack", &first, "--pack", &second]);
-    // The first to be ready keeps its tools; the other is refused and said so in health.
-    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    // The first to be ready keeps its tools; the other is refused, and named.
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("cannot start, so its tools are missing: the worker pack"),
+        "{said}"
+    );
     assert_eq!(text(&output.stdout).matches("append").count(), 1);
     let output = run(&["tools", "--pack", "asset", "--pack", "asset"]);
     insta::assert_snapshot!("pack_twice", shown(&output));

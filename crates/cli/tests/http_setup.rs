@@ -73,6 +73,37 @@ fn a_token_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_short_token_opens_nothing_to_other_machines() {
+    let short = [("MAINSTAY_TOKEN", "fifteen-letters")];
+    let (code, said) = refused(&["serve", "--http", "0.0.0.0:0"], &short);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("fewer than 16 characters"), "{said}");
+    assert!(!said.contains("fifteen"), "{said}");
+    // With one more it would listen; the address is not one of this machine.
+    let long = [("MAINSTAY_TOKEN", "sixteen-letters!")];
+    let (code, said) = refused(&["serve", "--http", "192.0.2.1:1"], &long);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("cannot listen on"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_everybody_can_write_is_named() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("m.toml");
+    std::fs::write(&file, "[limits]\nqueue = 0\n").unwrap();
+    for (mode, warned) in [(0o666, true), (0o664, false)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said) = refused(&["serve", "--config", &file.display().to_string()], &[]);
+        assert_eq!(code, Some(2), "{said}");
+        assert_eq!(
+            said.contains("can be written by every user"),
+            warned,
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_issuer_needs_keys_that_can_be_used() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("keys.json");

@@ -352,7 +352,7 @@ fn what_is_no_lock_is_refused_and_left_as_it_is() {
         ("lock_other_json", "{\"name\": \"package\"}\n"),
         (
             "lock_of_the_future",
-            "{\"lockVersion\": 2, \"tools\": []}\n",
+            "{\"lockVersion\": 3, \"tools\": []}\n",
         ),
     ] {
         std::fs::write(desk.file(), text).unwrap();

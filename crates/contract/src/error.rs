@@ -257,7 +257,7 @@ table! {
         "A tool name that is not in the catalog.";
     InvalidArguments = "invalid_arguments", InvalidRequest, InvalidInput, 400, -32602,
         "validation_failed", Protocol, Tool, retry false,
-        "the arguments do not fit the tool's input schema", Some("correct the arguments named in details"),
+        "the arguments do not fit the tool's input schema", Some("correct the arguments that the message names"),
         "Arguments that violate the tool's input schema.";
     NotFound = "not_found", NotFound, NotFound, 404, -31404,
         "not_found", Downstream, Tool, retry false,
@@ -349,21 +349,26 @@ table! {
         "The connection closed before the answer; recorded in telemetry only.";
     OutcomeUnknown = "outcome_unknown", Internal, InternalError, 500, -32603,
         "outcome_unknown", Process, Tool, retry false,
-        "the worker was lost during the call; its outcome is unknown and it was not repeated",
+        "the process that ran the call was lost; its outcome is unknown",
         Some("check whether the effect happened before trying again"),
         "A call that must not be repeated was lost with its worker.";
     ReplayExhausted = "replay_exhausted", Internal, InternalError, 503, -31503,
         "unavailable", Replay, Tool, retry true,
-        "the worker was lost repeatedly during this call and its attempts are used up",
-        Some("retry later; system_health and mainstay status have the last fault"),
+        "the process that ran the call was lost repeatedly and the attempts are used up",
+        Some("retry later; mainstay status shows the last fault"),
         "Every allowed attempt was lost with its worker.";
+    CallKillsWorker = "call_kills_worker", Internal, InternalError, 500, -32603,
+        "internal", Replay, Tool, retry false,
+        "this call ended every process that ran it",
+        Some("change the arguments; mainstay status shows the last fault"),
+        "The worker that ran this call alone was lost, as were those before it.";
     WorkerUnavailable = "worker_unavailable", Internal, InternalError, 503, -31503,
         "unavailable", Process, Tool, retry true,
-        "no worker is available for this tool", Some("retry later; system_health and mainstay status have the last fault"),
+        "the process that serves this is not running", Some("retry later; mainstay status shows the last fault"),
         "The worker could not be started, or its restart budget is spent.";
     WorkerSetup = "worker_setup", Internal, InternalError, 503, -31503,
         "unavailable", Process, Tool, retry false,
-        "the worker cannot start as it is set up", Some("mend what it says, then mainstay rollout or a new start"),
+        "the process that serves this cannot start", Some("correct what it reports, then run mainstay rollout or start the host again"),
         "The worker said itself that its settings do not let it start.";
     WorkerNotReady = "worker_not_ready", Internal, InternalError, 504, -31504,
         "unavailable", Timeout, Tool, retry true,
@@ -372,7 +377,7 @@ table! {
         "The server was started and answered nothing within its start timeout.";
     WorkerProtocol = "worker_protocol", Internal, InternalError, 502, -31502,
         "internal", Protocol, Tool, retry false,
-        "the worker broke its protocol", Some("report this with the last fault of system_health or mainstay status"),
+        "the process that serves this broke its protocol", Some("report this with the last fault that mainstay status shows"),
         "A worker answered in a form that cannot be used.";
     AnswerTooLarge = "answer_too_large", Internal, InvalidOutput, 502, -31502,
         "internal", Resource, Tool, retry false,

@@ -144,11 +144,15 @@ impl Fault {
         self
     }
 
-    /// The detail, and the worker's own words where there are any.
+    /// The detail, and the worker's own words where there are any: its reason if it gave one, else only
+    /// the last line that it wrote.
     pub fn cause(&self) -> Cow<'_, str> {
-        match &self.said {
-            None => Cow::Borrowed(&self.detail),
-            Some(words) => Cow::Owned(format!("{}: {words}", self.detail)),
+        match (&self.said, self.kind) {
+            (None, _) => Cow::Borrowed(&self.detail),
+            (Some(reason), ErrorKind::WorkerSetup) => {
+                Cow::Owned(format!("{}: {reason}", self.detail))
+            }
+            (Some(line), _) => Cow::Owned(format!("{}; its last line: {line}", self.detail)),
         }
     }
 

@@ -8,7 +8,8 @@
 //! Every byte is searched for a newline once and moved at most once, but for the growth of the
 //! buffer. A line over the limit is reported as soon as it passes it, with its first [`HEAD`]
 //! bytes; the rest of it is dropped as it arrives. The buffer holds at most the limit, a carriage
-//! return and one read, and falls back to [`KEEP`] when the line that needed more has gone.
+//! return and one read, and falls back to [`KEEP`] when the line that needed more has gone. A line for which
+//! there is no memory is reported like one over the limit.
 //!
 //! Deliberately absent: reading and writing, JSON (see [`crate::scan`]), and any opinion on what
 //! an oversize line deserves.
@@ -25,6 +26,12 @@ pub const KEEP: usize = 64 * 1024;
 
 /// The first buffer. Idle connections are many, so it is well under [`KEEP`].
 const FIRST: usize = 16 * 1024;
+
+/// A buffer of more than this grows only if there is memory for what becomes of its line, too.
+const LARGE: usize = 1024 * 1024;
+
+/// Copies of a long line that exist at the same time on its way to a client, about.
+const COPIES: usize = 5;
 
 /// Room offered for one read, at least.
 const MIN_SPARE: usize = 4 * 1024;
@@ -58,6 +65,8 @@ pub struct FrameReader {
     end: usize,
     /// The current line was reported as oversize and its end has not been seen.
     discarding: bool,
+    /// There was no memory for the current line; only its beginning is there.
+    starved: bool,
 }
 
 /// Places in the buffer, so that the search can go on without borrowing it.
@@ -76,6 +85,7 @@ impl FrameReader {
             scanned: 0,
             end: 0,
             discarding: false,
+            starved: false,
         }
     }
 
@@ -88,7 +98,9 @@ impl FrameReader {
         }
         if self.buffer.len().saturating_sub(self.end) < MIN_SPARE {
             self.move_to_front();
-            self.grow();
+            if !self.grow() {
+                self.starve();
+            }
         }
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
@@ -145,8 +157,12 @@ impl FrameReader {
             let line = self.start..self.scanned + newline;
             self.start = line.end + 1;
             self.scanned = self.start;
+            let starved = std::mem::take(&mut self.starved);
             if std::mem::take(&mut self.discarding) {
                 continue;
+            }
+            if starved {
+                return Some(Found::Oversize(line));
             }
             if let Some(found) = self.classify(line) {
                 return Some(found);
@@ -161,10 +177,11 @@ impl FrameReader {
             self.start = self.end;
             self.discarding = !ended;
             None
-        } else if ended {
+        } else if ended && !self.starved {
             self.start = self.end;
             self.classify(line)
-        } else if self.without_cr(line.clone()).len() > self.limit {
+        } else if self.starved || self.without_cr(line.clone()).len() > self.limit {
+            self.starved = false;
             // Certain already: only the last byte can still turn out to be part of the ending.
             self.start = self.end;
             self.discarding = true;
@@ -203,15 +220,29 @@ impl FrameReader {
         }
     }
 
-    /// Doubles the buffer, up to a line of the limit, its carriage return and one read.
-    fn grow(&mut self) {
+    /// Doubles the buffer, up to a line of the limit, its carriage return and one read. False if there is no
+    /// memory for it.
+    fn grow(&mut self) -> bool {
         let most = self.limit.saturating_add(1 + MIN_SPARE).max(FIRST);
         let wanted = self.buffer.len().saturating_mul(2).clamp(FIRST, most);
         if self.buffer.len().saturating_sub(self.end) < MIN_SPARE && wanted > self.buffer.len() {
+            let copies = if wanted > LARGE { COPIES * wanted } else { 0 };
+            let has_room = Vec::<u8>::new().try_reserve_exact(copies).is_ok();
             // Exactly, since a vector left to itself may take twice as much.
-            self.buffer.reserve_exact(wanted - self.buffer.len());
+            let more = wanted - self.buffer.len();
+            if !has_room || self.buffer.try_reserve_exact(more).is_err() {
+                return false;
+            }
             self.buffer.resize(wanted, 0);
         }
+        true
+    }
+
+    /// Keeps only the beginning of the current line, which is then reported as oversize.
+    fn starve(&mut self) {
+        self.end = self.end.min(self.start + HEAD);
+        self.scanned = self.end;
+        self.starved = true;
     }
 
     /// Gives back a big buffer that holds little.
@@ -306,6 +337,31 @@ mod tests {
         assert_eq!(split("0123456789a\n"), ["!0123456789"]);
         assert_eq!(split("0123456789a"), ["!0123456789"]);
         assert_eq!(split("0123456789\r\r\n"), ["!0123456789"]);
+    }
+
+    #[test]
+    fn line_without_memory_is_reported_once_and_framing_goes_on() {
+        for rest in [&b"rest of it"[..], b"rest\nok\n"] {
+            let mut reader = FrameReader::new(100);
+            reader.push(b"{\"id\":7,");
+            assert_eq!(reader.next_frame(), None);
+            reader.starve();
+            reader.push(rest);
+            let Some(Frame::Oversize(Oversize { head })) = reader.next_frame() else {
+                panic!("it is not reported")
+            };
+            assert!(head.starts_with(b"{\"id\":7,"));
+            if !rest.ends_with(b"\n") {
+                assert_eq!(reader.next_frame(), None);
+                reader.push(b"\nok\n");
+            }
+            assert_eq!(reader.next_frame(), Some(Frame::Line(b"ok")));
+        }
+        let mut last = FrameReader::new(100);
+        last.push(b"{\"id\":7,");
+        last.starve();
+        assert!(matches!(last.finish(), Some(Frame::Oversize(_))));
+        assert_eq!(last.finish(), None);
     }
 
     #[test]

@@ -50,6 +50,15 @@ pub struct Health {
     pub workers: Vec<WorkerHealth>,
 }
 
+impl Health {
+    /// Every fault that is shown.
+    pub fn faults_mut(&mut self) -> impl Iterator<Item = &mut Fault> {
+        let workers = self.workers.iter_mut();
+        let workers = workers.filter_map(|worker| worker.last_fault.as_mut());
+        workers.chain(self.last_fault.as_mut())
+    }
+}
+
 /// One worker in the health payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerHealth {

@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::render::Bounds;
+
 macro_rules! limits {
     ($($key:ident : $type:ty = $default:expr, $min:expr => $max:expr, $doc:literal;)*) => {
         /// All limits of a host.
@@ -59,6 +61,7 @@ limits! {
     connections: usize = 256, 1 => 4096, "clients of one socket at the same time";
     http_connections: usize = 1024, 1 => 16_384, "connections of HTTP clients at the same time";
     http_sessions: usize = 256, 1 => 65_536, "MCP sessions over HTTP at the same time";
+    http_credential_sessions: usize = 64, 1 => 65_536, "MCP sessions over HTTP of one credential, where an issuer vouches for several";
     http_session_idle_ms: u64 = 1_800_000, 1_000 => DAY_MS, "silence after which an MCP session over HTTP ends";
     http_in_flight: usize = 1024, 1 => 65_536, "HTTP requests in flight";
     http_header_bytes: usize = 16 * KIB, 8 * KIB => MIB, "head of an HTTP request";
@@ -82,8 +85,9 @@ limits! {
     backoff_min_ms: u64 = 50, 0 => DAY_MS, "first pause before a restart";
     backoff_max_ms: u64 = 5_000, 0 => DAY_MS, "longest pause before a restart";
     rest_ms: u64 = 30_000, 1 => DAY_MS, "rest after which an exhausted worker may start again";
-    porcelain_lines: usize = 200, 5 => 100_000, "lines of porcelain";
-    porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of porcelain";
+    porcelain_lines: usize = 200, 5 => 100_000, "lines of an answer's text; a page of a listing holds what fits";
+    porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of an answer's text";
+    violations: usize = 100, 1 => 10_000, "violations that one verdict lists; the others are counted";
     stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
     diagnostics: usize = 200, 1 => 10_000, "schema mismatches that are kept, of tools and of envelopes each";
     telemetry_file_bytes: usize = 64 * MIB, 4 * KIB => 4096 * MIB,
@@ -91,6 +95,16 @@ limits! {
     telemetry_files: usize = 4, 2 => 100, "telemetry files that are kept, the current one included";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
+}
+
+impl Limits {
+    /// The size of an answer's text.
+    pub const fn text(&self) -> Bounds {
+        Bounds {
+            lines: self.porcelain_lines,
+            bytes: self.porcelain_bytes,
+        }
+    }
 }
 
 /// The table of limits in `docs/configuration.md`.

@@ -58,6 +58,9 @@ pub struct Problem {
     pub details: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_ms: Option<u64>,
+    /// When a retry can succeed at the earliest, where that is known: `Retry-After` of HTTP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generation: Option<Generation>,
     /// The resource that was not found.
@@ -70,13 +73,18 @@ pub struct Problem {
     pub stdout: Option<String>,
 }
 
-/// Longest text of a server that becomes a sentence of ours; the whole stands in the details.
-const SERVER_WORDS: usize = 4096;
+/// Longest sentence, hint or output of a tool or server in an error, in bytes.
+const WORDS_BYTES: usize = 4096;
+/// Largest JSON that a tool adds to an error, in bytes.
+const DETAILS_BYTES: usize = 256 * 1024;
 
-/// A server's words, as long as a sentence may be.
+/// The words of a tool or server, as long as a sentence may be. A cut says how much is missing.
 pub fn shorten_words(text: &str) -> String {
-    let end = text.floor_char_boundary(SERVER_WORDS);
-    text.get(..end).unwrap_or_default().to_owned()
+    let shown = text.get(..text.floor_char_boundary(WORDS_BYTES));
+    match shown.filter(|shown| shown.len() < text.len()) {
+        Some(shown) => format!("{shown}… ({} more bytes)", text.len() - shown.len()),
+        None => text.to_owned(),
+    }
 }
 
 impl Problem {
@@ -93,6 +101,7 @@ impl Problem {
             hint: kind.row().hint.map(str::to_owned),
             details: None,
             timeout_ms: None,
+            retry_after_ms: None,
             generation: None,
             uri: None,
             stderr: None,
@@ -130,6 +139,27 @@ impl Problem {
             problem.message = shorten_words(message);
         }
         problem
+    }
+
+    /// The problem as a worker reported it, with every text within its limit. A cut says how much is
+    /// missing.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let texts = [&mut self.hint, &mut self.stderr, &mut self.stdout];
+        for text in texts.into_iter().flatten().chain([&mut self.message]) {
+            if text.len() > WORDS_BYTES {
+                *text = shorten_words(text);
+            }
+        }
+        if let Some(details) = self
+            .details
+            .take_if(|details| details.len() > DETAILS_BYTES)
+        {
+            let size = crate::render::bytes(details.len() as u64);
+            self.message
+                .push_str(&format!(" ({size} of details left out)"));
+        }
+        self
     }
 
     /// Replaces the hint.
@@ -272,6 +302,21 @@ mod tests {
                 "retryable": false, "fault": "timeout", "timeoutMs": 1500,
             })
         );
+    }
+
+    #[test]
+    fn words_at_the_limit_pass_and_longer_ones_say_how_much_is_missing() {
+        let whole = "é".repeat(WORDS_BYTES / 2);
+        let same = Problem::new(ErrorKind::NotFound, whole.clone()).with_hint(whole.clone());
+        assert_eq!(same.clone().bounded(), same);
+        let long = format!("{whole}{}", "x".repeat(1_900_000));
+        let mut problem = Problem::new(ErrorKind::NotFound, long.clone()).with_hint(long);
+        problem.details = Some(Json::from_serialize(&"x".repeat(DETAILS_BYTES)));
+        let bounded = problem.bounded();
+        let cut = format!("{whole}… (1900000 more bytes)");
+        assert_eq!(bounded.hint.as_deref(), Some(cut.as_str()));
+        let said = format!("{cut} (262.1 kB of details left out)");
+        assert_eq!((bounded.message, bounded.details), (said, None));
     }
 
     #[test]

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, Generation};
 use crate::json::Json;
+use crate::limits::Limits;
 use crate::outcome::{Forwarded, Problem, ToolReply};
-use crate::render::RenderMode;
+use crate::render::{Bounds, RenderMode};
 use crate::tool::{Catalog, ResourceSpec};
 
 /// Version of this protocol; a worker with another one is refused.
@@ -46,8 +47,18 @@ pub struct Start {
     pub frame_bytes: usize,
     /// Time between TERM and KILL for the worker's own subprocesses.
     pub grace_ms: u64,
+    /// Size of an answer's text. A page of a listing holds what fits in it.
+    #[serde(default)]
+    pub text: Bounds,
+    /// Violations that a verdict lists.
+    #[serde(default = "usual_violations")]
+    pub violations: usize,
     /// The pack's own configuration: an object.
     pub settings: Json,
+}
+
+fn usual_violations() -> usize {
+    Limits::default().violations
 }
 
 /// One call.

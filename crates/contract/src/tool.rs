@@ -67,6 +67,26 @@ pub struct ToolSpec {
     pub argument_aliases: Vec<(String, String)>,
     #[serde(default, skip_serializing_if = "Rejections::is_plain")]
     pub rejections: Rejections,
+    #[serde(default, skip_serializing_if = "Pace::is_short")]
+    pub pace: Pace,
+}
+
+/// How long calls of a tool take, and so where they wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    #[default]
+    Short,
+    /// Calls may wait for minutes. They have places of their own, so that short calls never queue
+    /// behind them.
+    Long,
+}
+
+impl Pace {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    const fn is_short(&self) -> bool {
+        matches!(self, Self::Short)
+    }
 }
 
 /// What the direct dialect says of arguments that do not fit a tool.
@@ -225,7 +245,59 @@ pub struct Catalog {
     pub completions: bool,
 }
 
+/// Longest name of a tool, as MCP recommends.
+const NAME_MAX: usize = 128;
+
+impl ToolSpec {
+    /// The first promise that the tool cannot keep, in a sentence for its author.
+    fn contradiction(&self) -> Option<String> {
+        let is_name = |name: &str| {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+            (1..=NAME_MAX).contains(&name.len()) && name.chars().all(fits)
+        };
+        if let Some(name) = std::iter::once(&self.name)
+            .chain(&self.aliases)
+            .find(|name| !is_name(name))
+        {
+            let shown = crate::render::shorten(&format!("{name:?}"), 80);
+            return Some(format!(
+                "the tool name {shown} must have 1 to {NAME_MAX} letters, digits or the signs _ - . /"
+            ));
+        }
+        let hints = self.annotations;
+        let said = if hints.read_only_hint && self.replay != Replay::Convergent {
+            let class = self.replay.as_str();
+            format!("declares readOnlyHint and {class}; a tool that only reads is convergent")
+        } else if hints.read_only_hint && hints.destructive_hint {
+            "declares readOnlyHint and destructiveHint; remove one of them".to_owned()
+        } else if self.input_schema.get("type") != Some(&json!("object")) {
+            "has an input schema without \"type\": \"object\"".to_owned()
+        } else {
+            return None;
+        };
+        Some(format!("the tool {} {said}", self.name))
+    }
+}
+
 impl Catalog {
+    /// Checks the promises of every tool.
+    ///
+    /// # Errors
+    ///
+    /// The first promise that cannot be kept, in a sentence for the pack's author.
+    pub fn check(&self) -> Result<(), String> {
+        match self.tools.iter().find_map(ToolSpec::contradiction) {
+            Some(contradiction) => Err(contradiction),
+            None => Ok(()),
+        }
+    }
+
+    /// Tools that differ from those of `other`, or are missing there.
+    pub fn changed_tools(&self, other: &Self) -> Vec<String> {
+        let changed = self.tools.iter().filter(|tool| !other.tools.contains(tool));
+        changed.map(|tool| tool.name.clone()).collect()
+    }
+
     /// The first difference to `other`, in a sentence, or `None` when they are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self == other {
@@ -269,6 +341,7 @@ mod tests {
             aliases: vec!["old".into()],
             argument_aliases: Vec::new(),
             rejections: Rejections::Plain,
+            pace: Pace::Short,
         }
     }
 
@@ -296,6 +369,45 @@ mod tests {
             definition.get("aliases").is_none(),
             "aliases are never listed"
         );
+    }
+
+    #[test]
+    fn promises_that_cannot_be_kept_are_named_for_the_author() {
+        type Change = fn(&mut ToolSpec);
+        let changes: [(Change, &str); 6] = [
+            (|tool| tool.name.clear(), "the tool name \"\" must have"),
+            (|tool| tool.name = "a\u{1b}b".into(), "must have 1 to 128"),
+            (
+                |tool| tool.aliases = vec!["a b".into()],
+                "the tool name \"a b\"",
+            ),
+            (
+                |tool| tool.replay = Replay::NeverReplay,
+                "the tool get declares readOnlyHint and never_replay",
+            ),
+            (
+                |tool| tool.annotations.destructive_hint = true,
+                "readOnlyHint and destructiveHint",
+            ),
+            (|tool| tool.input_schema = json!({}), "input schema without"),
+        ];
+        for (change, said) in changes {
+            let mut tool = tool("get");
+            change(&mut tool);
+            let catalog = Catalog {
+                tools: vec![tool],
+                ..Catalog::default()
+            };
+            let error = catalog.check().unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+        let longest = "n".repeat(NAME_MAX);
+        let catalog = |name: &str| Catalog {
+            tools: vec![tool(name)],
+            ..Catalog::default()
+        };
+        assert_eq!(catalog(&longest).check(), Ok(()));
+        assert!(catalog(&format!("{longest}n")).check().is_err());
     }
 
     #[test]

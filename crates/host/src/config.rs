@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
+pub use crate::reread::{Changed, Found, Reread};
 use crate::telemetry::OtlpConfig;
 use mainstay_kernel::locked::Locked;
 
@@ -50,6 +51,8 @@ pub struct Config {
     pub envelope_ids: IdSource,
     /// The tools of packs that somebody has looked at; without it none is withdrawn.
     pub locked: Option<Arc<Locked>>,
+    /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
+    pub reread: Option<Reread>,
 }
 
 /// Whether the envelopes that the host sends are checked against their schemas.
@@ -117,7 +120,7 @@ pub struct Expected {
 }
 
 /// A program and its arguments, as its shim starts it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub program: PathBuf,
     /// What the process is called, where that differs from `program`.

@@ -3,23 +3,32 @@
 //! One line with a request, one line with its reply, then the connection ends. The socket is in
 //! the user's runtime directory under the host's process id, private from its birth like any
 //! other socket of ours, and gone with the host.
+//!
+//! Wrapped servers and workers run as the same user, so the file's permissions do not keep them out. The host
+//! rejects every process that descends from itself or from a shim of any host.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::frame::{Frame, FrameReader};
+use rustix::process::Pid;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::files;
 use crate::io::{Sink, Source};
+use crate::log::{Log, Seldom};
+use crate::process::is_below_a_host;
 use crate::transport::socket::Bound;
 
 /// Longest request.
 const LINE: usize = 4096;
 /// Time for an operator's command to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The reason for processes that are not operators.
+const NOT_AN_OPERATOR: &str = "a process that a host started cannot operate hosts";
 
 /// A request of an operator, and where its reply goes.
 #[derive(Debug)]
@@ -30,44 +39,29 @@ pub(crate) struct Control {
 
 /// Opens the control socket of this process in `folder`.
 pub(crate) fn open(folder: &Path) -> io::Result<Bound> {
-    make_private(folder)?;
+    files::create_private(folder)?;
     let path = folder.join(format!("{}.sock", std::process::id()));
     Bound::bind(&path, 0o600).map_err(io::Error::other)
-}
-
-/// The folder must be ours alone: it stands in a place where others may write.
-fn make_private(folder: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-    {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let facts = std::fs::symlink_metadata(folder)?;
-    let ours = facts.uid() == rustix::process::geteuid().as_raw();
-    if !facts.is_dir() || !ours || facts.mode() & 0o022 != 0 {
-        let said = format!(
-            "{} is not a private directory of this user",
-            folder.display()
-        );
-        return Err(io::Error::other(said));
-    }
-    Ok(())
 }
 
 /// Takes requests until the engine has gone.
 pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     bound: Bound,
     events: mpsc::Sender<E>,
+    log: Log,
 ) {
+    let mut warning = Seldom::default();
     loop {
         tokio::select! {
-            accepted = bound.accept() => match accepted {
-                Ok(fd) => {
-                    tokio::spawn(converse(fd, events.clone()));
+            accepted = bound.accept_from() => match accepted {
+                Ok((fd, peer)) => {
+                    // A process that is not visible here is not below this host: namespaces are nested.
+                    let is_operator = peer.is_none_or(|peer| !is_below_a_host(peer));
+                    if !is_operator {
+                        let pid = Pid::as_raw(peer);
+                        warning.warn(&log, &format!("reason=control_refused pid={pid}"));
+                    }
+                    tokio::spawn(converse(fd, is_operator, events.clone()));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
@@ -76,7 +70,11 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     }
 }
 
-async fn converse<E: From<Control>>(fd: std::os::fd::OwnedFd, events: mpsc::Sender<E>) {
+async fn converse<E: From<Control>>(
+    fd: std::os::fd::OwnedFd,
+    is_operator: bool,
+    events: mpsc::Sender<E>,
+) {
     let open = || -> io::Result<(Source, Sink)> {
         let other = fd.try_clone()?;
         Ok((Source::socket(fd)?, Sink::socket(other)?))
@@ -85,6 +83,9 @@ async fn converse<E: From<Control>>(fd: std::os::fd::OwnedFd, events: mpsc::Send
         return;
     };
     let reply = match tokio::time::timeout(PATIENCE, read_request(source)).await {
+        Ok(_) if !is_operator => ControlReply::Refused {
+            reason: NOT_AN_OPERATOR.to_owned(),
+        },
         Ok(Ok(request)) => ask(request, &events).await,
         Ok(Err(reason)) => ControlReply::Refused { reason },
         Err(_) => return,

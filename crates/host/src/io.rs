@@ -221,6 +221,13 @@ impl Sink {
         Ok(Self::Thread { chunks, written })
     }
 
+    /// Ends the connection in both directions, for every descriptor of it.
+    pub(crate) fn hang_up(&self) {
+        if let Self::Socket(fd) = self {
+            let _ = rustix::net::shutdown(fd.get_ref(), rustix::net::Shutdown::Both);
+        }
+    }
+
     /// Waits until nobody can read any more what is written here.
     pub(crate) async fn closed(&self) {
         let fd = match self {

@@ -8,6 +8,7 @@
 //!   requests of the process itself; `forwarded`: a wrapped server's answer as a typed outcome;
 //! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap; `shim`: the
 //!   process that does so even when the host is killed;
+//! * [`files`]: private directories, and files in places where other users may write;
 //! * `telemetry`: event lines in a file that several hosts may share;
 //! * `envelopes`: ids and checks of the envelopes that are sent;
 //! * `engine`: the drive loop around the core; `check`: schema checks in disposable processes;
@@ -24,6 +25,7 @@ mod drivers;
 mod engine;
 mod entropy;
 mod envelopes;
+pub mod files;
 mod forwarded;
 mod http;
 mod io;
@@ -33,6 +35,7 @@ mod log;
 mod outbox;
 mod process;
 mod ready;
+mod reread;
 mod serve;
 mod shim;
 #[cfg(feature = "simulation")]

@@ -8,9 +8,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mainstay_contract::envelope::redact::redact_text;
+use mainstay_contract::envelope::redact::Redactor;
 
 use crate::clock::iso_now;
 
@@ -18,6 +18,8 @@ use crate::clock::iso_now;
 const QUEUE: usize = 1024;
 /// How long the end waits for lines to be written.
 const FLUSH: Duration = Duration::from_millis(500);
+/// Pause between two lines of one [`Seldom`].
+const SELDOM: Duration = Duration::from_secs(60);
 /// Longest line.
 const LINE: usize = 4096;
 
@@ -43,6 +45,7 @@ pub struct Log {
     level: Level,
     lines: SyncSender<Entry>,
     dropped: Arc<AtomicU64>,
+    redactor: Redactor,
 }
 
 #[derive(Debug)]
@@ -52,8 +55,8 @@ enum Entry {
 }
 
 impl Log {
-    /// Starts the thread that writes.
-    pub fn start(level: Level) -> Self {
+    /// Starts the thread that writes. Lines lose the secrets that `redactor` knows.
+    pub fn start(level: Level, redactor: Redactor) -> Self {
         let (lines, entries) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
@@ -65,7 +68,13 @@ impl Log {
             level,
             lines,
             dropped,
+            redactor,
         }
+    }
+
+    /// What takes secrets out of everything that the host writes down.
+    pub(crate) const fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// A log whose lines a test receives.
@@ -77,6 +86,7 @@ impl Log {
             level,
             lines,
             dropped: Arc::default(),
+            redactor: Redactor::default(),
         };
         std::thread::spawn(move || {
             for entry in entries {
@@ -98,6 +108,7 @@ impl Log {
             level: Level::Quiet,
             lines,
             dropped: Arc::default(),
+            redactor: Redactor::default(),
         }
     }
 
@@ -113,14 +124,14 @@ impl Log {
         if self.level == Level::Quiet {
             return;
         }
-        let clean = one_line(&redact_text(text));
+        let clean = one_line(&self.redactor.text(text));
         let entry = Entry::Line(format!("{} {clean}\n", iso_now()));
         if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Passes on a line of somebody else's, as it is but for control characters.
+    /// Passes on a line of a wrapped server's, as it is but for control characters.
     pub(crate) fn pass_on(&self, text: &str) {
         let entry = Entry::Line(format!("{}\n", one_line(text)));
         if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
@@ -134,6 +145,30 @@ impl Log {
         if self.lines.try_send(Entry::Flush(done)).is_ok() {
             let _ = wait.recv_timeout(FLUSH);
         }
+    }
+}
+
+/// A warning that may be caused again and again: logged at most once a minute.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    last: Option<Instant>,
+    missed: u64,
+}
+
+impl Seldom {
+    pub(crate) fn warn(&mut self, log: &Log, text: &str) {
+        if self.last.is_some_and(|last| last.elapsed() < SELDOM) {
+            self.missed += 1;
+            return;
+        }
+        self.last = Some(Instant::now());
+        let missed = std::mem::take(&mut self.missed);
+        let again = if missed > 0 {
+            format!(" repeated={missed}")
+        } else {
+            String::new()
+        };
+        log.say(Level::Warn, format!("mcp:warning {text}{again}"));
     }
 }
 

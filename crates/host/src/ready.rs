@@ -2,11 +2,18 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
 use crate::clock::iso_now;
+use crate::files::{self, Links};
+
+/// Permissions of the file: every user may wait for it.
+const MODE: u32 = 0o644;
+/// Longest file that is read.
+const MAX_BYTES: u64 = 256;
 
 /// A ready file that is ours; gone when this is dropped.
 #[derive(Debug)]
@@ -18,32 +25,24 @@ pub(crate) struct ReadyFile {
 #[derive(Debug)]
 pub(crate) enum Written {
     Ours(ReadyFile),
-    /// Another host that is alive owns it.
+    /// Another living host of this user owns it.
     LeftAlone {
         owner: i32,
     },
 }
 
 impl ReadyFile {
-    /// Writes the file, unless another living host owns it.
+    /// Writes the file, unless another living host of this user owns it.
     pub(crate) fn write(path: &Path) -> io::Result<Written> {
+        let own = Pid::as_raw(Some(rustix::process::getpid()));
         if let Some(owner) = owner(path)
-            && owner != Pid::as_raw(Some(rustix::process::getpid()))
+            && owner != own
             && is_alive(owner)
         {
             return Ok(Written::LeftAlone { owner });
         }
-        let pid = std::process::id();
-        // Renamed into place, so that nobody reads half of it.
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{pid}.tmp"));
-        let temporary = path.with_file_name(name);
-        let line = format!("{pid} {}\n", iso_now());
-        fs::write(&temporary, line)?;
-        if let Err(error) = fs::rename(&temporary, path) {
-            let _ = fs::remove_file(&temporary);
-            return Err(error);
-        }
+        let line = format!("{own} {}\n", iso_now());
+        files::replace(path, line.as_bytes(), MODE)?;
         Ok(Written::Ours(Self {
             path: path.to_owned(),
         }))
@@ -58,13 +57,13 @@ impl Drop for ReadyFile {
     }
 }
 
+/// The process that the file names. Another user's file names none: it could name any process.
 fn owner(path: &Path) -> Option<i32> {
-    let is_file = fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file());
-    let text = if is_file {
-        fs::read_to_string(path).ok()?
-    } else {
+    let (text, facts) = files::read(path, MAX_BYTES, Links::Reject).ok()?;
+    if facts.uid() != rustix::process::geteuid().as_raw() {
         return None;
-    };
+    }
+    let text = std::str::from_utf8(&text).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
@@ -27,16 +28,21 @@ use crate::engine::{
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
-use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, Serves};
+use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, MIN_TOKEN, Serves};
 use crate::io::{Sink, Source};
 use crate::local::LocalRequests;
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, Seldom};
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
 use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
+
+/// Pause between two attempts to accept a client when descriptors have run out.
+const RETRY: Duration = Duration::from_millis(20);
+/// Attempts to get the second descriptor of an accepted client.
+const TRIES: usize = 50;
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -54,6 +60,10 @@ pub enum ServeError {
     },
     #[error("{address} can be reached from other machines, and there is no token")]
     NoToken { address: SocketAddr },
+    #[error(
+        "{address} can be reached from other machines, and the token has fewer than {MIN_TOKEN} characters"
+    )]
+    ShortToken { address: SocketAddr },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
     #[error("cannot {what}")]
@@ -125,8 +135,6 @@ struct Plan {
     control_dir: Option<PathBuf>,
     sinks: Sinks,
     facts: HostFacts,
-    /// Name and version of the server in the catalog.
-    front: (String, String),
     envelopes: Envelopes,
 }
 
@@ -154,7 +162,6 @@ impl Plan {
             });
         }
         let keep = config.limits.diagnostics;
-        let front = (config.server_name.clone(), config.server_version.clone());
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -168,7 +175,7 @@ impl Plan {
             packs,
             server: None,
             lifetime: lifetime(&config.transport),
-            limits: config.limits,
+            limits: with_sessions(config.limits, &config.transport),
         })?;
         Ok(Self {
             core,
@@ -191,9 +198,8 @@ impl Plan {
                 mode,
                 started: iso_now(),
                 remembered: None,
-                reread: None,
+                reread: config.reread,
             },
-            front,
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
         })
     }
@@ -227,7 +233,7 @@ impl Plan {
                 ),
             }),
             lifetime: lifetime(&config.transport),
-            limits: config.limits,
+            limits: with_sessions(config.limits, &config.transport),
         })?;
         Ok(Self {
             core,
@@ -252,7 +258,6 @@ impl Plan {
                 remembered,
                 reread: config.reread,
             },
-            front: (config.name, config.version),
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
         })
     }
@@ -264,6 +269,14 @@ const fn lifetime(transport: &Transport) -> Lifetime {
         Transport::Stdio => Lifetime::Client,
         Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
+}
+
+/// Over HTTP a connection of the core is a session or the link of a credential, each bounded by `http_sessions`.
+fn with_sessions(mut limits: Limits, transport: &Transport) -> Limits {
+    if matches!(transport, Transport::Http(_)) {
+        limits.connections = limits.http_sessions.saturating_mul(2);
+    }
+    limits
 }
 
 fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
@@ -341,7 +354,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     let events = queue.sender();
     watch_signals(&events)?;
     if plan.facts.reread.is_some() {
-        watch(SignalKind::hangup(), &events, || Event::Reread)?;
+        watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
     let Opened { place, source } = open_transport(plan.transport)?;
     let serves = match plan.commands {
@@ -358,12 +371,12 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
     let details = plan.ready_details;
     let line = format!("mcp:ready mode={mode}{place} {details}");
+    let (closing, closed) = watch::channel(false);
     let engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
             shim: plan.shim,
             commands: plan.commands,
-            server_name: plan.front.0,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
         },
@@ -381,12 +394,13 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         },
         checkers,
         queue,
+        closing,
     });
-    let front = source.start(events.clone(), facts, &log);
+    let front = source.start(events.clone(), facts, &log, closed);
     if let Some(folder) = plan.control_dir {
         match control::open(&folder) {
             Ok(bound) => {
-                tokio::spawn(control::listen(bound, events.clone()));
+                tokio::spawn(control::listen(bound, events.clone(), log.clone()));
             }
             // The host serves its clients all the same.
             Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
@@ -425,12 +439,11 @@ pub(crate) fn simulate(
         launch: Launch {
             shim: plan.shim,
             commands: plan.commands,
-            server_name: plan.front.0,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
         },
         reports: Reports {
-            log: log.clone(),
+            log,
             recorder: Recorder::off(),
             envelopes: plan.envelopes,
             watchdog: Watchdog::off(),
@@ -438,6 +451,7 @@ pub(crate) fn simulate(
         facts: plan.facts,
         announcement: Announcement::default(),
         queue,
+        closing: watch::channel(false).0,
     });
     Ok((events, engine))
 }
@@ -505,6 +519,9 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             if !address.ip().is_loopback() && !config.asks() {
                 return Err(ServeError::NoToken { address });
             }
+            if !address.ip().is_loopback() && config.has_short_token() {
+                return Err(ServeError::ShortToken { address });
+            }
             let failed = |source| ServeError::Http { address, source };
             let listener = http::bind(address).map_err(failed)?;
             let bound = listener.local_addr().map_err(failed)?;
@@ -519,14 +536,15 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
     }
 }
 
-fn both_ways(fd: std::os::fd::OwnedFd) -> io::Result<(Source, Sink)> {
-    let other = fd.try_clone()?;
-    Ok((Source::socket(fd)?, Sink::socket(other)?))
-}
-
 impl Clients {
-    /// Delivers clients from here on. What listens for HTTP must be drained in the end.
-    fn start(self, events: mpsc::Sender<Event>, facts: FrontFacts, log: &Log) -> Option<Listening> {
+    /// Delivers clients until `closed`. What listens for HTTP must be drained in the end.
+    fn start(
+        self,
+        events: mpsc::Sender<Event>,
+        facts: FrontFacts,
+        log: &Log,
+        closed: watch::Receiver<bool>,
+    ) -> Option<Listening> {
         match self {
             Self::One(client) => {
                 tokio::spawn(async move {
@@ -535,7 +553,7 @@ impl Clients {
                 None
             }
             Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, log.clone()));
+                tokio::spawn(Self::deliver(bound, events, log.clone(), closed));
                 None
             }
             Self::Local(requests) => {
@@ -544,44 +562,79 @@ impl Clients {
             }
             Self::Http(listener, bound, config) => {
                 let front = Front::new(&config, bound, events, facts);
-                Some(http::start(listener, front))
+                Some(http::start(listener, front, closed))
             }
         }
     }
 
-    /// Delivers clients until nobody takes them; then the socket's file goes, too.
-    async fn deliver(bound: Bound, events: mpsc::Sender<Event>, log: Log) {
+    /// Delivers clients until the host drains; then the socket's file goes, too.
+    async fn deliver(
+        bound: Bound,
+        events: mpsc::Sender<Event>,
+        log: Log,
+        mut closed: watch::Receiver<bool>,
+    ) {
+        let mut warning = Seldom::default();
         loop {
             let accepted = tokio::select! {
                 accepted = bound.accept() => accepted,
-                () = events.closed() => return,
+                _ = closed.wait_for(|closed| *closed) => return,
             };
-            match accepted.and_then(both_ways) {
+            let opened = match accepted {
+                Ok(fd) => both_ways(fd, &events).await,
+                Err(error) => Err(error),
+            };
+            match opened {
                 Ok((source, sink)) => {
                     let _ = events.send(Client { source, sink }.into()).await;
                 }
                 Err(error) => {
-                    // Too many descriptors, most likely: existing clients go on, new ones wait.
-                    log.say(
-                        Level::Warn,
-                        format!("mcp:warning reason=accept_failed {error}"),
-                    );
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    warning.warn(&log, &format!("reason=accept_failed {error}"));
+                    if is_shortage(&error) {
+                        let _ = events.send(Event::Shed).await;
+                    }
+                    tokio::time::sleep(RETRY).await;
                 }
             }
         }
     }
 }
 
+/// The two ends of a connection. The second descriptor may need that an idle client leaves.
+async fn both_ways(fd: OwnedFd, events: &mpsc::Sender<Event>) -> io::Result<(Source, Sink)> {
+    let mut tries = TRIES;
+    let other = loop {
+        match fd.try_clone() {
+            Err(error) if is_shortage(&error) && tries > 0 => {
+                tries -= 1;
+                let _ = events.send(Event::Shed).await;
+                tokio::time::sleep(RETRY).await;
+            }
+            cloned => break cloned?,
+        }
+    };
+    Ok((Source::socket(fd)?, Sink::socket(other)?))
+}
+
+/// True if the process or the machine has no descriptor or no memory for another connection.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    let code = error.raw_os_error();
+    shortages
+        .iter()
+        .any(|errno| Some(errno.raw_os_error()) == code)
+}
+
 fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        watch(kind, events, || Event::Stop)?;
+        watch_signal(kind, events, || Event::Stop)?;
     }
     Ok(())
 }
 
 /// Reports each signal of a kind as an event.
-fn watch(
+fn watch_signal(
     kind: SignalKind,
     events: &mpsc::Sender<Event>,
     event: fn() -> Event,

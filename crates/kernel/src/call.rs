@@ -6,6 +6,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::{Attempts, Replay};
 use mainstay_contract::rpc;
+use mainstay_contract::tool::Pace;
 use mainstay_contract::trace::Span;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,9 @@ pub enum Work {
     Worker(Task),
 }
 
+/// Lost workers after which a call that they ran runs alone.
+const LOSSES_TOGETHER: u32 = 2;
+
 /// The timeout of a call that may take as long as it likes: ten years.
 pub const UNTIMED_MS: u64 = 10 * 365 * 86_400_000;
 
@@ -66,6 +70,9 @@ pub struct Task {
     pub timeout_ms: u64,
     #[serde(default)]
     pub late: Late,
+    /// Long calls take no place in a worker's pool.
+    #[serde(default)]
+    pub pace: Pace,
 }
 
 /// What becomes of a lenient slot's worker that does not let go of a call in time.
@@ -94,6 +101,8 @@ pub struct Call {
     pub attempt: u32,
     /// Times that a probe for it was sent.
     pub probes: u32,
+    /// Workers that were lost while they ran it or a probe for it.
+    pub losses: u32,
     /// The worker that last had it.
     pub generation: Option<Generation>,
     pub deadline: Option<Time>,
@@ -149,6 +158,11 @@ impl Call {
     /// The slot whose workers answer this request, if one does.
     pub fn slot(&self) -> Option<SlotId> {
         self.task().map(|task| task.slot)
+    }
+
+    /// True if several workers were lost while they ran it: it may be to blame.
+    pub const fn is_suspect(&self) -> bool {
+        self.losses >= LOSSES_TOGETHER
     }
 
     /// Whether its deadline has passed.

@@ -1,25 +1,30 @@
 //! Progress of one call: at most so many notifications a second, the latest wins, and the
 //! number that MCP wants to see increases with every one.
 
+use std::collections::VecDeque;
+
 use mainstay_contract::rpc::Progress;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// Passes on at most one item per window. An item that waits is replaced by a later one.
+/// Passes on at most so many items in any window of time. An item that waits is replaced by a later one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace<T> {
+    items: usize,
     window_ms: u64,
-    next: Time,
+    /// When the last items were passed on, oldest first; at most `items`.
+    passed: VecDeque<Time>,
     pending: Option<T>,
 }
 
 impl<T> Pace<T> {
-    /// At most `per_second` items a second.
-    pub fn new(per_second: u32) -> Self {
+    /// At most `items` in any `window_ms`.
+    pub fn new(items: usize, window_ms: u64) -> Self {
         Self {
-            window_ms: 1000_u64.div_ceil(u64::from(per_second.max(1))),
-            next: Time::default(),
+            items: items.max(1),
+            window_ms,
+            passed: VecDeque::new(),
             pending: None,
         }
     }
@@ -32,22 +37,34 @@ impl<T> Pace<T> {
 
     /// When to call [`Pace::handle_timeout`], if an item waits.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.pending.as_ref().map(|_| self.next)
+        self.pending.as_ref().map(|_| self.next())
     }
 
-    /// Returns the item that waits, once its window has come.
+    /// Returns the item that waits, once there is room for it.
     pub fn handle_timeout(&mut self, now: Time) -> Option<T> {
-        if now < self.next {
+        if now < self.next() {
             return None;
         }
         let item = self.pending.take()?;
-        self.next = now.plus_ms(self.window_ms);
+        if self.passed.len() >= self.items {
+            self.passed.pop_front();
+        }
+        self.passed.push_back(now);
         Some(item)
     }
 
     /// Returns the item that waits: nothing follows it.
     pub fn finish(self) -> Option<T> {
         self.pending
+    }
+
+    /// When the next item may be passed on.
+    fn next(&self) -> Time {
+        let oldest = self
+            .passed
+            .front()
+            .filter(|_| self.passed.len() >= self.items);
+        oldest.map_or_else(Time::default, |oldest| oldest.plus_ms(self.window_ms))
     }
 }
 
@@ -70,7 +87,7 @@ impl Throttle {
     /// At most `per_second` notifications a second.
     pub fn new(per_second: u32) -> Self {
         Self {
-            pace: Pace::new(per_second),
+            pace: Pace::new(1, 1000_u64.div_ceil(u64::from(per_second.max(1)))),
             step: 0,
         }
     }

@@ -131,6 +131,11 @@ impl Session {
         }
     }
 
+    /// True if no request is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.ids.is_empty() && self.line.is_empty()
+    }
+
     /// The call that a cancel means, as far as exactly one can be meant.
     pub fn find(&self, target: &RequestId) -> Option<CallId> {
         let known = self.ids.meant(target, |_| true)?;

@@ -1,9 +1,10 @@
 //! A worker slot: its queue, its supervisor, and every worker incarnation that is not dead yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::limits::Limits;
+use mainstay_contract::tool::Pace;
 use serde::{Deserialize, Serialize};
 
 use crate::Conduct;
@@ -102,6 +103,10 @@ pub struct Worker {
     pub phase: Phase,
     /// Calls handed to it that it has not answered.
     pub running: BTreeMap<CallId, Run>,
+    /// Those that take no place in its pool; may name calls that it does not run any more.
+    pub long: BTreeSet<CallId>,
+    /// A call that ended workers before: no other short call is sent until then.
+    pub alone: Option<(CallId, Time)>,
     /// How it is ended once it has nothing left to do.
     pub leave: Manner,
     /// When it first answered a request with a result: until then a server has shown nothing.
@@ -192,6 +197,8 @@ impl Worker {
         Self {
             phase: Phase::Starting,
             running: BTreeMap::new(),
+            long: BTreeSet::new(),
+            alone: None,
             leave: Manner::Terminate,
             answered: None,
             heard: Time::from_micros(0),
@@ -199,6 +206,34 @@ impl Worker {
             answers_pings: false,
             questioned: false,
             watch: None,
+        }
+    }
+
+    /// The call that is to blame if it ends now: the one that runs alone.
+    pub fn suspect(&self, unsent: &[CallId]) -> Option<CallId> {
+        let alone = self.alone.map(|(call, _)| call);
+        if let Some(call) = alone.filter(|call| self.running.contains_key(call)) {
+            return Some(call);
+        }
+        let mut sent = self.running.keys().filter(|call| !unsent.contains(call));
+        sent.next().copied().filter(|_| sent.next().is_none())
+    }
+
+    /// True if it has room for a call: each pace has a pool of its own.
+    pub fn has_room(&self, pace: Pace, pool: usize) -> bool {
+        let long = self.long.len();
+        let taken = match pace {
+            Pace::Short => self.running.len().saturating_sub(long),
+            Pace::Long => long,
+        };
+        taken < pool
+    }
+
+    /// Hands it a call.
+    pub fn run(&mut self, call: CallId, pace: Pace) {
+        self.running.insert(call, Run::Live);
+        if pace == Pace::Long {
+            self.long.insert(call);
         }
     }
 

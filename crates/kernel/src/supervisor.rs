@@ -173,6 +173,28 @@ impl Supervisor {
         };
     }
 
+    /// A worker was lost to a call that ends each worker that runs it. The budget and the growing
+    /// pause are for losses of the worker's own, so this one costs neither.
+    pub fn lost_to_call(&mut self, now: Time, generation: Generation, fault: &Fault) {
+        if self.generation() != Some(generation) {
+            return;
+        }
+        self.faulted = true;
+        self.last_fault = Some(fault.clone());
+        // Some time passes, so that such a call meets its deadline whatever is configured.
+        self.state = State::Waiting {
+            until: now.plus_ms(self.policy.backoff_min_ms.max(1)),
+        };
+    }
+
+    /// How long the slot rests before it may start a worker again.
+    pub fn rest_left_ms(&self, now: Time) -> Option<u64> {
+        match self.state {
+            State::Exhausted { until } => Some(until.ms_since(now)),
+            _ => None,
+        }
+    }
+
     /// Something about a worker went wrong that does not change where the slot stands.
     pub fn note(&mut self, fault: Fault) {
         self.last_fault = Some(fault);

@@ -10,7 +10,7 @@ use mainstay_contract::outcome::ToolReply;
 use mainstay_contract::render::{Bounds, Porcelain, RenderMode, count, elapsed};
 use mainstay_contract::replay::Replay;
 use mainstay_contract::telemetry::Telemetry;
-use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Pace, Rejections, ToolSpec};
 use serde_json::{Value, json};
 
 /// The name of the health tool.
@@ -39,6 +39,7 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
+        pace: Pace::Short,
     };
     vec![
         spec(
@@ -91,7 +92,7 @@ pub fn health(health: &Health, render: RenderMode, bounds: Bounds) -> ToolReply 
         if let Some(fault) = &health.last_fault {
             page = page.warning(format!("last fault: {fault}"));
         }
-        page.finish(bounds)
+        page.finish_answer(bounds)
     });
     ToolReply {
         json: Json::from_serialize(health),
@@ -137,7 +138,7 @@ pub fn telemetry(telemetry: &Telemetry, render: RenderMode, bounds: Bounds) -> T
         if let Some(fault) = &telemetry.last_restart_fault {
             page = page.warning(format!("last restart: {fault}"));
         }
-        page.finish(bounds)
+        page.finish_answer(bounds)
     });
     ToolReply {
         json: Json::from_serialize(telemetry),

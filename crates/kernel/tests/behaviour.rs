@@ -17,8 +17,10 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay::{Convergent, NeverReplay, ProbeRequired};
 use mainstay_contract::rpc::{Answer, Probed};
+use mainstay_contract::tool::Pace;
+use mainstay_kernel::call::{SlotId, Work};
 
-use self::desk::{Desk, tool_answer};
+use self::desk::{Desk, tool, tool_answer};
 
 #[test]
 fn a_call_is_sent_once_its_worker_is_ready_and_answered_once() {
@@ -226,6 +228,113 @@ fn a_spent_budget_fails_calls_at_once_until_the_slot_has_rested() {
     assert_eq!(desk.did(), ["spawn 3"]);
 }
 
+/// Loses a worker, and makes its successor ready.
+fn replace(desk: &mut Desk, generation: u64) {
+    desk.lose(generation, &[]);
+    desk.reap(generation);
+    desk.wait(50);
+    desk.ready(generation + 1);
+}
+
+/// What was sent and what ended.
+fn sent_and_ended(desk: &mut Desk) -> Vec<String> {
+    let mut did = desk.did();
+    did.retain(|what| what.starts_with("send") || what.starts_with("end"));
+    did
+}
+
+#[test]
+fn a_call_that_ends_every_worker_pays_for_them_itself() {
+    let mut desk = Desk::with_worker(Limits {
+        restarts: 0,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    let mut generation = 1;
+    for number in 1..=5 {
+        desk.ask(client, Legacy, &number.to_string(), Convergent);
+        for _ in 0..4 {
+            replace(&mut desk, generation);
+            generation += 1;
+        }
+        let did = sent_and_ended(&mut desk);
+        assert_eq!(did.len(), 5, "four attempts, one end: {did:?}");
+        assert_eq!(did[4], format!("end {number} CallKillsWorker"));
+        assert!(!ErrorKind::CallKillsWorker.row().retryable);
+    }
+    desk.ask(client, Legacy, "6", Convergent);
+    desk.answer(generation, 6, tool_answer());
+    let innocent = [format!("send 6 to {generation}"), "end 6 ok".to_owned()];
+    assert_eq!(sent_and_ended(&mut desk), innocent);
+    // A worker that is lost while it is idle costs the budget, which is none.
+    desk.lose(generation, &[]);
+    desk.ask(client, Legacy, "7", Convergent);
+    assert_eq!(sent_and_ended(&mut desk), ["end 7 WorkerUnavailable"]);
+    let problem = desk.kernel.unavailable(desk.now, SlotId(0));
+    assert_eq!(problem.retry_after_ms, Some(30_000));
+}
+
+#[test]
+fn a_call_that_was_lost_together_with_another_is_tried_alone_and_succeeds() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.ask(client, Legacy, "2", Convergent);
+    replace(&mut desk, 1);
+    desk.did();
+    replace(&mut desk, 2);
+    assert_eq!(sent_and_ended(&mut desk), ["send 1 to 3, attempt 3"]);
+    desk.ask(client, Legacy, "3", Convergent);
+    replace(&mut desk, 3);
+    assert_eq!(sent_and_ended(&mut desk), ["send 1 to 4, attempt 4"]);
+    replace(&mut desk, 4);
+    assert_eq!(
+        sent_and_ended(&mut desk),
+        ["end 1 CallKillsWorker", "send 2 to 5, attempt 3"]
+    );
+    desk.answer(5, 2, tool_answer());
+    assert_eq!(sent_and_ended(&mut desk), ["end 2 ok", "send 3 to 5"]);
+}
+
+#[test]
+fn a_suspect_that_runs_on_is_joined_by_others() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.ask(client, Legacy, "1", Convergent);
+    replace(&mut desk, 1);
+    replace(&mut desk, 2);
+    desk.did();
+    desk.wait(500);
+    desk.progress(3, 1);
+    desk.ask(client, Legacy, "2", Convergent);
+    assert_eq!(sent_and_ended(&mut desk), [""; 0]);
+    desk.wait(500);
+    assert_eq!(sent_and_ended(&mut desk), ["send 2 to 3"]);
+}
+
+#[test]
+fn long_calls_leave_the_pool_to_short_ones() {
+    let mut desk = Desk::with_worker(Limits {
+        pool: 1,
+        ..Limits::default()
+    });
+    let client = desk.open();
+    for id in ["1", "2"] {
+        let Work::Worker(mut task) = tool(Convergent) else {
+            panic!("it is a worker's");
+        };
+        task.pace = Pace::Long;
+        desk.request(client, Legacy, id, Work::Worker(task));
+    }
+    desk.ask(client, Legacy, "3", Convergent);
+    desk.ask(client, Legacy, "4", Convergent);
+    assert_eq!(desk.did(), ["send 1 to 1", "send 3 to 1"]);
+    desk.answer(1, 1, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "send 2 to 1"]);
+    desk.answer(1, 3, tool_answer());
+    assert_eq!(desk.did(), ["end 3 ok", "send 4 to 1"]);
+}
+
 #[test]
 fn a_worker_that_does_not_let_go_is_replaced_but_may_finish_its_other_calls() {
     let mut desk = Desk::with_worker(Limits::default());
@@ -368,7 +477,7 @@ fn a_lost_op_that_has_no_probe_is_not_sent_again() {
 #[test]
 fn a_probed_call_does_not_wait_for_an_exhausted_slot() {
     let mut desk = Desk::with_worker(Limits {
-        restarts: 1,
+        restarts: 0,
         ..Limits::default()
     });
     let client = desk.open();

@@ -86,7 +86,7 @@ fn a_server_that_exits_while_it_starts_fails_the_session_at_once() {
     shell.wait(40_000);
     shell.crash(server);
     let kind = problem(shell.outcome(client, "\"hello\"")).kind;
-    assert_eq!(kind, ErrorKind::WorkerUnavailable);
+    assert_eq!(kind, ErrorKind::WorkerSetup);
 }
 
 #[test]

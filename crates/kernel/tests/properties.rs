@@ -340,7 +340,7 @@ impl Case<'_> {
             ErrorKind::WorkerNotReady => {
                 (self.was_given_up() || self.slot_was_closed()) && self.may_be_repeated()
             }
-            ErrorKind::ReplayExhausted => {
+            ErrorKind::ReplayExhausted | ErrorKind::CallKillsWorker => {
                 replay == Some(Replay::Convergent)
                     && self.life.real_sends() == 1 + self.trace.limits.replays as usize
             }

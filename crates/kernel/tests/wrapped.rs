@@ -268,7 +268,7 @@ fn a_server_that_only_dies_is_not_waited_for_but_started_again() {
     }
     desk.lose(4, &[1]);
     desk.reap(4);
-    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
     desk.wait(800);
     assert_eq!(desk.did(), ["spawn 5"], "its budget is not spent");
 }
@@ -286,7 +286,7 @@ fn a_slow_start_that_fails_twice_is_enough() {
     desk.did();
     desk.wait(2500);
     desk.lose(2, &[1]);
-    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_start_that_fails_after_a_long_time_is_not_repeated_for_its_request() {
     desk.did();
     desk.wait(40_000);
     desk.lose(1, &[1]);
-    assert_eq!(desk.did(), ["end 1 WorkerUnavailable"]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
     desk.reap(1);
     desk.wait(800);
     assert_eq!(desk.did(), ["spawn 2"], "the next request finds a server");

@@ -75,11 +75,14 @@ impl Assets {
 /// Reads the schemas alone.
 pub(crate) fn load_schemas(settings: &AssetSettings) -> Result<Schemas, Unable> {
     match &settings.schemas_dir {
-        Some(dir) => Schemas::load(&Root {
-            what: "schemas",
-            variable: "SYN_SCHEMAS_DIR",
-            dir,
-        }),
+        Some(dir) => {
+            let root = Root {
+                what: "schemas",
+                variable: "SYN_SCHEMAS_DIR",
+                dir,
+            };
+            Schemas::load(&root, settings.max_violations)
+        }
         None => Ok(Schemas::default()),
     }
 }

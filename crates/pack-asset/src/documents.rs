@@ -49,9 +49,12 @@ pub(crate) fn uri(home: &str, path: &str) -> String {
 
 /// The registry of all documents. Two that are served under one name are refused; one that is only
 /// referred to gives way.
-pub(crate) fn registry(mut documents: Vec<Read>) -> Result<SchemaRegistry, Unable> {
+pub(crate) fn registry(
+    mut documents: Vec<Read>,
+    max_violations: usize,
+) -> Result<SchemaRegistry, Unable> {
     for _ in 0..MAX_LEFT_OUT {
-        match build(&documents) {
+        match build(&documents, max_violations) {
             Err(DocumentsError::DuplicateId {
                 id,
                 first_uri,
@@ -88,13 +91,17 @@ pub(crate) fn registry(mut documents: Vec<Read>) -> Result<SchemaRegistry, Unabl
         "duplicate_id",
         "no file below the schemas directory is referred to: too many share names",
     );
-    build(&documents).map_err(Unable::new)
+    build(&documents, max_violations).map_err(Unable::new)
 }
 
-fn build(documents: &[Read]) -> Result<SchemaRegistry, DocumentsError> {
+fn build(documents: &[Read], max_violations: usize) -> Result<SchemaRegistry, DocumentsError> {
     let documents = documents.iter().map(|read| SchemaDocument {
         uri: read.uri.clone(),
         schema: read.schema.clone(),
     });
-    SchemaRegistry::with_documents(Limits::default(), documents.collect())
+    let mut limits = Limits::DEFAULT;
+    // Their texts share the room in proportion.
+    limits.violation_bytes = limits.violation_bytes / limits.violations * max_violations;
+    limits.violations = max_violations;
+    SchemaRegistry::with_documents(limits, documents.collect())
 }

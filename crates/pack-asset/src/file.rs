@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use mainstay_schema::Violation;
-use mainstay_worker::{Bounds, Json, Porcelain, Unable};
+use mainstay_schema::Violations;
+use mainstay_worker::{Bounds, Json, Unable};
 use serde_json::json;
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ use crate::assets;
 use crate::exact::Exact;
 use crate::naming;
 use crate::settings::AssetSettings;
-use crate::tools::verdict::{failed, lines, summary};
+use crate::tools::verdict::{failed, page, summary};
 
 /// Largest file that is validated.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -60,7 +60,10 @@ pub fn validate_file(
     let schemas = assets::load_schemas(settings)?;
     let asset = match Exact::parse(json.as_str()) {
         Ok(asset) => asset,
-        Err(wrong) => return Ok(verdict(&[wrong], "1 violation".to_owned())),
+        Err(wrong) => {
+            let one = Violations::one(wrong);
+            return Ok(invalid(&one, "1 violation".to_owned()));
+        }
     };
     let name = match schema {
         Some(name) => name.to_owned(),
@@ -70,31 +73,34 @@ pub fn validate_file(
         }),
     };
     Ok(match schemas.usable(&name) {
-        Ok(schema) => {
-            let violations = schema.check_exact(&asset);
-            let title = if violations.is_empty() {
-                format!("valid: {}", schema.title())
-            } else {
-                summary(&violations, &schema)
-            };
-            verdict(&violations, title)
-        }
-        Err(why) => verdict(&[why.violation()], why.message()),
+        Ok(schema) => match schema.check_exact(&asset) {
+            mainstay_schema::Verdict::Valid => Verdict {
+                is_valid: true,
+                json: Json::from(json!({"ok": true})),
+                text: format!("valid: {}", schema.title()),
+            },
+            mainstay_schema::Verdict::Invalid(violations) => {
+                invalid(&violations, summary(&violations, &schema))
+            }
+            mainstay_schema::Verdict::NotChecked(why) => {
+                let title = format!("not checked against {}", schema.title());
+                invalid(&Violations::one(why), title)
+            }
+        },
+        Err(why) => invalid(&Violations::one(why.violation()), why.message()),
     })
 }
 
-fn verdict(violations: &[Violation], title: String) -> Verdict {
-    let is_valid = violations.is_empty();
-    let json = if is_valid {
-        json!({"ok": true})
-    } else {
-        failed(violations)
+fn invalid(violations: &Violations, title: String) -> Verdict {
+    // A file's verdict is read in a terminal, which has room for all of it.
+    let all = Bounds {
+        lines: usize::MAX,
+        bytes: usize::MAX,
     };
-    let text = Porcelain::summary(title).items(lines(violations));
     Verdict {
-        is_valid,
-        json: Json::from(json),
-        text: text.finish(Bounds::PORCELAIN),
+        is_valid: false,
+        json: Json::from(failed(violations)),
+        text: page(title, violations).finish(all),
     }
 }
 

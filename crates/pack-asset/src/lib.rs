@@ -55,7 +55,9 @@ pub fn pack(settings: &AssetSettings, tooling_version: &str) -> Result<Pack, Una
     let facts = assets.facts(settings);
     let assets = Arc::new(assets);
     compile_aside(&assets);
-    Ok(serve(assets, tooling_version).facts(facts))
+    let dirs = settings.schemas_dir.iter().chain(&settings.examples_dir);
+    let pack = serve(assets, tooling_version).facts(facts);
+    Ok(dirs.fold(pack, |pack, dir| pack.root(dir, "")))
 }
 
 /// Compiling takes longer than everything else at start, and a call that needs one schema can

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstay_schema::{Verdict, Violations};
 use mainstay_worker::{
     Completion, CompletionTarget, Context, ErrorKind, Json, Problem, ResourceSpec,
     ResourceTemplate, ResourceText, Resources, uri,
@@ -10,6 +11,7 @@ use serde_json::json;
 
 use crate::assets::Assets;
 use crate::paths;
+use crate::tools::verdict::failed;
 
 /// One family of resources.
 struct Family {
@@ -113,16 +115,23 @@ impl Resources for AssetResources {
         }
         let path = EXAMPLE.name_in(uri).ok_or_else(not_found)??;
         let example = self.0.examples.find(&path).ok_or_else(not_found)?;
-        let violations = match self.0.schemas.usable(&example.schema) {
+        let verdict = match self.0.schemas.usable(&example.schema) {
             Ok(schema) => schema.check(&example.document()),
-            Err(why) => vec![why.violation()],
+            Err(why) => Verdict::Invalid(Violations::one(why.violation())),
         };
-        if violations.is_empty() {
-            return Ok(EXAMPLE.text(uri, &example.text));
-        }
-        let details = json!({"ok": false, "reason": "validation_failed", "errors": violations});
-        let message = "the example does not fit its schema and is not given";
-        Err(Problem::new(ErrorKind::Unsupported, message).with_details(Json::from(details)))
+        let (message, violations) = match verdict {
+            Verdict::Valid => return Ok(EXAMPLE.text(uri, &example.text)),
+            Verdict::Invalid(violations) => {
+                let message = "the example does not fit its schema and is not given";
+                (message, violations)
+            }
+            Verdict::NotChecked(why) => {
+                let message = "the example was not checked against its schema and is not given";
+                (message, Violations::one(why))
+            }
+        };
+        let details = Json::from(failed(&violations));
+        Err(Problem::new(ErrorKind::Unsupported, message).with_details(details))
     }
 }
 

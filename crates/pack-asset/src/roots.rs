@@ -62,8 +62,15 @@ impl Root<'_> {
             let said = format!("path={link} is a link that leads to no file inside the root");
             warn("unusable_link", &said);
         }
+        for dir in &survey.unreadable_dirs {
+            let said = format!("path={dir}/ cannot be read; the files in it are not served");
+            warn("unreadable", &said);
+        }
         let mut paths: Vec<String> = survey.files.into_iter().map(|entry| entry.path).collect();
+        // Reading such a file says why it cannot be served.
+        paths.extend(survey.unreadable_files);
         paths.retain(|path| path.ends_with(SUFFIX));
+        paths.sort_unstable();
         if paths.len() > MAX_FILES {
             let number = paths.len();
             let said = format_args!("holds {number} JSON files; at most {MAX_FILES} are read");

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use mainstay_schema::{SchemaRegistry, Validator, Violation};
+use mainstay_schema::{SchemaRegistry, Validator, Verdict, Violation, Violations};
 use mainstay_worker::{Json, Unable, render, warn};
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ pub(crate) struct Schemas {
 impl Schemas {
     /// Reads every schema. A file that holds none is warned about and keeps no other from being
     /// served.
-    pub(crate) fn load(root: &Root<'_>) -> Result<Self, Unable> {
+    pub(crate) fn load(root: &Root<'_>, max_violations: usize) -> Result<Self, Unable> {
         let files = root.read()?;
         let fingerprint = roots::fingerprint(&files);
         let home = documents::home(root.dir);
@@ -110,7 +110,7 @@ impl Schemas {
         Ok(Self {
             list,
             broken,
-            registry: documents::registry(documents)?,
+            registry: documents::registry(documents, max_violations)?,
             fingerprint,
         })
     }
@@ -189,30 +189,30 @@ impl Usable<'_> {
         self.schema.title()
     }
 
-    /// What is wrong with an asset, sorted by path and message.
-    pub(crate) fn check(&self, asset: &Json) -> Vec<Violation> {
+    /// The verdict about an asset.
+    pub(crate) fn check(&self, asset: &Json) -> Verdict {
         if let Some(value) = tree::read(asset.as_str()) {
             return self.check_tree(value);
         }
         match Exact::parse(asset.as_str()) {
             Ok(asset) => self.check_exact(&asset),
-            Err(wrong) => vec![wrong],
+            Err(wrong) => Verdict::Invalid(Violations::one(wrong)),
         }
     }
 
     /// The same for an asset that was read already.
-    pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Vec<Violation> {
+    pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Verdict {
         match asset.to_value() {
             Ok(value) => self.check_tree(value),
-            Err(wrong) => vec![wrong],
+            Err(wrong) => Verdict::Invalid(Violations::one(wrong)),
         }
     }
 
-    fn check_tree(&self, mut asset: Value) -> Vec<Violation> {
+    fn check_tree(&self, mut asset: Value) -> Verdict {
         if let Some(members) = asset.as_object_mut() {
             members.shift_remove(naming::SCHEMA_REF);
         }
-        self.validator.check(&asset)
+        self.validator.verdict(&asset)
     }
 }
 

@@ -27,7 +27,13 @@ pub struct AssetSettings {
     pub backend_ca_file: Option<PathBuf>,
     /// Whether a client may ask for an asset to be sent unchecked (`MAINSTAY_ALLOW_UNVALIDATED`).
     pub allow_unvalidated: bool,
+    /// Violations that a verdict lists: the host's `limits.violations`, not a setting of the pack.
+    #[serde(skip)]
+    pub max_violations: usize,
 }
+
+/// Violations that a verdict lists unless told otherwise.
+const MAX_VIOLATIONS: usize = 100;
 
 impl Default for AssetSettings {
     fn default() -> Self {
@@ -39,6 +45,7 @@ impl Default for AssetSettings {
             backend_assets_path: "/synesthetic-assets/".to_owned(),
             backend_ca_file: None,
             allow_unvalidated: false,
+            max_violations: MAX_VIOLATIONS,
         }
     }
 }

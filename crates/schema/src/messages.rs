@@ -20,13 +20,18 @@ pub(crate) const SEVERAL_FORMS: &str = "matches more than one of the allowed for
 /// For a place where no value is allowed.
 const NOTHING: &str = "not allowed here";
 /// For a text that a pattern with look-around or back-references was not tried on.
-const UNDECIDED: &str = "too complex to check against its pattern";
+pub(crate) const UNDECIDED: &str = "was not checked: it is too long or too complex for its pattern";
 /// The same for a name.
-pub(crate) const LONG_NAME: &str = "has a member name that is too long to check";
+pub(crate) const LONG_NAME: &str =
+    "was not checked: it has a member name that is too long for its pattern";
 
 /// For a value with more texts than its patterns may be tried on.
 pub(crate) const NOT_CHECKED: &str =
     "was not checked: it has too many texts for patterns with look-around or back-references";
+
+/// For a value in which only the first violation is looked for.
+pub(crate) const ONLY_FIRST: &str =
+    "the value is too large to look for more than its first violation";
 
 /// Characters of a list of allowed values.
 const LIST: usize = 160;

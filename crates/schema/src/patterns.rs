@@ -6,7 +6,7 @@
 //! its backtracks, but look-ahead alone makes it quadratic, so long texts are not
 //! given to it at all.
 //!
-//! A text that could not be decided makes the value invalid, wherever it stands: as
+//! A text that could not be decided makes the whole run undecided, wherever it stands: as
 //! "does not match" it would slip through a `not`. The keyword therefore leaves a mark
 //! that [`run`] reads afterwards.
 //!
@@ -41,8 +41,20 @@ pub(crate) enum Patterns {
 pub(crate) enum Ran {
     Valid,
     Invalid,
+    /// A pattern could not be decided. Taken for a failure, it makes the value valid or not.
+    Undecided {
+        valid: bool,
+    },
     /// The budget of steps was spent before the end.
     OutOfSteps,
+}
+
+/// What a text counts as that a pattern could not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undecided {
+    Fails,
+    /// It counts as a match, and the run as decided: shows what else is wrong.
+    Passes,
 }
 
 /// The message of a pattern keyword's error when it could not decide. No pattern is
@@ -54,6 +66,7 @@ const RUN_STEPS: u64 = 2_000;
 
 thread_local! {
     static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+    static UNDECIDED_COUNTS: Cell<Undecided> = const { Cell::new(Undecided::Fails) };
     /// What is left for the value that is checked now; `None` once it is spent.
     static STEPS_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -91,14 +104,17 @@ impl Patterns {
     }
 }
 
-/// Runs `check` with a budget of steps; invalid also if a pattern in it could not be decided.
-pub(crate) fn run(steps: u64, check: impl FnOnce() -> bool) -> Ran {
+/// Runs `check` with a budget of steps.
+pub(crate) fn run(steps: u64, undecided: Undecided, check: impl FnOnce() -> bool) -> Ran {
     GAVE_UP.set(false);
+    UNDECIDED_COUNTS.set(undecided);
     STEPS_LEFT.set(Some(steps));
     let valid = check();
+    UNDECIDED_COUNTS.set(Undecided::Fails);
     match STEPS_LEFT.get() {
         None => Ran::OutOfSteps,
-        Some(_) if valid && !GAVE_UP.get() => Ran::Valid,
+        Some(_) if GAVE_UP.get() => Ran::Undecided { valid },
+        Some(_) if valid => Ran::Valid,
         Some(_) => Ran::Invalid,
     }
 }
@@ -215,6 +231,9 @@ impl<'i> Keyword<'i> for PatternKeyword {
         };
         if error.is_some_and(|error| matches!(error.kind(), Kind::Pattern { .. })) {
             return Err(ValidationError::custom(self.pattern.as_str()));
+        }
+        if UNDECIDED_COUNTS.get() == Undecided::Passes {
+            return Ok(());
         }
         GAVE_UP.set(true);
         Err(ValidationError::custom(UNDECIDED))

@@ -193,6 +193,6 @@ impl ToolIOValidators {
             }));
         }
         found.extend(shared);
-        violation::settle(found, &self.limits)
+        violation::settle(found, &self.limits).into_list()
     }
 }

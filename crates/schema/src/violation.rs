@@ -1,8 +1,8 @@
-//! One finding about a value.
+//! What is wrong with a value.
 
 use serde::{Deserialize, Serialize};
 
-use crate::Limits;
+use crate::{Limits, messages};
 
 /// Where a value breaks its schema, and how. Sorts by path, then by message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,8 +15,51 @@ pub struct Violation {
     pub message: String,
 }
 
-/// Sorts, drops repetitions, and keeps what the limits allow: the first ones.
-pub(crate) fn settle(mut violations: Vec<Violation>, limits: &Limits) -> Vec<Violation> {
+/// The violations of one value: the first ones, and the number of all others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Violations {
+    /// Sorted by path, then by message, and bounded by [`Limits::violations`].
+    pub listed: Vec<Violation>,
+    /// How many more there are; `None` if they were not counted because the value is too large.
+    pub more: Option<usize>,
+}
+
+impl Violations {
+    /// One violation, the only one.
+    pub fn one(violation: Violation) -> Self {
+        Self {
+            listed: vec![violation],
+            more: Some(0),
+        }
+    }
+
+    /// True if every violation is listed.
+    pub fn is_complete(&self) -> bool {
+        self.more == Some(0)
+    }
+
+    /// What is not listed, in a sentence; `None` if nothing is missing.
+    pub fn rest(&self) -> Option<String> {
+        match self.more {
+            Some(0) => None,
+            Some(1) => Some("1 more violation is not listed".to_owned()),
+            Some(more) => Some(format!("{more} more violations are not listed")),
+            None => Some(messages::ONLY_FIRST.to_owned()),
+        }
+    }
+
+    /// The list, with the sentence about the rest as its last entry.
+    pub fn into_list(self) -> Vec<Violation> {
+        let rest = self.rest().map(|rest| Violation {
+            path: String::new(),
+            message: format!("{rest}; correct these first"),
+        });
+        self.listed.into_iter().chain(rest).collect()
+    }
+}
+
+/// Sorts, drops repetitions, and keeps what the limits allow: the first ones. The others are counted.
+pub(crate) fn settle(mut violations: Vec<Violation>, limits: &Limits) -> Violations {
     violations.sort_unstable();
     violations.dedup();
     let mut bytes = 0usize;
@@ -29,8 +72,12 @@ pub(crate) fn settle(mut violations: Vec<Violation>, limits: &Limits) -> Vec<Vio
             first || bytes <= limits.violation_bytes
         })
         .count();
+    let more = violations.len() - kept;
     violations.truncate(kept);
-    violations
+    Violations {
+        listed: violations,
+        more: Some(more),
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +114,11 @@ mod tests {
             ],
             &limits,
         );
-        assert_eq!(settled, [violation("/a", "x"), violation("/a", "y")]);
+        assert_eq!(settled.listed, [violation("/a", "x"), violation("/a", "y")]);
+        assert_eq!(settled.more, Some(1));
+        let list = settled.into_list();
+        let said = "1 more violation is not listed; correct these first";
+        assert_eq!(list[2], violation("", said));
     }
 
     #[test]
@@ -76,6 +127,7 @@ mod tests {
         limits.violation_bytes = 10;
         let long = "/".repeat(100);
         let settled = settle(vec![violation(&long, "x"), violation(&long, "y")], &limits);
-        assert_eq!(settled, [violation(&long, "x")]);
+        assert_eq!(settled.listed, [violation(&long, "x")]);
+        assert_eq!(settled.more, Some(1));
     }
 }

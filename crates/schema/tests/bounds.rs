@@ -1,11 +1,11 @@
 //! Work and output stay bounded whatever the value.
 
 // Helpers of tests are tests, which clippy cannot see here.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::time::{Duration, Instant};
 
-use mainstay_schema::{SchemaRegistry, Validator};
+use mainstay_schema::{SchemaRegistry, Validator, Verdict, Violations};
 use serde_json::{Value, json};
 
 fn compile(schema: &Value) -> Validator {
@@ -42,13 +42,42 @@ fn catastrophic_patterns_are_bounded_in_time() {
 }
 
 #[test]
-fn a_text_that_cannot_be_decided_is_invalid_even_under_not() {
+fn a_text_that_cannot_be_decided_is_not_checked_even_under_not() {
     let validator = compile(&json!({"not": {"pattern": "(?=.*b)"}, "$defs": {}}));
     assert!(validator.is_valid(&json!("a")));
     assert!(!validator.is_valid(&json!("ab")));
-    let violations = validator.check(&json!("a".repeat(10_000)));
-    assert_eq!(violations[0].message, "does not match the schema");
+    let long = json!("a".repeat(10_000));
+    assert!(!validator.is_valid(&long));
+    assert!(matches!(validator.verdict(&long), Verdict::NotChecked(_)));
     assert!(validator.is_valid(&json!("a")));
+}
+
+#[test]
+fn a_long_text_is_not_checked_unless_something_else_is_wrong() {
+    let validator = compile(&json!({"properties": {
+        "text": {"pattern": "^(?!x)"}, "n": {"type": "integer"}
+    }}));
+    let value = |n: Value| json!({"text": "a".repeat(5_000), "n": n});
+    let Verdict::NotChecked(why) = validator.verdict(&value(json!(1))) else {
+        panic!("the text is too long for its pattern");
+    };
+    assert_eq!(why.path, "/text");
+    assert!(why.message.starts_with("was not checked"), "{why:?}");
+    let Verdict::Invalid(violations) = validator.verdict(&value(json!("one"))) else {
+        panic!("n is wrong whatever the text is");
+    };
+    assert_eq!(violations.listed.len(), 1);
+    assert_eq!(violations.listed[0].path, "/n");
+    let at_the_limit = json!({"text": "a".repeat(4_096)});
+    assert_eq!(validator.verdict(&at_the_limit), Verdict::Valid);
+}
+
+/// The violations of a value that has some.
+fn violations(validator: &Validator, value: &Value) -> Violations {
+    match validator.verdict(value) {
+        Verdict::Invalid(violations) => violations,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -77,10 +106,15 @@ fn huge_patterns_are_refused() {
 }
 
 #[test]
-fn the_first_hundred_violations_are_reported() {
+fn the_first_hundred_violations_are_reported_and_the_others_counted() {
     let validator = compile(&json!({"items": {"type": "string"}}));
-    let violations = validator.check(&json!(vec![1; 1000]));
-    assert_eq!(violations.len(), 100);
+    let exactly = violations(&validator, &json!(vec![1; 100]));
+    assert_eq!((exactly.listed.len(), exactly.more), (100, Some(0)));
+    let many = violations(&validator, &json!(vec![1; 20_000]));
+    assert_eq!((many.listed.len(), many.more), (100, Some(19_900)));
+    let all = violations(&validator, &json!(vec![1; 1000]));
+    assert_eq!(all.more, Some(900));
+    let violations = all.listed;
     let mut paths: Vec<_> = (0..1000).map(|index| format!("/{index}")).collect();
     paths.sort();
     assert!(
@@ -98,26 +132,32 @@ fn unknown_members_without_number_are_bounded() {
         .map(|index| (format!("member{index}"), json!(1)))
         .collect();
     let start = Instant::now();
-    assert_eq!(validator.check(&many.into()).len(), 100);
+    let found = violations(&validator, &many.into());
+    assert_eq!((found.listed.len(), found.more), (100, Some(9_900)));
     assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
 fn a_large_value_gets_its_first_violation_only() {
     let validator = compile(&json!({"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}));
-    let violations = validator.check(&json!(vec![1; 500_000]));
-    assert_eq!(violations.len(), 1);
-    assert_eq!(violations[0].path, "/0");
-    assert_eq!(violations[0].message, "matches none of the 2 allowed forms");
+    let found = violations(&validator, &json!(vec![1; 500_000]));
+    assert_eq!((found.listed.len(), found.more), (1, None));
+    assert_eq!(found.listed[0].path, "/0");
+    assert_eq!(
+        found.listed[0].message,
+        "matches none of the 2 allowed forms"
+    );
+    let list = found.into_list();
+    assert!(list[1].message.contains("too large to look for more"));
 }
 
 #[test]
 fn a_spent_budget_still_gives_the_first_violations() {
     let validator =
         compile(&json!({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "null"}}}));
-    let violations = validator.check(&json!(vec![1; 10_000]));
-    assert_eq!(violations.len(), 100);
-    assert_eq!(violations[99].path, "/1087");
+    let found = violations(&validator, &json!(vec![1; 10_000]));
+    assert_eq!((found.listed.len(), found.more), (100, Some(9_900)));
+    assert_eq!(found.listed[99].path, "/1087");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{
     Answer, Call, FromWorker, Op, PROTOCOL, Probed, Progress, Ready, Start, ToWorker,
 };
-use mainstay_contract::tool::{Annotations, Catalog, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use serde_json::json;
 
 macro_rules! modes {
@@ -48,7 +48,7 @@ modes! {
     NeverReady = "never-ready", "Reads everything and never says that it is ready.";
     ExitAtStart = "exit-at-start", "Ends with code 3 instead of becoming ready.";
     Unable = "unable", "Says that it is unable to start, then ends.";
-    WrongBuild = "wrong-build", "From its second generation on announces another catalog.";
+    WrongBuild = "wrong-build", "In its first generation dies as soon as it reads a call; later announces another catalog.";
     WrongProtocol = "wrong-protocol", "Announces a protocol version that does not exist.";
     HalfFrame = "half-frame", "On a call dies in the middle of the answer.";
     OversizeAnswer = "oversize-answer", "Answers with a line over the host's limit.";
@@ -157,6 +157,9 @@ impl<W: Write> Worker<W> {
             _ => {}
         }
         let wrong = self.mode == Mode::WrongBuild && later;
+        if wrong {
+            self.mode = Mode::Honest;
+        }
         let protocol = match self.mode {
             Mode::WrongProtocol => PROTOCOL + 998,
             _ => PROTOCOL,
@@ -313,6 +316,7 @@ pub fn catalog(schema_version: u32) -> Catalog {
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
+        pace: Pace::Short,
     };
     Catalog {
         pack: "bad".to_owned(),

@@ -480,3 +480,42 @@ fn broken_files_are_warned_about_once_and_the_rest_is_served() -> anyhow::Result
     end(host, client)?;
     Ok(())
 }
+
+#[test]
+fn files_and_folders_that_may_not_be_read_are_warned_about_by_name() -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    use mainstay_testkit::process::{TempDir, binary};
+
+    let folder = TempDir::new()?;
+    let schemas = folder.join("schemas");
+    let hide =
+        |path: &std::path::Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000));
+    fs::create_dir_all(schemas.join("closed"))?;
+    fs::write(schemas.join("lamp.schema.json"), "{}")?;
+    fs::write(schemas.join("secret.schema.json"), "{}")?;
+    hide(&schemas.join("secret.schema.json"))?;
+    hide(&schemas.join("closed"))?;
+    let mut command = Command::new(binary("mainstay")?);
+    command
+        .args(["serve", "--pack", "asset"])
+        .env("SYN_SCHEMAS_DIR", &schemas)
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .current_dir(folder.path())
+        .stdin(Stdio::null());
+    // Modes do not keep the superuser out.
+    if rustix::process::geteuid().is_root() {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    for named in ["path=secret.schema.json", "path=closed/ cannot be read"] {
+        ensure!(said.contains(named), "{named}: {said}");
+    }
+    fs::set_permissions(schemas.join("closed"), fs::Permissions::from_mode(0o700))?;
+    Ok(())
+}

@@ -6,13 +6,14 @@
 )]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use mainstay_testkit::process::{Running, Serve, TempDir, binary, kill};
+use mainstay_testkit::process::{Running, Serve, TempDir, binary, give_away, is_root, kill};
 use serde_json::{Value, json};
 
 /// Every wait ends after this time.
@@ -264,4 +265,52 @@ fn every_failure_has_its_code_and_words_in_the_direct_dialect() -> anyhow::Resul
         }
     }
     running.stop()
+}
+
+#[test]
+fn indexes_are_for_their_user_alone() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let (root, cache) = (tree(&folder, 3)?, folder.join("cache"));
+    let host = Serve::stdio()?
+        .umask(0)
+        .pack("code")
+        .argument("--root")
+        .argument(&root)
+        .env("MAINSTAY_CACHE_DIR", &cache)
+        .spawn()?;
+    host.client()?.open(&json!({}))?;
+    call(&host, "index_build", &json!({}))?;
+    let mut left = vec![cache.clone()];
+    let mut files = 0;
+    while let Some(path) = left.pop() {
+        let facts = fs::symlink_metadata(&path)?;
+        ensure!(
+            facts.mode() & 0o077 == 0,
+            "{} {:o}",
+            path.display(),
+            facts.mode()
+        );
+        if facts.is_dir() {
+            left.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
+        } else {
+            files += 1;
+        }
+    }
+    ensure!(files > 0, "there is an index");
+    host.stop()?;
+    if is_root() {
+        give_away(&cache.join("code"))?;
+        let words = ["call", "check_status", "--pack", "code", "--root"];
+        let checked = Command::new(binary("mainstay")?)
+            .args(words)
+            .arg(&root)
+            .env("MAINSTAY_CACHE_DIR", &cache)
+            .output()?;
+        let said = String::from_utf8_lossy(&checked.stderr);
+        ensure!(
+            said.contains("is not a private directory of this user"),
+            "{said}"
+        );
+    }
+    Ok(())
 }

@@ -310,3 +310,47 @@ fn porcelain_is_stable_bounded_and_begins_with_its_summary_for_every_tool() -> a
     }
     Ok(())
 }
+
+#[test]
+fn the_size_of_texts_is_decided_once_and_what_is_missing_is_counted() -> anyhow::Result<()> {
+    const EXAMPLES: usize = 503;
+    for lines in [10, 1000] {
+        let serve = Serve::stdio()?;
+        let examples = serve.folder().join("examples");
+        fs::create_dir(&examples)?;
+        for number in 0..EXAMPLES {
+            fs::write(examples.join(format!("lamp{number}.json")), "{}")?;
+        }
+        let config = serve.folder().join("config.toml");
+        let limits = format!("[limits]\nporcelain_lines = {lines}\nporcelain_bytes = 50000");
+        let settings = format!("[packs.asset.settings]\nexamples_dir = {examples:?}");
+        fs::write(&config, format!("{limits}\n{settings}\n"))?;
+        let serve = serve.pack("asset").misbehaving("honest")?;
+        let host = serve.argument("--config").argument(config).spawn()?;
+        let client = host.client()?;
+        let listed = text(&client.call("1", "list_examples", &json!({}))?)?;
+        assert!(listed.lines().count() <= lines, "{listed}");
+        let items = listed.lines().filter(|line| line.starts_with("- ")).count();
+        let left = listed.lines().find_map(|line| {
+            let note = line.strip_prefix("note: ")?;
+            assert!(note.ends_with("render \"json\" shows all of it"), "{note}");
+            note.split(' ').next()?.parse::<usize>().ok()
+        });
+        assert_eq!(items + left.unwrap_or(0), EXAMPLES, "{lines}: {listed}");
+        assert_eq!(left.is_some(), lines < EXAMPLES);
+        let whole = client.call("2", "list_examples", &json!({"render": "json"}))?;
+        let whole: Value = serde_json::from_str(&text(&whole)?)?;
+        assert_eq!(whole["examples"].as_array().map(Vec::len), Some(EXAMPLES));
+        // A tool without a text of its own.
+        let padding = json!({"padding": "x".repeat(93_000)});
+        let echoed = text(&client.call("3", "again", &padding)?)?;
+        assert!(echoed.len() <= 50_000, "{}", echoed.len());
+        let note = echoed.lines().last().unwrap_or_default();
+        assert!(
+            note.ends_with("not shown; render \"json\" shows all of it"),
+            "{note}"
+        );
+        host.stop()?;
+    }
+    Ok(())
+}

@@ -220,23 +220,98 @@ fn worker_that_cannot_start_is_told_to_the_caller() -> anyhow::Result<()> {
         let host = host(mode)?;
         let client = host.client()?;
         session_lives(client)?;
-        // Its tools are not known, so the call cannot be of any of them.
-        let answer = client.call("1", "once", &json!({}))?;
-        let refused = answer.at("/error/code") == -32602 || answer.at("/result/isError") == true;
-        assert!(refused, "{mode}: {answer:?}");
+        // Its tools are not known, so the call may be of one of them.
+        let payload = failure(&client.call("1", "once", &json!({}))?).context(mode.to_owned())?;
+        let message = payload["message"].as_str().unwrap_or_default();
+        let said = "there is no tool once; the pack bad, which may have it, cannot start: ";
+        assert!(message.starts_with(said), "{mode}: {payload}");
+        assert_eq!(payload["retryable"], true, "{mode}: {payload}");
+        host.wait_for_line("reason=pack_missing pack=bad")?;
         host.stop().context(mode.to_owned())?;
     }
     Ok(())
 }
 
 #[test]
-fn successor_with_another_catalog_is_refused() -> anyhow::Result<()> {
+fn successor_with_another_catalog_is_served_under_it() -> anyhow::Result<()> {
     let host = host("wrong-build")?;
     let client = host.client()?;
-    // The first generation dies of the call, the second is not what the first was.
+    let opened = client.open(&json!({}))?;
+    let declared = opened.at("/result/capabilities/tools/listChanged");
+    assert_eq!(declared, true, "{opened:?}");
+    // The first generation dies of the call; the tools of the second are not those of the first.
     let payload = failure(&client.call("1", "again", &json!({}))?)?;
-    assert_eq!(payload["code"], "INTERNAL", "{payload}");
-    session_lives(client)?;
+    let message = payload["message"].as_str().unwrap_or_default();
+    assert!(message.contains("the tool has changed"), "{payload}");
+    assert_eq!(payload["retryable"], true, "{payload}");
+    client.notification("notifications/tools/list_changed")?;
+    let listed = client.request("2", "tools/list", &json!({}))?;
+    let tools = listed.at("/result/tools");
+    let tools = tools.as_array().context("a list")?;
+    let again = tools.iter().find(|tool| tool["name"] == "again");
+    assert_eq!(again.context("again")?["schemaVersion"], 2, "{listed:?}");
+    let answer = client.call("3", "again", &json!({"n": 1}))?;
+    assert_eq!(
+        answer.at("/result/structuredContent"),
+        json!({"n": 1}),
+        "{answer:?}"
+    );
+    host.stop()
+}
+
+#[test]
+fn pack_that_starts_late_is_announced_to_clients() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?;
+    let go = serve.folder().join("go");
+    let script = serve.folder().join("late.sh");
+    let worker = mainstay_testkit::process::binary("misbehaving-worker")?;
+    let text = format!(
+        "test -e {} || exit 1\nexec {} die-once\n",
+        go.display(),
+        worker.display()
+    );
+    std::fs::write(&script, text)?;
+    let host = serve
+        .pack(format!("late=sh {}", script.display()))
+        .spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    let payload = failure(&client.call("1", "again", &json!({}))?)?;
+    let message = payload["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("the pack late, which may have it"),
+        "{payload}"
+    );
+    std::fs::write(&go, "")?;
+    client.notification("notifications/tools/list_changed")?;
+    let answer = client.call("2", "again", &json!({"n": 1}))?;
+    assert_eq!(
+        answer.at("/result/structuredContent"),
+        json!({"n": 1}),
+        "{answer:?}"
+    );
+    host.stop()
+}
+
+#[test]
+fn calls_that_end_every_worker_do_not_cost_others_their_pack() -> anyhow::Result<()> {
+    let host = Serve::stdio()?
+        .limits("restarts = 1")?
+        .misbehaving("die-on-call")?
+        .spawn()?;
+    let client = host.client()?;
+    for id in ["1", "2", "3"] {
+        let payload = failure(&client.call(id, "again", &json!({}))?)?;
+        let message = payload["message"].as_str().unwrap_or_default();
+        assert!(
+            message.starts_with("this call ended every process"),
+            "{payload}"
+        );
+        assert_eq!(payload["retryable"], false, "{payload}");
+    }
+    let health = client.call("4", "system_health", &json!({}))?;
+    let states = health.at("/result/structuredContent/workers/0/state");
+    assert_ne!(states, "failed", "{health:?}");
     host.stop()
 }
 

@@ -69,7 +69,8 @@ fn inspector_accepts_every_schema_of_ours() -> anyhow::Result<()> {
     let serve = Serve::stdio()?.ledger()?.pack("asset").pack("code");
     let host = serve.command()?;
     let output = Command::new("node")
-        .arg(program)
+        // It runs only under its own path, not under a link to it.
+        .arg(program.canonicalize()?)
         .args([
             "--format",
             "json",

@@ -1,13 +1,15 @@
 //! Birth and death of a host: ready file, signals, end of input, standard output.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::http::{Connection, Request, Response, Session};
 use mainstay_testkit::peer::Client;
-use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary, kill};
+use mainstay_testkit::process::{
+    Launch, Running, Serve, TempDir, binary, give_away, is_root, kill,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -74,6 +76,167 @@ fn ready_file_of_a_dead_owner_is_taken_over() -> anyhow::Result<()> {
     assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
     host.stop()?;
     assert!(!path.exists());
+    Ok(())
+}
+
+#[test]
+fn ready_file_of_another_user_suppresses_nothing() -> anyhow::Result<()> {
+    if !is_root() {
+        println!("skipped: only root can give a file away");
+        return Ok(());
+    }
+    let serve = Serve::stdio()?;
+    let path = serve.ready_file();
+    // Process 1 lives as long as the machine does.
+    fs::write(&path, "1 2020-01-01T00:00:00Z\n")?;
+    give_away(&path)?;
+    let host = serve.spawn()?;
+    host.wait_for_line("mcp:ready")?;
+    let text = fs::read_to_string(&path)?;
+    assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
+    host.stop()
+}
+
+#[test]
+fn host_without_its_ready_file_serves() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let fifo = folder.join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::RWXU, 0)?;
+    // A directory that is not there, and a full disk.
+    let nowhere = folder.join("none/ready");
+    let hosts = [
+        Serve::stdio()?.env("MCP_READY_FILE", nowhere),
+        Serve::stdio()?.file_blocks(0),
+    ];
+    for serve in hosts {
+        let host = serve.spawn()?;
+        host.wait_for_line("mcp:warning reason=no_ready_file")?;
+        answered(host.client()?)?;
+        host.stop()?;
+    }
+    // Nothing waits for a writer of a FIFO; the file takes its place.
+    let host = Serve::stdio()?.env("MCP_READY_FILE", &fifo).spawn()?;
+    host.wait_for_line("mcp:ready")?;
+    let text = fs::read_to_string(&fifo)?;
+    assert!(text.starts_with(&format!("{} ", host.pid())), "{text}");
+    host.stop()
+}
+
+#[test]
+fn lock_that_is_not_a_file_is_refused_at_once() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let fifo = folder.join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::RWXU, 0)?;
+    for option in ["--lock", "--config"] {
+        let serve = Serve::stdio()?.argument(option).argument(&fifo);
+        let (code, said) = serve.refused()?;
+        assert_eq!(code, Some(2), "{option}: {said}");
+        assert!(said.contains("not a regular file"), "{option}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn hangup_never_ends_a_host() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.misbehaving("honest")?.spawn()?;
+    let words = ["wrap".into(), "--".into(), binary("mcp-fixture")?];
+    let wrap = Launch::new([binary("mainstay")?])?.words(words).spawn()?;
+    wrap.wait_for_line("mcp:ready")?;
+    answered(serve.client()?)?;
+    for host in [serve, wrap] {
+        host.signal(Signal::HUP)?;
+        host.wait_for_line("mcp:config reread")?;
+        host.terminate()?;
+        host.wait_for_line("mcp:shutdown")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn settings_that_are_read_again_reach_fresh_workers() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.argument("--config").argument("m.toml");
+    let config = serve.folder().join("m.toml");
+    let schema = |id: &str| format!("{{\"$id\": \"{id}.schema.json\", \"type\": \"object\"}}");
+    for name in ["one", "two"] {
+        let folder = serve.folder().join(name);
+        fs::create_dir(&folder)?;
+        fs::write(folder.join(format!("{name}.schema.json")), schema(name))?;
+    }
+    let write = |root: &str, more: &str| {
+        fs::write(&config, format!("{more}\n[roots]\nschemas = \"{root}\"\n"))
+    };
+    write("one", "")?;
+    let host = serve.pack("asset").spawn()?;
+    let client = host.client()?;
+    let listed = |id: &str| -> anyhow::Result<String> {
+        let answer = client.call(id, "list_schemas", &json!({}))?;
+        Ok(answer.at("/result/structuredContent").to_string())
+    };
+    assert!(listed("1")?.contains("one"));
+    write("two", "[limits]\nqueue = 7")?;
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("reason=needs_restart what=limits")?;
+    host.wait_for_line("mcp:config changed pack=asset")?;
+    host.wait_for_line("mcp:rollout pack=asset generation=2")?;
+    assert!(listed("2")?.contains("two"));
+    // Settings with which no worker starts change nothing.
+    write("two", "[packs.asset.settings]\nmax_batch = \"many\"")?;
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("mcp:warning reason=rollout_failed pack=asset")?;
+    assert!(listed("3")?.contains("two"));
+    write("none", "")?;
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("mcp:error reason=config_refused")?;
+    assert!(listed("4")?.contains("two"));
+    host.stop()
+}
+
+#[test]
+fn draining_host_closes_its_listener_before_its_calls_end() -> anyhow::Result<()> {
+    const HOUR: u64 = 3_600_000;
+    let limits = format!("drain_ms = {HOUR}");
+    let closes = |is_open: &dyn Fn() -> bool| -> anyhow::Result<()> {
+        let until = Instant::now() + Duration::from_secs(60);
+        while is_open() {
+            ensure!(Instant::now() < until, "the listener stays open");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    };
+    let mut host = Serve::socket()?
+        .misbehaving("slow")?
+        .limits(&limits)?
+        .spawn()?;
+    let client = host.connect()?;
+    let call = json!({"name": "once", "arguments": {"ms": HOUR}});
+    let line = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
+    client.send(&line.to_string())?;
+    client.request("2", "ping", &json!({}))?;
+    host.terminate()?;
+    let socket = host.folder().join("sock");
+    closes(&|| socket.exists())?;
+    client.silence(Duration::from_millis(100))?;
+    host.signal(Signal::KILL)?;
+    host.wait()?;
+
+    let mut host = Serve::http()?
+        .misbehaving("slow")?
+        .limits(&limits)?
+        .spawn()?;
+    let address = host.address()?;
+    let session = Session::open(address)?;
+    let mut connection = Connection::open(address)?;
+    connection.send(&session.post(&line.to_string()).bytes())?;
+    // The answer becomes a stream after half a second: the call runs.
+    let (head, _) = connection.head()?;
+    assert!(head.is_stream(), "{head:?}");
+    host.terminate()?;
+    closes(&|| TcpStream::connect(address).is_ok())?;
+    assert!(host.family().contains(&host.pid()), "its call goes on");
+    host.signal(Signal::KILL)?;
+    host.wait()?;
     Ok(())
 }
 

@@ -1,11 +1,14 @@
 //! Operators and running hosts: status, stop, rollout; standby and watchdog with real workers.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary};
+use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary, give_away, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -349,4 +352,109 @@ fn a_host_that_is_stuck_logs_its_activity() -> anyhow::Result<()> {
     host.wait_for_line("mcp:warning reason=stuck doing=request session=")?;
     host.wait_for_line("mcp:unstuck doing=request session=")?;
     host.stop()
+}
+
+/// A host of an attacker: it replies to every request with this line.
+fn impostor(folder: &Path, reply: &Value) -> anyhow::Result<()> {
+    let listener = UnixListener::bind(folder.join("4711.sock"))?;
+    let line = format!("{reply}\n");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut asked = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut asked);
+            let _ = (&stream).write_all(line.as_bytes());
+        }
+    });
+    Ok(())
+}
+
+fn status_reply(name: &str) -> Value {
+    let health = json!({"state": "ready", "ready": true, "generation": 1, "uptime_ms": 1, "consecutive_failures": 0,
+        "restart_count": 0, "rollout": "stable", "last_fault": {"class": "process",
+        "kind": "worker_unavailable", "detail": name}, "queue_depth": 0, "in_flight": 0, "sessions": 0, "workers": []});
+    let totals = json!({"request_count": 0, "success_count": 0, "response_error_count": 0,
+        "transport_fault_count": 0, "retry_count": 0, "last_latency_ms": 0.0, "max_latency_ms": 0.0,
+        "avg_latency_ms": 0.0, "last_error": null});
+    json!({"status": {"pid": 4711, "name": name, "version": "1", "mode": "stdio",
+        "started": "2026-01-01T00:00:00Z", "health": health, "totals": totals}})
+}
+
+#[test]
+fn folder_of_another_user_is_never_trusted() -> anyhow::Result<()> {
+    if !is_root() {
+        println!("skipped: only root can give a folder away");
+        return Ok(());
+    }
+    let runtime = TempDir::new()?;
+    impostor(runtime.path(), &status_reply("planted"))?;
+    give_away(runtime.path())?;
+    for command in ["status", "stop", "rollout"] {
+        let output = operate(runtime.path(), &[command])?;
+        let said = text(&output);
+        ensure!(!output.status.success(), "{command}: {said}");
+        ensure!(
+            said.contains("is not a private directory of this user"),
+            "{command}: {said}"
+        );
+        ensure!(!said.contains("planted"), "{command}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn words_of_hosts_are_shown_without_escape_sequences() -> anyhow::Result<()> {
+    let runtime = TempDir::new()?;
+    std::fs::set_permissions(runtime.path(), std::fs::Permissions::from_mode(0o700))?;
+    impostor(runtime.path(), &status_reply("\u{1b}]0;owned\u{7}\u{9b}2J"))?;
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["stop"],
+        &["rollout"],
+    ] {
+        let output = operate(runtime.path(), arguments)?;
+        let said = text(&output);
+        let hidden = said.chars().find(|c| c.is_control() && *c != '\n');
+        ensure!(hidden.is_none(), "{arguments:?}: {said:?}");
+    }
+    let status = operate(runtime.path(), &["status"])?;
+    ensure!(
+        text(&status).contains("owned"),
+        "it is shown: {}",
+        text(&status)
+    );
+    Ok(())
+}
+
+#[test]
+fn commands_to_hosts_do_not_depend_on_settings_of_packs() -> anyhow::Result<()> {
+    let runtime = TempDir::new()?;
+    let run = |arguments: &[&str]| -> anyhow::Result<Output> {
+        Command::new(binary("mainstay")?)
+            .args(arguments)
+            .current_dir(runtime.path())
+            .env("MAINSTAY_RUNTIME_DIR", runtime.path())
+            .env("MAINSTAY_CACHE_DIR", runtime.path().join("cache"))
+            .env("SYN_SCHEMAS_DIR", "/nowhere")
+            .env("SYN_BACKEND_URL", "nonsense")
+            .env("MCP_MAX_BATCH", "many")
+            .env("MCP_ENDPOINT", "pigeon")
+            .output()
+            .context("running mainstay")
+    };
+    let status = run(&["status"])?;
+    ensure!(status.status.code() == Some(1), "{}", text(&status));
+    let listed = run(&["cache", "list"])?;
+    ensure!(listed.status.success(), "{}", text(&listed));
+    for arguments in [
+        &["stop"][..],
+        &["rollout"],
+        &["tools", "--url", "http://127.0.0.1:9"],
+    ] {
+        let said = text(&run(arguments)?);
+        ensure!(!said.contains("the environment"), "{arguments:?}: {said}");
+    }
+    let once = run(&["once", "--log-dir", "logs"])?;
+    ensure!(once.status.success(), "{}", text(&once));
+    Ok(())
 }

@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::peer::Client;
@@ -148,5 +150,95 @@ fn client_that_goes_away_harms_nobody_else() -> anyhow::Result<()> {
         health(&stays, &round.to_string())?;
     }
     drop(stays);
+    host.stop()
+}
+
+#[test]
+fn lock_of_another_process_does_not_hold_up_a_host() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let held = fs::File::open(folder.path())?;
+    held.lock()?;
+    let path = folder.join("s");
+    drop(UnixListener::bind(&path)?);
+    let host = Serve::socket()?.at(&path).spawn()?;
+    health(&host.connect()?, "1")?;
+    host.stop()
+}
+
+#[test]
+fn of_many_hosts_at_one_stale_socket_one_gets_it() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let path = folder.join("s");
+    drop(UnixListener::bind(&path)?);
+    let mut hosts = Vec::new();
+    for _ in 0..4 {
+        let serve = Serve::socket()?.at(&path);
+        let child = serve
+            .command()?
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        hosts.push((child, serve));
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut refused = 0;
+        for (child, _) in &mut hosts {
+            let ended = child.try_wait()?;
+            refused += usize::from(ended.is_some_and(|status| status.code() == Some(2)));
+        }
+        ensure!(refused < 4, "none got it");
+        if refused == 3 {
+            break;
+        }
+        ensure!(Instant::now() < until, "{refused} were refused");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let stream = UnixStream::connect(&path)?;
+    let client = Client::new(stream.try_clone()?, stream);
+    health(&client, "1")?;
+    drop(client);
+    let left: Vec<_> = fs::read_dir(folder.path())?.flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    for (child, _) in &mut hosts {
+        let _ = child.kill();
+        child.wait()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn idle_client_makes_way_when_descriptors_run_out() -> anyhow::Result<()> {
+    let host = Serve::socket()?
+        .misbehaving("slow")?
+        .descriptors(48)
+        .spawn()?;
+    let busy = host.connect()?;
+    busy.send(r#"{"jsonrpc":"2.0","id":1,"method":"once","params":{"ms":3000}}"#)?;
+    busy.notification("notifications/progress")?;
+    let idle: Vec<_> = (0..60)
+        .map(|_| host.connect())
+        .collect::<anyhow::Result<_>>()?;
+    health(&host.connect()?, "1")?;
+    let answer = busy.answer("1")?;
+    ensure!(answer.at("/result/ms") == 3000, "{answer:?}");
+    let warned = host.stderr();
+    let warned = warned.iter().filter(|line| line.contains("accept_failed"));
+    ensure!(warned.count() <= 1, "{:?}", host.stderr());
+    drop((idle, busy));
+    host.stop()
+}
+
+#[test]
+fn no_more_clients_are_served_than_the_limit_allows() -> anyhow::Result<()> {
+    let host = Serve::socket()?.limits("connections = 3")?.spawn()?;
+    let served = [host.connect()?, host.connect()?, host.connect()?];
+    for client in &served {
+        health(client, "1")?;
+    }
+    let refused = host.connect()?;
+    ensure!(health(&refused, "1").is_err(), "it is closed");
+    drop(served);
     host.stop()
 }

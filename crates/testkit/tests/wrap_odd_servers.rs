@@ -10,7 +10,9 @@ mod wrapping;
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use mainstay_testkit::process::{Launch, Running, TempDir, binary};
+use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::json;
 
 use self::wrapping::{call, configured, failure, fixture, open, stop, text};
@@ -359,4 +361,27 @@ fn a_program_is_found_as_the_client_would_find_it_and_what_is_none_ends_at_once(
         assert!(stderr.contains(told), "{stderr}");
     }
     Ok(())
+}
+
+#[test]
+fn an_answer_without_memory_for_it_fails_alone() -> anyhow::Result<()> {
+    let running = open("", "")?;
+    let client = running.client()?;
+    wrapping::echo(client, "1")?;
+    // The host has room for a part of the answer, as it is on a machine whose memory is used up.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()))?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let size = size.and_then(|size| size.split_whitespace().next());
+    let size: u64 = size.context("its size")?.parse()?;
+    let pid = i32::try_from(running.pid()).ok().and_then(Pid::from_raw);
+    let most = Some(size * 1024 + 24 * 1024 * 1024);
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    rustix::process::prlimit(pid, Resource::As, limit)?;
+    let refused = failure(&client.call("2", "big", &json!({"bytes": 15_000_000}))?)?;
+    assert_eq!(refused["fault"], "resource", "{refused}");
+    wrapping::echo(client, "3")?;
+    stop(running)
 }

@@ -4,8 +4,11 @@ mod wrapping;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use mainstay_testkit::process::{TempDir, binary};
+use anyhow::Context as _;
+use mainstay_testkit::http::{Connection, Request};
+use mainstay_testkit::process::{Launch, Running, TempDir, binary, is_root};
 use serde_json::{Value, json};
 
 use self::wrapping::{configured, echo, failure, fixture, stop};
@@ -381,4 +384,162 @@ fn a_rule_for_a_tool_that_is_not_there_is_told() -> anyhow::Result<()> {
     let told = "the rules name tools that the server does not have: ecko remove";
     running.wait_for_line(&format!("reason=rule_without_tool pack=fixture {told}"))?;
     stop(running)
+}
+
+/// Looks for everything that a server must not find out, and leaves what it found in files.
+const SPY: &str = r#"
+host=$(awk '/^PPid/ {print $2}' /proc/$PPID/status)
+env > own
+cat /proc/$host/environ > block 2> refused
+head -c 1 /proc/$host/mem 2>> refused
+"$MAINSTAY" status > status 2>&1
+"$MAINSTAY" stop > stop 2>&1
+(setsid sh -c '"$MAINSTAY" stop > daemon 2>&1; touch done' &)
+exec cat
+"#;
+
+fn spied(launch: Launch) -> anyhow::Result<Running> {
+    let running = launch
+        .env("MAINSTAY", binary("mainstay")?)
+        .env("MAINSTAY_TOKEN", "hunter2-hunter2-hunter2")
+        .env(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=hunter2-hunter2-hunter2",
+        )
+        .spawn()?;
+    let until = Instant::now() + Duration::from_secs(60);
+    while !running.folder().join("done").exists() {
+        anyhow::ensure!(Instant::now() < until, "{:?}", running.stderr());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(running)
+}
+
+fn found(running: &Running, file: &str) -> anyhow::Result<String> {
+    let bytes = std::fs::read(running.folder().join(file))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[test]
+fn server_of_an_ordinary_user_cannot_read_the_hosts_secrets() -> anyhow::Result<()> {
+    let words = ["wrap", "--", "sh", "-c", SPY];
+    let launch = Launch::new([binary("mainstay")?])?.words(words);
+    let running = spied(launch.as_nobody()?)?;
+    assert!(!found(&running, "own")?.contains("hunter2"));
+    assert_eq!(found(&running, "block")?, "", "the block cannot be read");
+    let refused = found(&running, "refused")?;
+    assert_eq!(refused.matches("ermission denied").count(), 2, "{refused}");
+    assert!(
+        running.folder().join("run").read_dir()?.next().is_some(),
+        "its control socket is there"
+    );
+    stop(running)
+}
+
+#[test]
+fn server_of_root_finds_no_secret_in_the_hosts_environment() -> anyhow::Result<()> {
+    let words = ["wrap", "--", "sh", "-c", SPY];
+    let running = spied(Launch::new([binary("mainstay")?])?.words(words))?;
+    assert!(!found(&running, "own")?.contains("hunter2"));
+    let block = found(&running, "block")?;
+    assert!(!block.contains("hunter2"), "{block}");
+    assert!(
+        block.contains("PATH=") || !is_root(),
+        "it was read: {block}"
+    );
+    stop(running)
+}
+
+#[test]
+fn no_process_below_a_server_operates_hosts() -> anyhow::Result<()> {
+    let mut ways = vec![""];
+    if is_root() {
+        ways.push("--isolate");
+    } else {
+        println!("skipped: only root can isolate a server");
+    }
+    for way in ways {
+        let words = ["wrap"].into_iter().chain(way.split_whitespace());
+        let words = words.chain(["--", "sh", "-c", SPY]);
+        let running = spied(Launch::new([binary("mainstay")?])?.words(words))?;
+        for command in ["status", "stop", "daemon"] {
+            let said = found(&running, command)?;
+            let refusal = "a process that a host started cannot operate hosts";
+            assert!(said.contains(refusal), "{way} {command}: {said}");
+        }
+        running.wait_for_line("mcp:warning reason=control_refused")?;
+        let status = Command::new(binary("mainstay")?)
+            .arg("status")
+            .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
+            .output()?;
+        assert!(said(&status).starts_with("1 host"), "{}", said(&status));
+        stop(running)?;
+    }
+    Ok(())
+}
+
+/// Prints secrets in several forms, then ends.
+const BABBLER: &str = r#"
+echo "using $SERVICE_KEY" >&2
+echo "Authorization: Bearer abc.def" >&2
+echo "fetching https://ann:hunter2@example.com/x" >&2
+printf '%s\n' '-----BEGIN PRIVATE KEY-----' 'MIIEvQIBADAN' '-----END PRIVATE KEY-----' >&2
+read line
+exit 3
+"#;
+
+const PRINTED: [&str; 4] = ["k3y-k3y-k3y-k3y", "abc.def", "ann:hunter2", "MIIEvQIBADAN"];
+
+#[test]
+fn secrets_that_a_server_prints_reach_its_client_alone() -> anyhow::Result<()> {
+    let babbler = |words: &[&str]| -> anyhow::Result<Launch> {
+        let words = words.iter().chain(&["--", "sh", "-c", BABBLER]);
+        let launch = Launch::new([binary("mainstay")?])?.words(["wrap", "--restarts", "0/60"]);
+        let telemetry = launch.folder().join("events.jsonl");
+        Ok(launch
+            .words(["--telemetry".into(), telemetry.into_os_string()])
+            .words(words)
+            .env("SERVICE_KEY", PRINTED[0]))
+    };
+    let clean = |text: &str, what: &str| {
+        for secret in PRINTED {
+            assert!(!text.contains(secret), "{what}: {text}");
+        }
+    };
+    // The client's own standard error has the server's words, what the host says about them does not.
+    let running = babbler(&[])?.spawn()?;
+    for secret in PRINTED {
+        running.wait_for_line(secret)?;
+    }
+    let client = running.client()?;
+    let handshake = json!({"protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"}});
+    let answer = client.request("1", "initialize", &handshake)?;
+    clean(answer.text(), "the answer");
+    assert!(answer.text().contains("[redacted]"), "{answer:?}");
+    let (_, stderr) = running.finish()?;
+    let own: Vec<_> = stderr.iter().filter(|line| line.contains("mcp:")).collect();
+    clean(&format!("{own:?}"), "the host's own lines");
+
+    // Over HTTP standard error is the host's log.
+    let running = babbler(&["--http", "127.0.0.1:0"])?.spawn()?;
+    let line = running.wait_for_line("mcp:listening mode=http")?;
+    let address = line
+        .split("address=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let address = address.context("an address")?.parse()?;
+    let asked = Request::to(address, "GET", "/v1/tools");
+    let failed = Connection::open(address)?.ask(&asked)?.text();
+    clean(&failed, "the answer over HTTP");
+    running.wait_for_line("using [redacted]")?;
+    let health = Connection::open(address)?.ask(&Request::to(address, "GET", "/healthz"))?;
+    clean(&health.text(), "health");
+    assert!(health.text().contains("[redacted]"), "{}", health.text());
+    let events = std::fs::read_to_string(running.folder().join("events.jsonl"))?;
+    clean(&events, "telemetry");
+    running.terminate()?;
+    let (_, stderr) = running.finish()?;
+    clean(&format!("{stderr:?}"), "the log");
+    Ok(())
 }

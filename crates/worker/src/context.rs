@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mainstay_contract::id::CallId;
 use mainstay_contract::outcome::Problem;
+use mainstay_contract::render::Bounds;
 use mainstay_contract::rpc::Progress;
 use mainstay_contract::trace::TraceContext;
 
@@ -31,14 +32,17 @@ pub struct Context {
 pub(crate) struct Surroundings {
     /// Time between TERM and KILL for subprocesses.
     pub(crate) grace: Duration,
+    /// Size of an answer's text.
+    pub(crate) text: Bounds,
     #[cfg(unix)]
     pub(crate) trees: Arc<Trees>,
 }
 
 impl Surroundings {
-    pub(crate) fn new(grace: Duration) -> Self {
+    pub(crate) fn new(grace: Duration, text: Bounds) -> Self {
         Self {
             grace,
+            text,
             #[cfg(unix)]
             trees: Arc::default(),
         }

@@ -24,7 +24,12 @@ pub(crate) fn dispatch(pack: &Pack, op: &Op, context: &Context) -> Answer {
     // is not reachable from inside.
     match catch_unwind(AssertUnwindSafe(|| perform(pack, op, context))) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(problem)) => Answer::Failed(problem),
+        Ok(Err(problem)) => {
+            if let Op::Tool { name, .. } = op {
+                pack.check_failure(name, &problem);
+            }
+            Answer::Failed(problem)
+        }
         Err(payload) => {
             // Dropping a payload runs its author's code, which may panic in turn.
             std::mem::forget(payload);
@@ -40,15 +45,21 @@ fn perform(pack: &Pack, op: &Op, context: &Context) -> Result<Answer, Problem> {
             arguments,
             render,
         } => {
-            let reply = tool(pack, name)?.call(arguments, context)?;
-            reply.render(*render).map(Answer::Tool)
+            let arguments = pack.prepare(name, arguments);
+            let reply = tool(pack, name)?.call(&arguments, context)?;
+            let text = context.surroundings.text;
+            reply.render(*render, text).map(Answer::Tool)
         }
         Op::Probe { name, arguments } => {
-            let probed = match tool(pack, name)?.probe(arguments, context)? {
+            let arguments = pack.prepare(name, arguments);
+            let probed = match tool(pack, name)?.probe(&arguments, context)? {
                 Probe::NotApplied => Probed::NotApplied {},
                 Probe::Unknown => Probed::Unknown {},
                 // Which form the lost attempt was asked for is not known here: both are given.
-                Probe::Applied(reply) => Probed::Applied(reply.render(RenderMode::Porcelain)?),
+                Probe::Applied(reply) => {
+                    let text = context.surroundings.text;
+                    Probed::Applied(reply.render(RenderMode::Porcelain, text)?)
+                }
             };
             Ok(Answer::Probed(probed))
         }

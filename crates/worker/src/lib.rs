@@ -42,6 +42,7 @@ mod completion;
 mod context;
 mod digest;
 mod dispatch;
+mod inside;
 mod pack;
 mod progress;
 mod prompt;

@@ -1,16 +1,25 @@
 //! A pack: tools, resources, prompts and completions under one name.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
+use std::sync::Mutex;
 
+use mainstay_contract::error::Code;
 use mainstay_contract::json::Json;
-use mainstay_contract::tool::{Catalog, ToolSpec};
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::tool::{Catalog, Pace, ToolSpec};
 
 use crate::completion::Completions;
+use crate::inside::Roots;
 use crate::prompt::Prompts;
 use crate::resource::Resources;
 use crate::settings::Unable;
+use crate::sync::lock;
 use crate::tool::Tool;
+use crate::warning::warn;
 
 /// Everything that one worker offers.
 #[must_use]
@@ -21,12 +30,15 @@ pub struct Pack {
     resources: Option<Box<dyn Resources>>,
     prompts: Option<Box<dyn Prompts>>,
     completions: Option<Box<dyn Completions>>,
+    roots: Roots,
     facts: Json,
 }
 
 struct Offered {
     spec: ToolSpec,
     tool: Box<dyn Tool>,
+    /// The code about which the author was warned.
+    warned: Mutex<Option<Code>>,
 }
 
 impl Pack {
@@ -38,6 +50,7 @@ impl Pack {
             resources: None,
             prompts: None,
             completions: None,
+            roots: Roots::default(),
             facts: Json::empty_object(),
         }
     }
@@ -48,6 +61,7 @@ impl Pack {
         let offered = Offered {
             spec,
             tool: Box::new(tool),
+            warned: Mutex::default(),
         };
         if self.tools.insert(name.clone(), offered).is_some() {
             self.twice.push(name);
@@ -67,6 +81,13 @@ impl Pack {
 
     pub fn completions(mut self, completions: impl Completions + 'static) -> Self {
         self.completions = Some(Box::new(completions));
+        self
+    }
+
+    /// A directory whose files the tools name by relative paths. Arguments whose schema has the
+    /// format `path` may then be absolute paths inside it: the tool gets `prefix` and the rest.
+    pub fn root(mut self, dir: impl AsRef<Path>, prefix: &str) -> Self {
+        self.roots.add(dir.as_ref(), prefix);
         self
     }
 
@@ -97,19 +118,57 @@ impl Pack {
         }
     }
 
-    /// Refuses a pack that contradicts itself.
+    /// Refuses a pack that contradicts itself, in a sentence for its author.
     pub fn check(&self) -> Result<(), Unable> {
-        match self.twice.first() {
-            Some(name) => Err(Unable::new(format_args!(
-                "pack {} declares tool {name} twice",
-                self.name
+        let unable = |said: String| Unable::new(format_args!("pack {}: {said}", self.name));
+        if let Some(name) = self.twice.first() {
+            return Err(unable(format!("the tool {name} is declared twice")));
+        }
+        self.catalog().check().map_err(unable)?;
+        let lacks_probe = |offered: &&Offered| {
+            offered.spec.replay == Replay::ProbeRequired && !offered.tool.has_probe()
+        };
+        match self.tools.values().find(lacks_probe) {
+            Some(offered) => Err(unable(format!(
+                "the tool {} is probe_required and has no probe; add one with .probe(...)",
+                offered.spec.name
             ))),
             None => Ok(()),
         }
     }
 
+    /// Warns the author of a tool that failed with a code which its contract does not declare.
+    pub(crate) fn check_failure(&self, tool: &str, problem: &Problem) {
+        let code = problem.kind.row().code;
+        let offered = self.tools.get(tool);
+        let undeclared = offered.filter(|offered| !offered.spec.all_errors().contains(&code));
+        if let Some(offered) = undeclared
+            && lock(&offered.warned).replace(code) != Some(code)
+        {
+            warn(
+                "undeclared_error",
+                &format!(
+                    "the tool {tool} failed with {code}, which .errors(...) of its contract does not list"
+                ),
+            );
+        }
+    }
+
     pub(crate) fn find_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.tools.get(name).map(|offered| offered.tool.as_ref())
+    }
+
+    /// Arguments as the tool expects them: paths inside a root are relative to it.
+    pub(crate) fn prepare<'a>(&self, tool: &str, arguments: &'a Json) -> Cow<'a, Json> {
+        match self.tools.get(tool) {
+            Some(offered) => self.roots.relative(&offered.spec.input_schema, arguments),
+            None => Cow::Borrowed(arguments),
+        }
+    }
+
+    pub(crate) fn pace_of(&self, tool: &str) -> Pace {
+        let offered = self.tools.get(tool);
+        offered.map_or(Pace::Short, |offered| offered.spec.pace)
     }
 
     pub(crate) fn find_resources(&self) -> Option<&dyn Resources> {
@@ -170,7 +229,21 @@ mod tests {
         let pack = Pack::new("p").tool(one.0, one.1).tool(two.0, two.1);
         assert_eq!(
             pack.check().unwrap_err().detail,
-            "pack p declares tool a twice"
+            "pack p: the tool a is declared twice"
         );
+    }
+
+    #[test]
+    fn a_probe_that_is_declared_must_be_there() {
+        let spec = || {
+            let effects = crate::Annotations::default();
+            tool_spec("a", "Adds.").effects(Replay::ProbeRequired, effects)
+        };
+        let add = || typed(|arguments: serde_json::Value, _context| Ok(Reply::json(&arguments)));
+        let unable = Pack::new("p").tool(spec(), add()).check().unwrap_err();
+        let said = "pack p: the tool a is probe_required and has no probe";
+        assert!(unable.detail.starts_with(said), "{unable}");
+        let probe = add().probe(|_, _| Ok(crate::Probe::NotApplied));
+        assert!(Pack::new("p").tool(spec(), probe).check().is_ok());
     }
 }

@@ -3,34 +3,51 @@
 use std::fmt;
 
 use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// The configuration that the host hands to a pack: a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings(Json);
+pub struct Settings {
+    json: Json,
+    violations: usize,
+}
 
 impl Settings {
-    /// Takes over what the host sent.
-    pub const fn new(json: Json) -> Self {
-        Self(json)
+    /// The pack's own settings, with the host's default limits.
+    pub fn new(json: Json) -> Self {
+        let violations = Limits::default().violations;
+        Self { json, violations }
+    }
+
+    /// Takes the number of violations that a verdict lists.
+    #[must_use]
+    pub(crate) const fn with_violations(mut self, violations: usize) -> Self {
+        self.violations = violations;
+        self
+    }
+
+    /// Violations that a verdict lists (`limits.violations` of the host).
+    pub const fn violations(&self) -> usize {
+        self.violations
     }
 
     /// The settings as the pack's own type. Unknown keys are that type's to refuse.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Unable> {
-        serde_json::from_str(self.0.as_str())
+        serde_json::from_str(self.json.as_str())
             .map_err(|error| Unable::new(format_args!("the pack's settings are wrong: {error}")))
     }
 
     /// The settings as they came.
     pub const fn json(&self) -> &Json {
-        &self.0
+        &self.json
     }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self(Json::empty_object())
+        Self::new(Json::empty_object())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use mainstay_contract::error::Code;
 use mainstay_contract::replay::Replay;
-use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Pace, Rejections, ToolSpec};
 use serde_json::{Value, json};
 
 /// Starts the spec of a tool. Until told otherwise it takes no arguments, may do anything, is
@@ -25,6 +25,7 @@ pub fn tool_spec(name: &str, description: &str) -> SpecBuilder {
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
+        pace: Pace::Short,
     })
 }
 
@@ -88,6 +89,13 @@ impl SpecBuilder {
     /// dialect, too.
     pub const fn coded_rejections(mut self) -> Self {
         self.0.rejections = Rejections::Coded;
+        self
+    }
+
+    /// Calls may wait for minutes, for instance for other work to end. They run beside the worker's
+    /// pool, so that short calls never queue behind them.
+    pub const fn long_running(mut self) -> Self {
+        self.0.pace = Pace::Long;
         self
     }
 

@@ -13,6 +13,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::context::Context;
 use crate::reply::Reply;
@@ -21,6 +22,11 @@ use crate::reply::Reply;
 pub trait Tool: Send + Sync {
     /// Does the work.
     fn call(&self, arguments: &Json, context: &Context) -> Result<Reply, Problem>;
+
+    /// False if there is no probe, so that no tool declares one that it lacks.
+    fn has_probe(&self) -> bool {
+        true
+    }
 
     /// Finds out whether an earlier attempt with these arguments took effect. Only tools that
     /// declare `Replay::ProbeRequired` are ever asked.
@@ -45,6 +51,7 @@ pub enum Probe {
 pub struct Typed<A, C, P> {
     call: C,
     probe: P,
+    has_probe: bool,
     arguments: PhantomData<fn() -> A>,
 }
 
@@ -59,6 +66,7 @@ where
     Typed {
         call,
         probe: |_, _| Ok(Probe::Unknown),
+        has_probe: false,
         arguments: PhantomData,
     }
 }
@@ -72,6 +80,7 @@ impl<A, C, P> Typed<A, C, P> {
         Typed {
             call: self.call,
             probe,
+            has_probe: true,
             arguments: PhantomData,
         }
     }
@@ -87,6 +96,10 @@ where
         (self.call)(read(arguments)?, context)
     }
 
+    fn has_probe(&self) -> bool {
+        self.has_probe
+    }
+
     fn probe(&self, arguments: &Json, context: &Context) -> Result<Probe, Problem> {
         (self.probe)(read(arguments)?, context)
     }
@@ -100,9 +113,9 @@ impl<A, C, P> fmt::Debug for Typed<A, C, P> {
 
 fn read<A: DeserializeOwned>(arguments: &Json) -> Result<A, Problem> {
     serde_json::from_str(arguments.as_str()).map_err(|error| {
-        Problem::new(
-            ErrorKind::InvalidArguments,
-            format!("the arguments do not fit: {error}"),
-        )
+        let message = format!("the arguments do not fit: {error}");
+        let errors = json!([{"path": "", "msg": message}]);
+        let details = json!({"ok": false, "reason": "validation_failed", "errors": errors});
+        Problem::new(ErrorKind::InvalidArguments, message).with_details(Json::from(details))
     })
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use mainstay_worker::testing::Peer;
 use mainstay_worker::testing::rpc::{Answer, Call, FromWorker, Op, PROTOCOL, Start, ToWorker};
 use mainstay_worker::{
-    CallId, Ended, ErrorKind, Json, Pack, Porcelain, RenderMode, Reply, Subprocess, Unable,
-    tool_spec, typed,
+    CallId, Context, Ended, ErrorKind, Json, Pack, Porcelain, RenderMode, Reply, Subprocess,
+    Unable, tool_spec, typed,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -479,4 +479,37 @@ fn a_tool_knows_the_span_that_its_work_belongs_to() {
         let value: Value = serde_json::from_str(reply.json.as_str()).unwrap();
         assert_eq!(value["trace"], json!(trace));
     }
+}
+
+#[test]
+fn long_calls_do_not_keep_short_ones_waiting() {
+    let over = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&over);
+    let mut peer = Peer::start(Peer::usual_start(), move |_| {
+        let wait = typed(move |_: Value, context: &Context| {
+            while !seen.load(Ordering::SeqCst) {
+                context.sleep(Duration::from_millis(5))?;
+            }
+            Ok(Reply::json(&json!({})))
+        });
+        let short = typed(|_: Value, _| Ok(Reply::json(&json!({}))));
+        Ok(Pack::new("p")
+            .tool(tool_spec("wait", "Waits.").long_running().read_only(), wait)
+            .tool(tool_spec("short", "Answers.").read_only(), short))
+    })
+    .unwrap();
+    assert!(matches!(peer.receive().unwrap(), FromWorker::Ready(_)));
+    // As many long calls as the pool has places, and one more.
+    for _ in 0..3 {
+        peer.call(tool("wait", &json!({}))).unwrap();
+    }
+    for _ in 0..3 {
+        let short = peer.call(tool("short", &json!({}))).unwrap();
+        assert_eq!(peer.answer().unwrap().0, short);
+    }
+    over.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        assert!(matches!(peer.answer().unwrap().1, Answer::Tool(_)));
+    }
+    drain(peer);
 }

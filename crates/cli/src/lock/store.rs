@@ -1,16 +1,19 @@
 //! The file of a lock.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use mainstay_host::files::{self, Links};
 use mainstay_schema::lock::{Lock, LockError};
 
 use crate::exit::Failure;
 
 /// Largest file that is read.
 const LARGEST: u64 = 64 * 1024 * 1024;
+/// Permissions of the file: a lock is checked in and read by everybody.
+const MODE: u32 = 0o666;
 
 /// Reads a lock that must be there.
 pub(crate) fn read(path: &Path) -> Result<Lock, Failure> {
@@ -50,21 +53,12 @@ pub(crate) fn write(path: &Path, lock: &Lock) -> Result<bool, Failure> {
 /// The text of a file, if there is one.
 pub(crate) fn text_of(path: &Path) -> Result<Option<String>, Failure> {
     let cannot = || format!("cannot read {}", path.display());
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let read = match files::read(path, LARGEST, Links::Follow) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(Failure::input(anyhow::Error::new(error).context(cannot())));
-        }
+        read => read.with_context(cannot).map_err(Failure::input)?.0,
     };
-    let mut text = String::new();
-    let read = file.take(LARGEST + 1).read_to_string(&mut text);
-    let count = read.with_context(cannot).map_err(Failure::input)?;
-    if u64::try_from(count).is_ok_and(|count| count > LARGEST) {
-        let said = anyhow!("{} is larger than {LARGEST} bytes", path.display());
-        return Err(Failure::input(said));
-    }
-    Ok(Some(text))
+    let text = String::from_utf8(read).with_context(cannot);
+    text.map(Some).map_err(Failure::input)
 }
 
 /// Replaces the content of a file at one stroke, unless it is the same already.
@@ -74,28 +68,8 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<bool, Failure> {
     }
     // The file that a link leads to is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let draft = draft_of(path);
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&draft)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    };
-    if let Err(error) = write() {
-        let _ = fs::remove_file(&draft);
-        let said = format!("cannot write {}", path.display());
-        return Err(Failure::input(anyhow::Error::new(error).context(said)));
-    }
+    files::replace_durably(path, text.as_bytes(), MODE)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .map_err(Failure::input)?;
     Ok(true)
-}
-
-/// A name beside the file that nobody else uses.
-fn draft_of(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.draft", std::process::id()));
-    path.with_file_name(name)
 }

@@ -22,7 +22,7 @@ use crate::args::{Once, Packs};
 use crate::config_file::ConfigFile;
 use crate::environment::Environment;
 use crate::exit::{self, Failure, print};
-use crate::{VERSION, local, validation_log};
+use crate::{VERSION, local, serve, validation_log};
 
 /// Longest answer of a worker in this run.
 const WORKER_FRAME: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub(crate) fn run(once: &Once) -> Result<ExitCode, Failure> {
         IdSource::Random
     };
     let config = config(&world, &token, told, ids)?;
-    let log = Log::start(Level::Error);
+    let log = Log::start(Level::Error, serve::redactor(&config));
     let host = std::thread::Builder::new()
         .name("host".into())
         .spawn(move || mainstay_host::serve(config, &log))
@@ -92,7 +92,7 @@ fn config(
     told: mpsc::SyncSender<SocketAddr>,
     ids: IdSource,
 ) -> Result<Config, Failure> {
-    let mut environment = Environment::read()?;
+    let mut environment = Environment::read_for_operator()?;
     environment.schemas_dir = Some(world.path("schemas"));
     environment.examples_dir = Some(world.path("examples"));
     environment.cache_dir = Some(world.path("cache"));

@@ -1,7 +1,10 @@
 //! The small world that a run looks at: the same bytes on every machine.
 
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use mainstay_host::files;
 
 /// Schemas, examples and code, in a folder that goes with it.
 #[derive(Debug)]
@@ -29,7 +32,9 @@ const LONG: usize = 2000;
 
 impl World {
     pub(super) fn make() -> io::Result<Self> {
-        let root = std::env::temp_dir().join(format!("mainstay-once-{}", std::process::id()));
+        // A name that exists is an error: another user could have made the directory.
+        let root = files::draft_of(&std::env::temp_dir().join("mainstay-once"));
+        std::fs::DirBuilder::new().mode(0o700).create(&root)?;
         let world = Self { root };
         for (path, text) in [
             ("schemas/note.schema.json", NOTE_SCHEMA.to_owned()),

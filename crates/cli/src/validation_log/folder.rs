@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use mainstay_host::files;
+
 /// Logs that are kept.
 const KEPT: usize = 5;
 /// What their names begin and end with.
@@ -19,9 +21,9 @@ pub(crate) fn write(dir: &Path, time: &str, text: &str) -> io::Result<PathBuf> {
     let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = format!("{PREFIX}{time}.{}{SUFFIX}", std::process::id());
     let path = folder.join(&name);
-    std::fs::write(&path, text)?;
+    files::replace(&path, text.as_bytes(), 0o644)?;
     // A link is replaced by renaming, so that there is always one.
-    let fresh = folder.join(format!(".{name}.link"));
+    let fresh = files::draft_of(&path);
     symlink(&name, &fresh)?;
     std::fs::rename(&fresh, folder.join(LATEST))?;
     remove_old(&folder)?;

@@ -29,6 +29,8 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
+    /// The lists of tools, prompts and resources may change while the server runs.
+    pub lists_change: bool,
 }
 
 impl ServerFacts {
@@ -36,7 +38,7 @@ impl ServerFacts {
     pub fn initialized(&self, offered: &str) -> Json {
         let mut result = Map::new();
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities());
+        result.insert("capabilities".into(), self.capabilities(self.lists_change));
         result.insert("serverInfo".into(), self.server_info());
         self.add_instructions(&mut result);
         Value::Object(result).into()
@@ -48,24 +50,29 @@ impl ServerFacts {
         versions.extend(LEGACY_VERSIONS);
         let mut result = Map::new();
         result.insert("supportedVersions".into(), json!(versions));
-        result.insert("capabilities".into(), self.capabilities());
+        // Modern clients subscribe to changes of lists, and no subscription announces any.
+        result.insert("capabilities".into(), self.capabilities(false));
         self.add_instructions(&mut result);
         let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);
         Value::Object(result).into()
     }
 
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self, lists_change: bool) -> Value {
         let mut capabilities = Map::new();
-        capabilities.insert("tools".into(), json!({}));
         let optional = [
-            ("resources", self.resources),
-            ("prompts", self.prompts),
-            ("completions", self.completions),
+            ("tools", true, lists_change),
+            ("resources", self.resources, lists_change),
+            ("prompts", self.prompts, lists_change),
+            ("completions", self.completions, false),
         ];
-        for (name, offered) in optional {
+        for (name, offered, changes) in optional {
             if offered {
-                capabilities.insert(name.into(), json!({}));
+                let declared = match changes {
+                    true => json!({ "listChanged": true }),
+                    false => json!({}),
+                };
+                capabilities.insert(name.into(), declared);
             }
         }
         Value::Object(capabilities)

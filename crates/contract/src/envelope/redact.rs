@@ -1,11 +1,16 @@
-//! Secrets taken out of whatever is written down: event lines, diagnostics, the log.
+//! Secrets taken out of whatever is written down: event lines, diagnostics, faults, the log.
 //!
 //! A value is a secret if its name says so (authorization, token, password, api key and their
-//! kin, in any case and spelling), or if it follows the word `Bearer` or `Basic`. Rather too much
-//! is hidden than too little: what is redacted is read by people, not by programs.
+//! kin, in any case and spelling), if it follows the word `Bearer` or `Basic`, if it has one of the
+//! usual forms of credentials ([`forms`]), or if the host knows it as one ([`Redactor`]). Rather too much
+//! is hidden than too little: what is redacted is read by people, not by programs. The cost is linear in the
+//! text, times the number of known values.
+
+mod forms;
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -15,7 +20,7 @@ use crate::json::Json;
 pub const MARK: &str = "[redacted]";
 
 /// Names, or parts of names, without case and separators.
-const ANYWHERE: [&str; 8] = [
+const ANYWHERE: [&str; 10] = [
     "authorization",
     "password",
     "passwd",
@@ -24,7 +29,95 @@ const ANYWHERE: [&str; 8] = [
     "secret",
     "credential",
     "cookie",
+    "privatekey",
+    "accesskey",
 ];
+
+/// Shortest value that is known as a secret: a shorter one would hide ordinary words.
+const SHORTEST: usize = 8;
+/// Most values that are known as secrets.
+const VALUES: usize = 256;
+/// Lines of a private key without an end.
+const KEY_LINES: usize = 200;
+/// Last words of variables that hold a secret.
+const LAST_WORDS: [&str; 5] = ["key", "pass", "pwd", "pat", "dsn"];
+/// Last words of variables that only name the place of one.
+const PLACES: [&str; 3] = ["file", "path", "dir"];
+
+/// Whether an environment variable of this name holds a secret.
+pub fn is_secret_variable(name: &str) -> bool {
+    let last = words(name).last().filter(|last| last.len() < name.len());
+    let is_one_of = |known: &[&str]| {
+        let mut known = known.iter();
+        last.is_some_and(|last| known.any(|known| last.eq_ignore_ascii_case(known)))
+    };
+    !is_one_of(&PLACES) && (is_secret_name(name) || is_one_of(&LAST_WORDS))
+}
+
+/// Takes out the secrets that a host knows, and all that can be recognised.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Longest first, so that no value leaves a part of another.
+    values: Arc<[String]>,
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redactor({} values)", self.values.len())
+    }
+}
+
+/// A private key that a stream of lines is in the middle of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyBlock {
+    /// Lines that are still taken for a part of it.
+    left: usize,
+}
+
+impl Redactor {
+    /// Knows these values.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let mut values: Vec<String> = values
+            .into_iter()
+            .map(|value| value.trim().to_owned())
+            .filter(|value| value.len() >= SHORTEST)
+            .collect();
+        values.sort_by(|one, other| (other.len(), one).cmp(&(one.len(), other)));
+        values.dedup();
+        values.truncate(VALUES);
+        let values = values.into();
+        Self { values }
+    }
+
+    /// Text without secrets.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut known = Cow::Borrowed(text);
+        for value in self.values.iter() {
+            if known.contains(value.as_str()) {
+                known = Cow::Owned(known.replace(value.as_str(), MARK));
+            }
+        }
+        match known {
+            Cow::Borrowed(text) => redact_text(text),
+            Cow::Owned(text) => Cow::Owned(redact_text(&text).into_owned()),
+        }
+    }
+
+    /// One line of a stream without secrets; a private key may go over many lines.
+    pub fn line<'a>(&self, line: &'a str, block: &mut KeyBlock) -> Cow<'a, str> {
+        if block.left > 0 {
+            block.left -= 1;
+            if forms::closes_private_key(line) {
+                block.left = 0;
+            }
+            return Cow::Borrowed(MARK);
+        }
+        if forms::opens_private_key(line) {
+            block.left = KEY_LINES;
+        }
+        self.text(line)
+    }
+}
 
 /// Whether a member, header or parameter of this name holds a secret.
 pub fn is_secret_name(name: &str) -> bool {
@@ -116,7 +209,8 @@ pub fn redact_text(text: &str) -> Cow<'_, str> {
     let mut at = 0;
     while let Some(word) = next_word(text, at) {
         at = word.end;
-        let Some(secret) = secret_after(text, &word) else {
+        let secret = secret_after(text, &word).or_else(|| forms::at(text, &word));
+        let Some(secret) = secret else {
             continue;
         };
         out.push_str(text.get(copied..secret.start).unwrap_or_default());
@@ -139,9 +233,9 @@ fn next_word(text: &str, from: usize) -> Option<Range<usize>> {
     let word = text.get(start..)?;
     let mut end = start + word.find(|c| !is_name(c)).unwrap_or(word.len());
     // The one name that is written as two words.
-    let after = text.get(end..)?;
+    let after = text.get(end..end + 4);
     if text.get(start..end)?.eq_ignore_ascii_case("api")
-        && after.get(..4)?.eq_ignore_ascii_case(" key")
+        && after.is_some_and(|after| after.eq_ignore_ascii_case(" key"))
     {
         end += 4;
     }
@@ -154,9 +248,6 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     if is_scheme(name) {
         return scheme_value(text, word.end);
     }
-    if !is_secret_name(name) {
-        return None;
-    }
     let mut at = word.end + closing_quote(text.get(word.end..)?);
     at += spaces(text.get(at..)?);
     let separator = text
@@ -164,6 +255,10 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
         .chars()
         .next()
         .filter(|c| ":=".contains(*c))?;
+    // Last, since few words have a separator behind them and this costs more.
+    if !is_secret_name(name) {
+        return None;
+    }
     at += 1;
     at += spaces(text.get(at..)?);
     let value = text.get(at..)?;
@@ -344,6 +439,8 @@ mod tests {
             ("X-Api-Key:", "X-Api-Key:"),
             ("the token is missing", "the token is missing"),
             ("expected string", "expected string"),
+            ("api ééé token=abc", "api ééé token=[redacted]"),
+            ("an api", "an api"),
             (
                 "ünïcode pässword=x token=ÿ z",
                 "ünïcode pässword=x token=[redacted] z",
@@ -353,9 +450,104 @@ mod tests {
         }
     }
 
+    /// Made up, and split so that no scanner takes them for real ones.
+    const ISSUED: [&str; 7] = [
+        concat!("gh", "p_abcdefghij0123456789klmn"),
+        concat!("sk", "-proj-abc123def456ghi789"),
+        concat!("AK", "IAABCDEFGHIJ234567"),
+        concat!("gl", "pat-abcdefgh12345678"),
+        concat!("xo", "xb-1234567890-abcdef"),
+        concat!(
+            "ey",
+            "JhbGciOiJub25lIn0.ey",
+            "JzdWIiOiJhZGEifQ.c2lnbmF0dXJl"
+        ),
+        concat!("ey", "JhbGciOiJub25lIn0.ey", "JzdWIiOiJhZGEifQ"),
+    ];
+
+    #[test]
+    fn credentials_of_the_usual_forms_are_known_without_a_name() {
+        for token in ISSUED {
+            for (before, after) in [("", ""), ("using ", " now"), ("(", ")."), ("\"", "\",")] {
+                let shown = redact_text(&format!("{before}{token}{after}")).into_owned();
+                assert_eq!(shown, format!("{before}{MARK}{after}"), "{token}");
+            }
+        }
+        for plain in [
+            "sk-learn-and-numpy",
+            "ghp_short",
+            "AKIA is a prefix",
+            "eyJ.a.b",
+            "task-force-1234567890123456",
+            "ssh://git@example.com/x",
+            "http://example.com/a@b",
+        ] {
+            assert_eq!(redact_text(plain), plain);
+        }
+        for (url, expected) in [
+            ("postgres://ann:pw@db/x", "postgres://[redacted]@db/x"),
+            (
+                "https://t0ken@example.com",
+                "https://[redacted]@example.com",
+            ),
+            ("http://a:b@c@d:80?q", "http://[redacted]@d:80?q"),
+        ] {
+            assert_eq!(redact_text(url), expected);
+        }
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY----- x";
+        let shown = "-----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY----- x";
+        assert_eq!(redact_text(key), shown);
+        let certificate = "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----";
+        assert_eq!(redact_text(certificate), certificate);
+    }
+
+    #[test]
+    fn a_private_key_is_hidden_line_by_line_and_its_end_is_found() {
+        let (redactor, mut block) = (Redactor::default(), KeyBlock::default());
+        let shown: Vec<_> = [
+            "before",
+            "-----BEGIN PRIVATE KEY-----",
+            "MIIEvQIBADANBg",
+            "-----END PRIVATE KEY-----",
+            "after",
+        ]
+        .into_iter()
+        .map(|line| redactor.line(line, &mut block).into_owned())
+        .collect();
+        let begin = "-----BEGIN PRIVATE KEY-----";
+        assert_eq!(shown, ["before", begin, MARK, MARK, "after"]);
+        redactor.line(begin, &mut block);
+        let hidden = (0..1000).filter(|_| redactor.line("x", &mut block) == MARK);
+        assert_eq!(hidden.count(), KEY_LINES, "a key without an end");
+    }
+
+    #[test]
+    fn known_values_are_hidden_wherever_they_are() {
+        let values = ["hunter2hunter2", "hunter2hunter2-long", "short", "  "];
+        let redactor = Redactor::new(values.map(str::to_owned));
+        assert_eq!(redactor.text("a hunter2hunter2-long b"), "a [redacted] b");
+        assert_eq!(redactor.text("xhunter2hunter2x"), "x[redacted]x");
+        assert_eq!(redactor.text("a short word"), "a short word");
+        assert_eq!(redactor.text("token=hunter2hunter2"), "token=[redacted]");
+        assert!(!format!("{redactor:?}").contains("hunter"));
+        for name in [
+            "STRIPE_KEY",
+            "DB_PASS",
+            "GITHUB_PAT",
+            "SENTRY_DSN",
+            "API_TOKEN",
+        ] {
+            assert!(is_secret_variable(name), "{name}");
+        }
+        let plain = ["KEY", "PWD", "OLDPWD", "PATH", "HOME", "KEYBOARD", "LANG"];
+        for name in plain.into_iter().chain(["API_TOKEN_FILE", "KEY_DIR"]) {
+            assert!(!is_secret_variable(name), "{name}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn redacting_twice_changes_nothing_more(text in "([a-z]{0,4}|token|Bearer|api|key|[:=\"'\\\\{ \n]|é){0,12}") {
+        fn redacting_twice_changes_nothing_more(text in "([a-z]{0,4}|token|Bearer|api|key|https://|eyJhbGciOi\\.|@|-----BEGIN|[:=\"'\\\\{ \n]|é){0,12}") {
             let once = redact_text(&text).into_owned();
             prop_assert_eq!(redact_text(&once).into_owned(), once);
         }

@@ -6,6 +6,52 @@ use super::changes::{Changes, What};
 use super::error::NormaliseError;
 use super::pointer::Pointer;
 
+/// What models write, and what the arguments of our tools are called.
+const COMMON: [(&str, &str); 10] = [
+    ("file_path", "path"),
+    ("filepath", "path"),
+    ("filename", "path"),
+    ("file", "path"),
+    ("uri", "path"),
+    ("q", "query"),
+    ("max_results", "limit"),
+    ("repository", "repo"),
+    ("schema_name", "schema"),
+    ("schema_name", "name"),
+];
+
+/// The aliases that every tool of a pack has: common names of arguments that its schema declares, and
+/// the camel-case spelling of each.
+pub fn usual_aliases(schema: &Value) -> Vec<(String, String)> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let Some(properties) = properties else {
+        return Vec::new();
+    };
+    let is_new =
+        |alias: &str, name: &str| properties.contains_key(name) && !properties.contains_key(alias);
+    let common = COMMON
+        .iter()
+        .filter(|(alias, name)| is_new(alias, name))
+        .map(|(alias, name)| ((*alias).to_owned(), (*name).to_owned()));
+    let humps = properties.keys().filter_map(|name| {
+        let humped = camel_case(name);
+        is_new(&humped, name).then(|| (humped, name.clone()))
+    });
+    common.chain(humps).collect()
+}
+
+/// `start_line` as `startLine`.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut out = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut chars = word.chars();
+        out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
+        out.push_str(chars.as_str());
+    }
+    out
+}
+
 /// Names a tool accepts for its arguments beside those in its schema.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Aliases<'a> {

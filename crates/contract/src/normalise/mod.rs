@@ -5,8 +5,9 @@
 //! what it did as [`Changes`]. [`resolve_method`] does the same for tool names.
 //!
 //! The rule throughout: what the schema accepts as it stands is not changed. `"00713"` stays a
-//! string everywhere, and `"12"` becomes a number only where no string could be valid. The two
-//! declared exceptions are a name listed as an alias and a string marked as a path.
+//! string everywhere, and `"12"` becomes a number only where no string could be valid. The three
+//! declared exceptions are a name listed as an alias, a string marked as a path, and a whole number
+//! written as a fraction (`5.0`) where only integers are valid, which keeps its value.
 //!
 //! Deliberately absent: validation (it follows, and reports what is still wrong), defaults,
 //! guessing of booleans, nulls or lists, and wrapped servers, whose arguments pass unchanged.
@@ -24,7 +25,7 @@ mod walk;
 use serde_json::Value;
 
 pub use crate::uri::UriProblem;
-pub use alias::Aliases;
+pub use alias::{Aliases, usual_aliases};
 pub use changes::{CHANGES_MAX_LISTED, Change, Changes, What};
 pub use error::NormaliseError;
 pub use method::{METHOD_MAX_BYTES, MethodAlias, Resolution, method_token, resolve_method};

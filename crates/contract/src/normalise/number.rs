@@ -35,6 +35,17 @@ pub(super) fn decimal(text: &str) -> Option<Number> {
     Number::from_f64(number)
 }
 
+/// Past it not every integer is a double.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// The integer that a fraction such as `5.0` or `1e3` is equal to, if it is one.
+#[expect(clippy::cast_possible_truncation, reason = "bounded just before")]
+pub(super) fn whole(number: &Number) -> Option<Number> {
+    let double = number.as_f64().filter(|_| number.is_f64())?;
+    let is_exact = double.fract() == 0.0 && double.abs() <= EXACT_MAX;
+    is_exact.then(|| Number::from(double as i64))
+}
+
 fn is_whole(text: &str) -> bool {
     is_digits(text) && (text == "0" || !text.starts_with('0'))
 }

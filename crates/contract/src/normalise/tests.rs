@@ -60,7 +60,25 @@ fn integer_like_strings_become_numbers_where_no_string_is_valid() {
         at(&json!({ "type": "integer" }), &json!("1.5")),
         json!("1.5")
     );
-    assert_eq!(at(&json!({ "type": "integer" }), &json!(2.0)), json!(2.0));
+}
+
+#[test]
+fn whole_numbers_lose_their_fraction_where_only_integers_are_valid() {
+    for (given, whole) in [
+        (json!(5.0), json!(5)),
+        (json!(-2.0), json!(-2)),
+        (json!(1e3), json!(1000)),
+        (json!(-0.0), json!(0)),
+    ] {
+        assert_eq!(at(&json!({ "type": "integer" }), &given), whole);
+        for schema in [json!({ "type": "number" }), json!({})] {
+            let same = at(&schema, &given);
+            assert!(same.is_f64(), "{schema}: {same}");
+        }
+    }
+    for other in [json!(2.5), json!(1e300)] {
+        assert_eq!(at(&json!({ "type": "integer" }), &other), other);
+    }
 }
 
 #[test]

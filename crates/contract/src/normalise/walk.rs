@@ -2,7 +2,7 @@
 //!
 //! It follows the arguments, so it ends where they end, however the schema refers to itself.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::changes::{Changes, What};
 use super::error::NormaliseError;
@@ -49,7 +49,12 @@ impl<'a> Walk<'_, 'a> {
                     *value = better;
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Number(number) => {
+                if let Some(whole) = self.whole(number, place) {
+                    *value = whole;
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
         }
         self.depth -= 1;
         Ok(())
@@ -110,6 +115,20 @@ impl<'a> Walk<'_, 'a> {
             );
             Value::Number(number)
         }))
+    }
+
+    /// The integer behind a number such as `5.0`, where only an integer can be valid: tools read it
+    /// into a type that does not know fractions.
+    fn whole(&mut self, number: &Number, place: &[&'a Value]) -> Option<Value> {
+        let whole = number::whole(number)?;
+        let kinds = self.schemas.admits(place).kinds;
+        if !kinds.has(Kinds::INTEGER) || kinds.has(Kinds::FRACTION) {
+            return None;
+        }
+        let from = number.to_string();
+        self.changes
+            .push(self.pointer.as_str(), What::Number { from });
+        Some(Value::Number(whole))
     }
 
     fn path(&mut self, text: &str, place: &[&'a Value]) -> Result<Option<Value>, NormaliseError> {

@@ -1,11 +1,12 @@
 //! Cutting a text to a number of lines and bytes.
 
 use memchr::memchr_iter;
+use serde::{Deserialize, Serialize};
 
 use super::{ELLIPSIS, bytes, count, note};
 
 /// The size a text may have, notes included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bounds {
     /// Lines, a last one without line break included.
     pub lines: usize,
@@ -20,7 +21,8 @@ impl Bounds {
         bytes: 24_000,
     };
 
-    fn hold(self, text: &str) -> bool {
+    /// True if a text is within them.
+    pub fn hold(self, text: &str) -> bool {
         text.len() <= self.bytes && line_count(text) <= self.lines
     }
 }
@@ -50,15 +52,22 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    fn note(self) -> String {
+    fn note(self, rest: &str) -> String {
         let size = bytes(self.bytes_left as u64);
-        match self.lines_left {
-            0 => note(&format!("{size} more not shown")),
-            n => note(&format!(
-                "{} ({size}) not shown",
-                count(n, "more line", "more lines")
-            )),
-        }
+        let left = match self.lines_left {
+            0 => format!("{size} more not shown"),
+            n => format!("{} ({size}) not shown", count(n, "more line", "more lines")),
+        };
+        note(&with_rest(left, rest))
+    }
+}
+
+/// What is left out, and where it is.
+fn with_rest(left: String, rest: &str) -> String {
+    if rest.is_empty() {
+        left
+    } else {
+        format!("{left}; {rest}")
     }
 }
 
@@ -69,6 +78,12 @@ impl Truncation {
 /// small for some text and the note get the beginning of the text with an ellipsis, or nothing.
 #[must_use]
 pub fn bound(text: &str, bounds: Bounds) -> Bounded {
+    bound_with(text, bounds, "")
+}
+
+/// As [`bound`]; the note also says where the rest is, in the words of `rest`.
+#[must_use]
+pub fn bound_with(text: &str, bounds: Bounds, rest: &str) -> Bounded {
     if bounds.hold(text) {
         return Bounded {
             text: text.to_owned(),
@@ -77,7 +92,7 @@ pub fn bound(text: &str, bounds: Bounds) -> Bounded {
     }
     let lines = line_count(text);
     // Text, a line break, the note.
-    let room = bounds.bytes.checked_sub(longest_note(lines) + 1);
+    let room = bounds.bytes.checked_sub(longest_note(lines, rest) + 1);
     let shown = match room {
         Some(room) if bounds.lines >= 2 && room >= ELLIPSIS.len_utf8() => Shown::with_note(
             text,
@@ -98,7 +113,7 @@ pub fn bound(text: &str, bounds: Bounds) -> Bounded {
     }
     if shown.note {
         out.push('\n');
-        out.push_str(&truncation.note());
+        out.push_str(&truncation.note(rest));
     }
     Bounded {
         text: out,
@@ -177,8 +192,9 @@ fn line_count(text: &str) -> usize {
 }
 
 /// The length no note about a text of `lines` lines exceeds: a size has at most 8 characters.
-fn longest_note(lines: usize) -> usize {
-    note(&format!("{lines} more lines (999.9 kB) not shown")).len()
+fn longest_note(lines: usize, rest: &str) -> usize {
+    let left = format!("{lines} more lines (999.9 kB) not shown");
+    note(&with_rest(left, rest)).len()
 }
 
 #[cfg(test)]
@@ -224,6 +240,18 @@ mod tests {
                 lines_left: 7,
                 bytes_left: 51
             })
+        );
+    }
+
+    #[test]
+    fn a_note_says_where_the_rest_is() {
+        let bounds = Bounds {
+            lines: 4,
+            bytes: 1000,
+        };
+        assert_eq!(
+            bound_with(&numbered(10), bounds, "page 2 has it").text,
+            "line 1\nline 2\nline 3\nnote: 7 more lines (51 B) not shown; page 2 has it"
         );
     }
 

@@ -24,7 +24,7 @@ mod quantity;
 mod shorten;
 mod table;
 
-pub use bound::{Bounded, Bounds, Truncation, bound};
+pub use bound::{Bounded, Bounds, Truncation, bound, bound_with};
 pub use content::content;
 pub use escape::{visible, visible_json};
 pub use hidden::{HiddenAt, hidden_in};
@@ -34,6 +34,9 @@ pub use porcelain::{LINE_MAX_CHARS, Porcelain};
 pub use quantity::{bytes, count, elapsed};
 pub use shorten::{ELLIPSIS, shorten};
 pub use table::CELL_MAX_CHARS;
+
+/// Where the text of a tool's answer leads when it is cut: its JSON form is whole.
+pub const WHOLE_AS_JSON: &str = "render \"json\" shows all of it";
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use super::{Bounds, Notice, bound, shorten, table};
+use super::{Bounds, Notice, WHOLE_AS_JSON, bound_with, shorten, table};
 
 /// How long a line may be before it is cut; a longer one would push the others out.
 pub const LINE_MAX_CHARS: usize = 1000;
@@ -98,12 +98,30 @@ impl Porcelain {
         self
     }
 
+    /// True if nothing has to be cut for `bounds`.
+    #[must_use]
+    pub fn fits(&self, bounds: Bounds) -> bool {
+        let lines = || self.lines.iter().chain(&self.notices);
+        let bytes: usize = lines().map(|line| line.len() + 1).sum();
+        lines().count() <= bounds.lines && bytes <= bounds.bytes + 1
+    }
+
     /// The text within `bounds`, without a line break at its end.
     #[must_use]
     pub fn finish(self, bounds: Bounds) -> String {
+        self.finish_with(bounds, "")
+    }
+
+    /// The text of a tool's answer within `bounds`: a cut names the form that has all of it.
+    #[must_use]
+    pub fn finish_answer(self, bounds: Bounds) -> String {
+        self.finish_with(bounds, WHOLE_AS_JSON)
+    }
+
+    fn finish_with(self, bounds: Bounds, rest_is: &str) -> String {
         let body = self.lines.join("\n");
         if self.notices.is_empty() {
-            return bound(&body, bounds).text;
+            return bound_with(&body, bounds, rest_is).text;
         }
         let notices = self.notices.join("\n");
         let rest = Bounds {
@@ -112,11 +130,11 @@ impl Porcelain {
         };
         // Notices that would take most of the room are cut like everything else.
         if rest.lines < bounds.lines / 2 || rest.lines == 0 || rest.bytes < bounds.bytes / 2 {
-            return bound(&format!("{body}\n{notices}"), bounds).text;
+            return bound_with(&format!("{body}\n{notices}"), bounds, rest_is).text;
         }
-        match bound(&body, rest).text {
+        match bound_with(&body, rest, rest_is).text {
             // No room even for the first characters of the summary.
-            body if body.is_empty() => bound(&notices, bounds).text,
+            body if body.is_empty() => bound_with(&notices, bounds, rest_is).text,
             body => format!("{body}\n{notices}"),
         }
     }

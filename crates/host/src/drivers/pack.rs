@@ -86,6 +86,8 @@ pub(crate) fn start<E: Listener>(
         pool: limits.pool,
         frame_bytes: limits.worker_frame_bytes,
         grace_ms: limits.grace_ms,
+        text: limits.text(),
+        violations: limits.violations,
         settings: pack.settings,
     };
     outbox.push(&line(&ToWorker::Start(start)));

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use mainstay_contract::envelope::redact::{KeyBlock, Redactor};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::frame::{Frame, FrameReader};
@@ -60,8 +61,10 @@ impl<E: From<WorkerEvent> + Send + 'static> Listener for E {}
 pub(super) enum StderrForm {
     /// As log lines that begin so.
     Prefixed(String),
-    /// As it comes.
-    Plain,
+    /// As lines without secrets: the host's standard error is its log.
+    Redacted,
+    /// As it comes: the host's standard error belongs to the server's only client.
+    Unchanged,
 }
 
 /// The ends of a running process that its driver holds.
@@ -134,6 +137,7 @@ pub(super) fn start<E: Listener>(
         speech,
         gate,
         last_words,
+        redactor: log.redactor().clone(),
         lost: false,
         reported: false,
     };
@@ -169,6 +173,7 @@ struct Task<S, E> {
     speech: S,
     gate: Gate,
     last_words: LastWords,
+    redactor: Redactor,
     lost: bool,
     /// That it cannot be killed was said.
     reported: bool,
@@ -347,7 +352,10 @@ impl<S: Speech, E: Listener> Task<S, E> {
         if std::mem::replace(&mut self.lost, true) {
             return;
         }
-        let words = broken.said.or_else(|| self.last_words.last());
+        let said = broken
+            .said
+            .map(|said| self.redactor.text(&said).into_owned());
+        let words = said.or_else(|| self.last_words.last());
         let fault = Fault::new(kind, format!("the worker {}", broken.detail))
             .of(self.generation)
             .saying(words)
@@ -434,6 +442,7 @@ impl LastWords {
 
 async fn read_stderr(mut stderr: Source, last_words: LastWords, form: StderrForm, log: Log) {
     let mut frames = FrameReader::new(STDERR_LINE);
+    let mut key = KeyBlock::default();
     loop {
         let count = match stderr.read(frames.spare()).await {
             Ok(count) if count > 0 => count,
@@ -445,11 +454,14 @@ async fn read_stderr(mut stderr: Source, last_words: LastWords, form: StderrForm
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
                 Frame::Oversize(cut) => String::from_utf8_lossy(&cut.head).into_owned(),
             };
+            // Last words reach health, faults and the log.
+            let clean = log.redactor().line(&text, &mut key).into_owned();
             match &form {
-                StderrForm::Prefixed(prefix) => log.say(Level::Info, format!("{prefix} {text}")),
-                StderrForm::Plain => log.pass_on(&text),
+                StderrForm::Prefixed(prefix) => log.say(Level::Info, format!("{prefix} {clean}")),
+                StderrForm::Redacted => log.pass_on(&clean),
+                StderrForm::Unchanged => log.pass_on(&text),
             }
-            last_words.push(text);
+            last_words.push(clean);
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 
 use mainstay_contract::fault::Fault;
-use mainstay_contract::frame::Frame;
+use mainstay_contract::frame::{Frame, HEAD};
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
@@ -73,21 +73,34 @@ impl ServerHandle {
     }
 }
 
-/// Starts a server.
+/// Starts a server. With one client, the host's standard error is that client's pipe.
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
     generation: Generation,
     limits: &Limits,
+    has_one_client: bool,
     events: mpsc::Sender<E>,
     log: &Log,
 ) -> io::Result<ServerHandle> {
     let outbox = Outbox::with_mark(limits.backlog_bytes);
-    let form = StderrForm::Plain;
+    let form = if has_one_client {
+        StderrForm::Unchanged
+    } else {
+        StderrForm::Redacted
+    };
     task::start(
         shim, command, generation, limits, Lines, form, outbox, events, log,
     )
     .map(ServerHandle)
+}
+
+/// A copy of a line, if there is memory for it.
+fn copied(line: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(line.len()).ok()?;
+    copy.extend_from_slice(line);
+    Some(copy)
 }
 
 struct Lines;
@@ -95,7 +108,10 @@ struct Lines;
 impl Speech for Lines {
     fn hear(&mut self, frame: Frame<'_>) -> Heard {
         Heard::Tell(match frame {
-            Frame::Line(line) => What::Line(line.to_vec()),
+            Frame::Line(line) => match copied(line) {
+                Some(line) => What::Line(line),
+                None => What::Oversize(line.iter().take(HEAD).copied().collect()),
+            },
             Frame::Oversize(oversize) => What::Oversize(oversize.head),
         })
     }

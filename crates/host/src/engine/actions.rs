@@ -4,7 +4,7 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
-use mainstay_contract::render::{Bounds, RenderMode};
+use mainstay_contract::render::RenderMode;
 use mainstay_contract::telemetry::{Event as Recorded, Telemetry};
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
@@ -180,14 +180,9 @@ impl Engine {
     }
 
     fn own_tool(&mut self, call: CallId, tool: &str, render: RenderMode) {
-        let limits = self.core.limits();
-        let bounds = Bounds {
-            lines: limits.porcelain_lines,
-            bytes: limits.porcelain_bytes,
-        };
+        let bounds = self.core.limits().text();
         let reply = if tool == system_tools::HEALTH {
-            let health = self.core.health(self.clock.now());
-            system_tools::health(&health, render, bounds)
+            system_tools::health(&self.health(), render, bounds)
         } else {
             system_tools::telemetry(&self.telemetry(), render, bounds)
         };

@@ -29,6 +29,8 @@ pub(super) enum Conversation {
         gate: Gate,
         /// The client did not read its answers at the last look.
         behind: bool,
+        /// The number of its last use.
+        used: u64,
     },
     /// With the typed end of its only request.
     Once {
@@ -79,11 +81,12 @@ impl Engine {
         ));
         let writes = outbox.clone();
         tokio::spawn(write_answers(session, client.sink, writes, self.events()));
-        let behind = false;
+        self.uses += 1;
         let lines = Conversation::Lines {
             outbox,
             gate,
-            behind,
+            behind: false,
+            used: self.uses,
         };
         self.conversations.insert(session, lines);
         let said = format!("session opened id={session}");
@@ -130,6 +133,24 @@ impl Engine {
         }
     }
 
+    /// Closes the connection that has been idle for longest, so that its descriptors are free.
+    pub(super) fn shed(&self) {
+        let idle = self
+            .conversations
+            .iter()
+            .filter(|(session, _)| self.core.is_idle_session(**session));
+        let idle = idle.filter_map(|(session, conversation)| match conversation {
+            Conversation::Lines { outbox, used, .. } => Some((*used, *session, outbox)),
+            Conversation::Once { .. } => None,
+        });
+        if let Some((_, session, outbox)) = idle.min_by_key(|(used, ..)| *used) {
+            // Its writer closes the socket and reports the end.
+            outbox.seal();
+            let said = format!("session shed id={session}");
+            self.reports.log.say(Level::Debug, said);
+        }
+    }
+
     /// Closes a connection at once; what is in its outbox is not written.
     pub(super) fn drop_conversation(&mut self, session: SessionId) {
         if let Some(Conversation::Lines { outbox, gate, .. }) = self.conversations.remove(&session)
@@ -166,10 +187,13 @@ impl Engine {
             outbox,
             gate,
             behind: was_behind,
+            used,
         }) = self.conversations.get_mut(&session)
         else {
             return;
         };
+        self.uses += 1;
+        *used = self.uses;
         let behind = outbox.watch_behind() && !is_planted(Defect::GateNeverCloses);
         let gate = gate.clone();
         let changed = std::mem::replace(was_behind, behind) != behind;

@@ -1,13 +1,14 @@
 //! Operators: status, metrics, stop, rollout, and a configuration that is read again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
+use mainstay_contract::health::Health;
 use mainstay_kernel::core::action::CoreEvent;
 use tokio::sync::oneshot;
 
 use super::Engine;
+use crate::config::Changed;
 use crate::control::Control;
 use crate::telemetry::with_client_ids;
 
@@ -68,12 +69,29 @@ impl Engine {
             version: self.facts.version.clone(),
             mode: self.facts.mode.to_owned(),
             started: self.facts.started.clone(),
-            health: self.core.health(self.clock.now()),
+            health: self.health(),
             totals: self.core.telemetry().totals,
         }
     }
 
-    /// Reads the rules of the wrapped server again. A file that cannot be read changes nothing.
+    /// Health of the host, without the secrets that it knows: faults quote servers.
+    pub(super) fn health(&self) -> Health {
+        let mut health = self.core.health(self.clock.now());
+        let redactor = self.reports.log.redactor();
+        for fault in health.faults_mut() {
+            let texts = [
+                Some(&mut fault.detail),
+                fault.said.as_mut(),
+                fault.stderr.as_mut(),
+            ];
+            for text in texts.into_iter().flatten() {
+                *text = redactor.text(text).into_owned();
+            }
+        }
+        health
+    }
+
+    /// Reads the configuration again. A file that cannot be read changes nothing.
     pub(super) fn reread(&mut self) {
         let Some(reread) = &self.facts.reread else {
             return;
@@ -89,8 +107,10 @@ impl Engine {
         for what in &found.later {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
-        let name = &self.launch.server_name;
-        log.line(&format!("mcp:config reread pack={name}"));
-        self.report(CoreEvent::Rules(Arc::clone(&found.rules)));
+        log.line(&format!("mcp:config reread name={}", self.facts.name));
+        self.report(match found.changed {
+            Changed::Rules(rules) => CoreEvent::Rules(rules),
+            Changed::Settings(settings) => CoreEvent::Settings(settings),
+        });
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_kernel::Core;
 use mainstay_kernel::core::action::{CoreEvent, RootsFound};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::clients::Conversation;
@@ -29,6 +29,7 @@ use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
+use crate::config::Reread;
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -38,7 +39,7 @@ use crate::serve::write_ready_file;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
 use crate::watchdog::{Doing, Watchdog};
-use crate::wrap::{Remembered, Reread};
+use crate::wrap::Remembered;
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -70,6 +71,8 @@ pub(crate) enum Event {
     Control(Control),
     /// The configuration must be read again.
     Reread,
+    /// Descriptors ran out: the connection that has been idle for longest must go.
+    Shed,
     Stop,
     /// The grace for clients that do not read their last answers is over.
     LeaveClients,
@@ -79,7 +82,7 @@ impl Event {
     /// Its kind in reports of the watchdog.
     const fn doing(&self) -> Doing {
         match self {
-            Self::Connected(_) => Doing::Connect,
+            Self::Connected(_) | Self::Shed => Doing::Connect,
             Self::Line { .. } | Self::Oversize { .. } => Doing::Request,
             Self::Client(_) => Doing::Client,
             Self::Single(_) => Doing::SingleRequest,
@@ -159,6 +162,8 @@ pub(crate) struct Setup {
     pub(crate) announcement: Announcement,
     pub(crate) checkers: Checkers<Event>,
     pub(crate) queue: Queue,
+    /// True as soon as the host drains: listeners close.
+    pub(crate) closing: watch::Sender<bool>,
 }
 
 /// How a host announces that it is ready.
@@ -189,7 +194,7 @@ pub(crate) struct HostFacts {
     pub(crate) started: String,
     /// The stored answer of the wrapped server to `server/discover`.
     pub(crate) remembered: Option<Remembered>,
-    /// Reads the rules of the wrapped server again.
+    /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
 }
 
@@ -228,6 +233,9 @@ pub(crate) struct Engine {
     operators: Operators,
     /// Sessions whose gates may have to be moved.
     unpaced: BTreeSet<SessionId>,
+    /// Counts uses of connections, to know which one was used last.
+    uses: u64,
+    closing: watch::Sender<bool>,
     phase: Phase,
     /// The peer whose event is being handled.
     handling: Origin,
@@ -249,6 +257,8 @@ impl Engine {
             workers: BTreeMap::new(),
             operators: Operators::default(),
             unpaced: BTreeSet::new(),
+            uses: 0,
+            closing: setup.closing,
             phase: Phase::Open,
             handling: Origin::Host,
             queue: setup.queue,
@@ -291,6 +301,10 @@ impl Engine {
                         self.clock.tick();
                     }
                 }
+            }
+            if !self.core.is_serving() {
+                self.closing
+                    .send_if_modified(|closing| !std::mem::replace(closing, true));
             }
             if self.core.is_stopping() && self.phase == Phase::Open {
                 self.close_conversations();
@@ -336,6 +350,7 @@ impl Engine {
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
+            Event::Shed => self.shed(),
             Event::Stop => self.report(CoreEvent::Stop),
             Event::LeaveClients => self.conversations.clear(),
         }

@@ -30,8 +30,6 @@ pub(crate) struct Launch {
     pub(crate) shim: Shim,
     /// The commands of packs, in the order of their slots, or the one of the wrapped server.
     pub(crate) commands: Commands,
-    /// The name of the wrapped server.
-    pub(crate) server_name: String,
     /// Directories that a client's root can only be below of.
     pub(crate) named_only: Vec<PathBuf>,
     /// Workers that announced themselves and whose schemas are being compiled.
@@ -123,7 +121,8 @@ impl Engine {
                     .map_err(|error| failed("worker", &error))
             }
             Commands::Server(command) => {
-                drivers::start_server(shim, command, generation, limits, events, log)
+                let one = self.facts.mode == "stdio";
+                drivers::start_server(shim, command, generation, limits, one, events, log)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {

@@ -35,6 +35,13 @@ impl Body {
         Self::Whole(None)
     }
 
+    /// Ends a stream at that time.
+    pub(super) fn end_at(&mut self, at: Instant) {
+        if let Self::Events(events, _) = self {
+            events.until = Some(Box::pin(tokio::time::sleep_until(at)));
+        }
+    }
+
     /// Holds something as long as the stream goes on; what is in one piece has been answered.
     pub(super) fn hold(&mut self, what: impl Held + 'static) {
         if let Self::Events(_, held) = self {
@@ -166,6 +173,8 @@ pub(crate) struct EventBody {
     /// Written before anything else.
     head: BytesMut,
     quiet: Pin<Box<Sleep>>,
+    /// Runs until the token expires with which the stream was opened.
+    until: Option<Pin<Box<Sleep>>>,
 }
 
 impl EventBody {
@@ -185,6 +194,7 @@ impl EventBody {
             numbered,
             head,
             quiet: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+            until: None,
         };
         if let Some(first) = first {
             body.write(&first);
@@ -204,6 +214,10 @@ impl EventBody {
     }
 
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let until = self.until.as_mut();
+        if until.is_some_and(|until| until.as_mut().poll(context).is_ready()) {
+            return Poll::Ready(None);
+        }
         let mut over = self.reading.ended;
         while !over && self.head.len() < PIECE {
             match self.reading.poll_next(context) {
@@ -266,11 +280,43 @@ pub(super) async fn read(
         Ok(match pieces.as_mut_slice() {
             [] => Bytes::new(),
             [only] => std::mem::take(only),
-            _ => Bytes::from(pieces.concat()),
+            pieces => {
+                let mut whole = Vec::new();
+                if whole.try_reserve_exact(length).is_err() {
+                    return Err(Problem::of(ErrorKind::Overloaded));
+                }
+                pieces
+                    .iter()
+                    .for_each(|piece| whole.extend_from_slice(piece));
+                Bytes::from(whole)
+            }
         })
     };
     match tokio::time::timeout(patience, whole).await {
         Ok(read) => read,
         Err(_) => Err(Problem::of(ErrorKind::RequestTimeout)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::Keep;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_ends_when_its_token_expires() {
+        let streams = Arc::new(Mutex::new(Streams::new(Keep::ForResuming, 1024)));
+        let opened = lock(&streams).open();
+        let reading = Reading::new(&streams, opened, |_| ());
+        let events = EventBody::new(reading, Numbered::No, None);
+        let mut body = Body::Events(Box::new(events), None);
+        body.end_at(Instant::now() + Duration::from_millis(20));
+        let mut next = async || {
+            let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            frame.await.is_some()
+        };
+        assert!(next().await, "it begins");
+        // Nothing is ever said on it, so only its time can end it.
+        assert!(!next().await);
     }
 }

@@ -56,7 +56,7 @@ impl HttpDoor {
     /// Opens a session with its first request. `None` if the host has ended or has no room.
     pub async fn open(&self, line: &str) -> Option<(HttpSession, HttpStream)> {
         let who = Credential::Anonymous;
-        let opened = self.table.open(&self.back, &self.limits, who).await;
+        let opened = self.table.open(&self.back, &self.limits, who, None).await;
         let session = HttpSession {
             session: opened.ok()?,
             depth: self.limits.json_depth,

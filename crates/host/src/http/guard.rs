@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 
-use super::access::{Access, Credential};
+use super::access::{Access, Admitted};
 use super::refusals::Denied;
 
 /// Names in a query that look like credentials.
@@ -105,7 +105,7 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
-    ) -> Result<Credential, Denied> {
+    ) -> Result<Admitted, Denied> {
         if query.is_some_and(has_secret) {
             // What stands in a URL ends up in logs and histories.
             let problem = Problem::new(

@@ -20,11 +20,15 @@ use tokio::task::JoinSet;
 use super::body::{Held, lock};
 use super::stall::Stall;
 use super::{Connected, Front};
+use crate::log::Seldom;
+use crate::serve::is_shortage;
 
 /// Headers of one request.
 const HEADERS: usize = 64;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// Pause after a connection could not be accepted.
+const RETRY: Duration = Duration::from_millis(20);
 /// How often idle sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 /// What a client hears when there are too many.
@@ -61,9 +65,13 @@ impl Listening {
     }
 }
 
-/// Serves connections until it is told to stop.
-pub(crate) fn start(listener: TcpListener, front: Arc<Front>) -> Listening {
-    allow_descriptors(front.limits.http_connections);
+/// Accepts connections until `closed`, and serves them until it is told to stop.
+pub(crate) fn start(
+    listener: TcpListener,
+    front: Arc<Front>,
+    closed: watch::Receiver<bool>,
+) -> Listening {
+    let most = allow_descriptors(front.limits.http_connections);
     let (stop, stopped) = watch::channel(false);
     let sweeping = Arc::clone(&front);
     let mut until = stopped.clone();
@@ -74,7 +82,7 @@ pub(crate) fn start(listener: TcpListener, front: Arc<Front>) -> Listening {
             sweeping.table.sweep(idle);
         }
     });
-    let done = tokio::spawn(accept(listener, front, stopped));
+    let done = tokio::spawn(accept(listener, front, most, closed, stopped));
     Listening { stop, done }
 }
 
@@ -109,22 +117,35 @@ impl Drop for Busy {
 
 type Connections = Arc<Mutex<BTreeMap<u64, Arc<Connection>>>>;
 
-async fn accept(listener: TcpListener, front: Arc<Front>, mut stop: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    front: Arc<Front>,
+    most: usize,
+    mut closed: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
+) {
     let connections: Connections = Arc::default();
+    let mut warning = Seldom::default();
     let mut tasks = JoinSet::new();
     let mut number = 0_u64;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
-            _ = stop.changed() => break,
+            _ = closed.wait_for(|closed| *closed) => break,
         };
-        let Ok((stream, _)) = accepted else {
-            // Too many descriptors, most likely: connections that end give some back.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warning.warn(&front.log, &format!("reason=accept_failed {error}"));
+                if is_shortage(&error) {
+                    make_way(&connections);
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
         };
-        if lock(&connections).len() >= front.limits.http_connections && !make_way(&connections) {
+        if lock(&connections).len() >= most && !make_way(&connections) {
             front
                 .counts
                 .turned_away_total
@@ -220,11 +241,13 @@ async fn serve(
     let _ = served.await;
 }
 
-/// Connections need descriptors, and the default of many systems is too few.
-fn allow_descriptors(connections: usize) {
+/// Connections need descriptors, and the default of many systems is too few. Gives the number of connections
+/// that leaves some for workers and files.
+fn allow_descriptors(connections: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = connections as u64 + 512;
     let now = getrlimit(Resource::Nofile);
+    let granted = || getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if now.current.is_some_and(|current| current < wanted) {
         let current = now.maximum.map_or(wanted, |most| most.min(wanted));
         let _ = setrlimit(
@@ -235,4 +258,6 @@ fn allow_descriptors(connections: usize) {
             },
         );
     }
+    let room = usize::try_from(granted() / 4 * 3).unwrap_or(usize::MAX);
+    connections.min(room).max(1)
 }

@@ -316,7 +316,12 @@ async fn open(
 ) -> Answered {
     let id = EchoId::Known(request.id.clone());
     let refuse = |kind| respond::refuse(&Problem::of(kind), Tongue::Mcp(Some(&id)));
-    let opened = front.table.open(&front.back, &front.limits, who).await;
+    let several = front.guard.access.has_several();
+    let share = several.then_some(front.limits.http_credential_sessions);
+    let opened = front
+        .table
+        .open(&front.back, &front.limits, who, share)
+        .await;
     let session = opened.map_err(|_| refuse(ErrorKind::Overloaded))?;
     let mut opening = Opening(Some(&session));
     let unavailable = || refuse(ErrorKind::WorkerUnavailable);

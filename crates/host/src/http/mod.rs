@@ -50,7 +50,7 @@ use mainstay_contract::outcome::Problem;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use self::access::{Access, Issuer, METADATA};
+use self::access::{Access, Admitted, Issuer, METADATA};
 use self::counts::Counts;
 use self::guard::Guard;
 pub(crate) use self::link::Back;
@@ -63,6 +63,16 @@ use crate::engine::Event;
 use crate::envelopes::Envelopes;
 use crate::log::Log;
 use crate::telemetry::Recorder;
+
+/// Requests in flight at the same time whose sender is not known before their body is read.
+const UNKNOWN_IN_FLIGHT: usize = 16;
+/// Bytes of such a body.
+const UNKNOWN_BODY: usize = 64 * 1024;
+/// Time for such a body, in milliseconds.
+const UNKNOWN_BODY_MS: u64 = 5_000;
+
+/// Characters of a token with which an address off the loopback is served.
+pub(crate) const MIN_TOKEN: usize = 16;
 
 /// How clients reach the host over HTTP.
 #[derive(Clone)]
@@ -79,6 +89,13 @@ pub struct HttpConfig {
 }
 
 impl HttpConfig {
+    /// True if the only way in is a token that can be guessed.
+    pub(crate) fn has_short_token(&self) -> bool {
+        self.token
+            .as_ref()
+            .is_some_and(|token| token.len() < MIN_TOKEN)
+    }
+
     /// Whether clients must say who they are.
     pub(crate) const fn asks(&self) -> bool {
         self.token.is_some() || self.issuer.is_some()
@@ -124,6 +141,9 @@ pub(crate) struct Front {
     counts: Counts,
     refusals: Refusals,
     in_flight: AtomicUsize,
+    /// Requests in flight whose sender is not known yet.
+    unknown: AtomicUsize,
+    log: Log,
 }
 
 impl std::fmt::Debug for Front {
@@ -158,8 +178,10 @@ impl Front {
             recorder: facts.recorder,
             table: Table::default(),
             counts: Counts::default(),
-            refusals: Refusals::new(facts.log),
+            refusals: Refusals::new(facts.log.clone()),
             in_flight: AtomicUsize::new(0),
+            unknown: AtomicUsize::new(0),
+            log: facts.log,
         })
     }
 
@@ -220,16 +242,29 @@ impl Front {
                 return refused(&reason.problem);
             }
         };
-        let Some(_place) = Place::take(&self.in_flight, self.limits.http_in_flight) else {
+        // Senders that are not known have few places of their own: they cannot take those of the others.
+        let (counter, most) = match who {
+            Some(_) => (&self.in_flight, self.limits.http_in_flight),
+            None => (&self.unknown, UNKNOWN_IN_FLIGHT),
+        };
+        let Some(_place) = Place::take(counter, most) else {
             return refused(&Problem::of(ErrorKind::Overloaded));
         };
-        match (path, route, who) {
+        let (who, expires) = match who {
+            Some(Admitted { who, expires }) => (Some(who), expires),
+            None => (None, None),
+        };
+        let mut answer = match (path, route, who) {
             ("/mcp", _, Some(who)) => mcp::answer(self, parts, body, who).await,
             (_, Some(route), who) => {
                 rest::answer(self, route, &parts, body, (who, peer.ip())).await
             }
             _ => refused(&Problem::of(ErrorKind::UnknownRoute)),
+        };
+        if let Some(expires) = expires {
+            answer.body_mut().end_at(expires);
         }
+        answer
     }
 
     /// Where tokens for this server come from.

@@ -4,7 +4,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use hyper::{Response, StatusCode};
 use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::outcome::Problem;
+use mainstay_contract::outcome::{Outcome, Problem};
 
 use super::body::{Body, EventBody};
 
@@ -15,8 +15,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 /// Asks proxies not to hold events back.
 const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
-/// Seconds after which a client that was turned away may try again.
-const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
+/// Seconds after which a client that was turned away may try again, where nothing more exact is known.
+const RETRY_SECONDS: u64 = 1;
 
 /// An answer with a status and nothing else.
 pub(super) fn plain(status: StatusCode) -> Answer {
@@ -71,18 +71,30 @@ pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
         }
         Tongue::Plain => problem.payload(),
     };
-    of_kind(Some(problem.kind), body)
+    of_kind(Some(problem.kind), problem.retry_after_ms, body)
+}
+
+/// The time after which a request that ended like this may succeed.
+pub(super) fn retry_after_ms(outcome: &Outcome) -> Option<u64> {
+    outcome.as_ref().err()?.retry_after_ms
 }
 
 /// An answer in JSON with the status of what went wrong, if anything did.
-pub(super) fn of_kind(kind: Option<ErrorKind>, body: impl Into<Body>) -> Answer {
+pub(super) fn of_kind(
+    kind: Option<ErrorKind>,
+    retry_after_ms: Option<u64>,
+    body: impl Into<Body>,
+) -> Answer {
     let Some(row) = kind.map(ErrorKind::row) else {
         return json(StatusCode::OK, body);
     };
     let status = StatusCode::from_u16(row.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = json(status, body);
     if row.retryable && matches!(row.http, 429 | 503) {
-        answer.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS);
+        let seconds = retry_after_ms.map_or(RETRY_SECONDS, |ms| ms.div_ceil(1000).max(1));
+        answer
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     answer
 }

@@ -32,14 +32,19 @@ pub(super) struct Table {
 pub(super) struct Full;
 
 impl Table {
-    /// A session that nobody but its opener can find, not yet in the table.
+    /// A session that nobody but its opener can find, not yet in the table. `share` is the number of sessions
+    /// that one credential may have.
     pub(super) async fn open(
         &self,
         back: &Back,
         limits: &Limits,
         credential: Credential,
+        share: Option<usize>,
     ) -> Result<Arc<Session>, Full> {
-        if !self.has_room(limits.http_sessions) {
+        let mine = |session: &Session| session.credential == credential;
+        let has_room = share.is_none_or(|share| self.has_room(share, mine))
+            && self.has_room(limits.http_sessions, |_| true);
+        if !has_room {
             return Err(Full);
         }
         let Some(id) = fresh_id() else {
@@ -136,16 +141,15 @@ impl Table {
         true
     }
 
-    fn has_room(&self, most: usize) -> bool {
+    /// True if fewer than `most` sessions are `counted`, or one of them makes way.
+    fn has_room(&self, most: usize, counted: impl Fn(&Session) -> bool) -> bool {
         let mut sessions = lock(&self.sessions);
         sessions.retain(|_, session| !session.ending.is_over());
-        if sessions.len() < most {
+        let all = || sessions.iter().filter(|(_, session)| counted(session));
+        if all().count() < most {
             return true;
         }
-        let idlest = sessions
-            .iter()
-            .map(|(key, session)| (session.idle(), *key))
-            .max();
+        let idlest = all().map(|(key, session)| (session.idle(), *key)).max();
         match idlest {
             Some((idle, key)) if idle >= YIELDS_AFTER => {
                 if let Some(session) = sessions.remove(&key) {
@@ -201,7 +205,33 @@ fn fresh_id() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
+
+    #[tokio::test]
+    async fn one_credential_does_not_take_the_sessions_of_others() {
+        let (events, _incoming) = mpsc::channel(64);
+        let (back, table) = (Back::new(events), Table::default());
+        let limits = Limits {
+            http_sessions: 5,
+            ..Limits::default()
+        };
+        let open = async |who: u8, share| {
+            let who = Credential::Subject([who; 32]);
+            let opened = table.open(&back, &limits, who, share).await;
+            opened.map(|session| table.add(&session))
+        };
+        let share = Some(3);
+        for _ in 0..3 {
+            assert_eq!(open(1, share).await, Ok(()));
+        }
+        assert_eq!(open(1, share).await, Err(Full));
+        assert_eq!(open(2, share).await, Ok(()));
+        // With one credential there is nobody to crowd out.
+        assert_eq!(open(1, None).await, Ok(()));
+        assert_eq!(open(2, share).await, Err(Full), "all of them are in use");
+    }
 
     #[test]
     fn ids_are_long_and_never_the_same() {

@@ -12,6 +12,11 @@ use std::io;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::shim;
+
+/// Generations of ancestors that are looked at.
+const ANCESTORS: usize = 256;
+
 /// A process, as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -21,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) zombie: bool,
     /// A signal has stopped it.
     pub(crate) stopped: bool,
+    /// Its name is that of a shim.
+    shim: bool,
     /// Clock ticks from boot to its birth.
     born: u64,
 }
@@ -67,6 +74,28 @@ pub(crate) fn parent(pid: Pid) -> Option<Pid> {
     look(pid.as_raw_nonzero().get()).and_then(|seen| Pid::from_raw(seen.parent))
 }
 
+/// True if one of the ancestors of a process is `sought` or a shim of any host. True, too, for a process that
+/// has ended: nothing is known about it.
+pub(crate) fn is_below(pid: Pid, sought: impl Fn(Pid) -> bool) -> bool {
+    let Some(mut at) = look(pid.as_raw_nonzero().get()) else {
+        return true;
+    };
+    for _ in 0..ANCESTORS {
+        let parent = match Pid::from_raw(at.parent) {
+            _ if at.shim => return true,
+            None => return false,
+            Some(parent) if sought(parent) => return true,
+            Some(parent) => look(parent.as_raw_nonzero().get()),
+        };
+        match parent {
+            // Of another user, on a machine that hides those.
+            None => return false,
+            Some(parent) => at = parent,
+        }
+    }
+    true
+}
+
 /// The direct children of `parent` that are not among `known`.
 pub(crate) fn strangers(parent: Pid, known: &BTreeSet<i32>) -> Vec<Seen> {
     let parent = parent.as_raw_nonzero().get();
@@ -91,6 +120,8 @@ fn look(pid: i32) -> Option<Seen> {
 /// fields are counted from its last bracket on.
 fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let name_start = stat.iter().position(|byte| *byte == b'(')?;
+    let name = stat.get(name_start + 1..name_end)?;
     let rest = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
@@ -102,6 +133,7 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
         parent,
         zombie: matches!(state, "Z" | "X"),
         stopped: state == "T",
+        shim: name == shim::NAME.as_bytes(),
         born,
     })
 }
@@ -118,6 +150,9 @@ mod tests {
             b"7 (a) R 1 (b) S 42 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 0 1 0 123456 99 1 18446";
         let seen = parse(7, stat).unwrap();
         assert_eq!((seen.parent, seen.zombie, seen.born), (42, false, 123_456));
+        assert!(!seen.shim);
+        let shim = b"7 (mainstay-shim) S 42 7 7 0 -1 4194304 9 0 0 0 1 2 0 0 20 0 1 0 123456 99";
+        assert!(parse(7, shim).unwrap().shim);
         assert_eq!(parse(7, b"7 (cut) Z 1"), None);
         assert_eq!(parse(7, b""), None);
     }
@@ -139,6 +174,9 @@ mod tests {
             assert!(std::time::Instant::now() < until);
             std::thread::yield_now();
         };
+        assert!(is_below(tree[0].pid, |parent| parent == root));
+        assert!(is_below(tree[0].pid, |parent| parent == pid));
+        assert!(!is_below(root, |parent| parent == root));
         assert!(below(root).iter().any(|seen| seen.pid == tree[0].pid));
         let mut stranger = tree[0];
         stranger.born += 1;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::descendants::{below, strangers};
+use super::descendants::{below, is_below, strangers};
 
 /// The shims and piped children that have not been reaped. Children belong to a process, not to a host in it, so
 /// there is one set per process. Whoever replaces the host in place must hand it over: a shim that
@@ -35,6 +35,15 @@ pub(super) fn forget(shim: Pid) {
     shims(|set| {
         set.remove(&shim.as_raw_nonzero().get());
     });
+}
+
+/// True if a process descends from this host, or from a shim of another one.
+pub(crate) fn is_below_a_host(pid: Pid) -> bool {
+    let own = rustix::process::getpid();
+    let known = shims(|set| set.clone());
+    is_below(pid, |parent| {
+        parent == own || known.contains(&parent.as_raw_nonzero().get())
+    })
 }
 
 /// Kills and reaps the orphans there are; says how many are still there afterwards.

@@ -28,6 +28,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use rustix::process::DumpableBehavior;
+
 use crate::config::{Command, TreeKill};
 use crate::process::{Report, Rung};
 
@@ -89,6 +91,8 @@ pub fn run_shim(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     };
     // The process was started through a descriptor and would be called by its number.
     let _ = rustix::thread::set_name(c"mainstay-shim");
+    // A worker of the same user must not be able to trace the process that reaps it.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     Some(match rung {
         INIT => namespace::second_stage(&worker),
         "subreaper" => keep_as_subreaper(&worker),

@@ -51,6 +51,7 @@ impl Host {
             envelopes: EnvelopeMode::Off,
             envelope_ids: IdSource::Deterministic,
             locked: None,
+            reread: None,
         };
         Self::start(Ok(config))
     }

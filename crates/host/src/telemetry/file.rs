@@ -13,10 +13,15 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Times that a rotated file is opened anew before a write is given up: each time means that
 /// others filled a whole file in between.
 const REOPENINGS: usize = 100;
+
+/// Time for other hosts to finish a write, and pause between two attempts.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The file, opened.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ impl EventFile {
     /// Appends whole lines: all of them, or none and an error.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..REOPENINGS {
-            self.file.lock()?;
+            self.lock()?;
             let appended = self.append_locked(lines);
             // Closing the file, as after a rotation, unlocks it as well.
             let _ = self.file.unlock();
@@ -61,6 +66,22 @@ impl EventFile {
         }
         let said = "it is rotated faster than it can be opened";
         Err(io::Error::new(io::ErrorKind::ResourceBusy, said))
+    }
+
+    /// Takes the lock, which another process may hold for as long as it likes: not for long.
+    fn lock(&self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                    let said = "another process holds its lock";
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, said));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            }
+        }
     }
 
     /// Appends if the locked file is the current one and has room; else it is no longer current.

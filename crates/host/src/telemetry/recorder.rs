@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstay_contract::dialect::{EchoId, Shape};
 use mainstay_contract::envelope::Invocation;
-use mainstay_contract::envelope::redact::{MARK, redact_json, redact_text};
+use mainstay_contract::envelope::redact::{MARK, Redactor, redact_json, redact_text};
 use mainstay_contract::error::{Code, Surface};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId};
@@ -57,6 +57,7 @@ struct Spans {
     /// `network.transport` and `network.protocol.name`.
     transport: &'static str,
     protocol: &'static str,
+    redactor: Redactor,
 }
 
 #[derive(Debug)]
@@ -94,6 +95,7 @@ impl Recorder {
             host: host_id(),
             transport,
             protocol,
+            redactor: log.redactor().clone(),
         }));
         Ok(self)
     }
@@ -135,7 +137,7 @@ impl Recorder {
     /// A request envelope was accepted.
     pub(crate) fn invocation(&self, invocation: &Invocation) {
         let Some(open) = &self.file else { return };
-        let brief = |text: &str| shorten(&redact_text(text), ID_SHOWN);
+        let brief = |text: &str| shorten(&open.log.redactor().text(text), ID_SHOWN);
         open.queue.push(Event::Invocation(InvocationEvent {
             ts: iso_now(),
             host: open.host.clone(),
@@ -176,7 +178,7 @@ impl Recorder {
                 generation,
                 fault: fault.class,
                 code: fault.code(),
-                detail: fault.detail.clone(),
+                detail: open.log.redactor().text(&fault.detail).into_owned(),
             }));
         }
     }
@@ -231,7 +233,7 @@ impl Spans {
             session: format!("{}.{}", self.host, end.session),
             transport: self.transport,
             protocol: self.protocol,
-            error: error_of(end),
+            error: error_of(end, &self.redactor),
             attempt: end.attempt,
             end_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
             latency_us: end.latency_us,
@@ -240,7 +242,7 @@ impl Spans {
 }
 
 /// What went wrong, by the conventions: `tool_error` where the client sees a result that says no.
-fn error_of(end: &End) -> Option<otlp::Error> {
+fn error_of(end: &End, redactor: &Redactor) -> Option<otlp::Error> {
     let problem = match &end.outcome {
         Err(problem) => problem,
         Ok(_) if end.said_no() => {
@@ -257,7 +259,7 @@ fn error_of(end: &End) -> Option<otlp::Error> {
     Some(otlp::Error {
         kind: if is_tool { "tool_error" } else { row.name },
         code: (!is_tool).then_some(row.jsonrpc),
-        message: redact_text(&problem.message).into_owned(),
+        message: redactor.text(&problem.message).into_owned(),
     })
 }
 

@@ -77,6 +77,10 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
             break false;
         }
     };
+    if outbox.is_sealed() {
+        // The reader holds another descriptor of the same socket.
+        sink.hang_up();
+    }
     let ended = ClientEvent::OutputEnded { session, delivered };
     let _ = events.send(ended.into()).await;
 }

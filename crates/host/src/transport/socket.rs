@@ -1,17 +1,28 @@
 //! The Unix socket: private from its birth, never stolen from a living host, replaced when stale.
+//!
+//! Theory of operation. A host binds and listens under a random name, then links the socket to its path, which
+//! fails if the path exists. So a path always names a socket that its host listens on, and a refused connection
+//! means that the host is gone. A stale socket is renamed before it is removed: of two hosts that find the
+//! same one only one gets it. There is no lock that another process could hold.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
 use thiserror::Error;
 use tokio::net::UnixListener;
 
+use crate::entropy;
+
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
+/// Stale sockets that are removed from one path; each further one comes from a host that died meanwhile.
+const STALE: usize = 8;
 
 /// Why a socket cannot be had.
 #[derive(Debug, Error)]
@@ -42,44 +53,37 @@ impl Bound {
             path: path.to_owned(),
             source,
         };
-        let address = SocketAddrUnix::new(path).map_err(|_| BindError::TooLong(path.to_owned()))?;
-        // Two hosts that find the same stale socket must not remove each other's new one. The
-        // lock on the folder leaves no file behind.
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let lock = rustix::fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| failed(error.into()))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|error| failed(error.into()))?;
-        remove_stale(path)?;
-        let bound = || -> io::Result<OwnedFd> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // Before the bind, so that there is no moment at a wider mode.
-            rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
-            rustix::net::bind(&socket, &address)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(socket)
-        };
-        let socket = bound().map_err(failed)?;
-        // The umask may have narrowed what was asked for.
-        rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|error| failed(error.into()))?;
-        let facts = rustix::fs::lstat(path).map_err(|error| failed(error.into()))?;
-        let listener = UnixListener::from_std(StdListener::from(socket)).map_err(failed)?;
-        Ok(Self {
-            listener,
-            path: path.to_owned(),
-            identity: (facts.st_dev, facts.st_ino),
-        })
+        let too_long = |_| BindError::TooLong(path.to_owned());
+        SocketAddrUnix::new(path).map_err(too_long)?;
+        let draft = beside(path);
+        let address = SocketAddrUnix::new(&draft).map_err(too_long)?;
+        let bound = listen(&address, &draft, mode).and_then(|socket| {
+            let facts = rustix::fs::lstat(&draft)?;
+            Ok((StdListener::from(socket), (facts.st_dev, facts.st_ino)))
+        });
+        let placed = bound.map_err(failed).and_then(|(listener, identity)| {
+            place(&draft, path)?;
+            Ok(Self {
+                listener: UnixListener::from_std(listener).map_err(failed)?,
+                path: path.to_owned(),
+                identity,
+            })
+        });
+        let _ = std::fs::remove_file(&draft);
+        placed
     }
 
     /// Waits for a client.
     pub(crate) async fn accept(&self) -> io::Result<OwnedFd> {
         let (stream, _) = self.listener.accept().await?;
         Ok(stream.into_std()?.into())
+    }
+
+    /// Waits for a client and says which process it is; `None` if that process is not visible here.
+    pub(crate) async fn accept_from(&self) -> io::Result<(OwnedFd, Option<Pid>)> {
+        let (stream, _) = self.listener.accept().await?;
+        let pid = stream.peer_cred()?.pid().and_then(Pid::from_raw);
+        Ok((stream.into_std()?.into(), pid))
     }
 }
 
@@ -93,25 +97,80 @@ impl Drop for Bound {
     }
 }
 
+/// A socket that listens at `address`, which is the path `draft`.
+fn listen(address: &SocketAddrUnix, draft: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let socket = open()?;
+    // Before the bind, so that there is no moment at a wider mode.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&socket, address)?;
+    // The umask may have narrowed what was asked for.
+    rustix::fs::chmod(draft, Mode::from_raw_mode(mode))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(socket)
+}
+
+/// Gives a socket its path.
+fn place(draft: &Path, path: &Path) -> Result<(), BindError> {
+    for _ in 0..STALE {
+        match std::fs::hard_link(draft, path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(path)?,
+            // A file system without links; here two hosts could still take the path from each other.
+            Err(_) if path.symlink_metadata().is_err() && std::fs::rename(draft, path).is_ok() => {
+                return Ok(());
+            }
+            Err(source) => {
+                let path = path.to_owned();
+                return Err(BindError::Io { path, source });
+            }
+        }
+    }
+    Err(BindError::InUse(path.to_owned()))
+}
+
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     let failed = |source: io::Error| BindError::Io {
         path: path.to_owned(),
         source,
     };
+    let in_use = || BindError::InUse(path.to_owned());
     let facts = match rustix::fs::lstat(path) {
         Ok(facts) => facts,
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(failed(error.into())),
     };
     if FileType::from_raw_mode(facts.st_mode) != FileType::Socket {
         return Err(BindError::NotASocket(path.to_owned()));
     }
-    match StdStream::connect(path) {
-        Ok(_) => Err(BindError::InUse(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(failed)
-        }
-        // A full backlog or a lack of permission: somebody is there.
-        Err(_) => Err(BindError::InUse(path.to_owned())),
+    let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
+    // Any other answer, such as a full backlog or a lack of permission, comes from a living host.
+    if rustix::net::connect(open().map_err(failed)?, &address) != Err(Errno::CONNREFUSED) {
+        return Err(in_use());
     }
+    let stale = beside(path);
+    match std::fs::rename(path, &stale) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        moved => moved.map_err(failed)?,
+    }
+    let is_stale = rustix::fs::lstat(&stale)
+        .is_ok_and(|now| (now.st_dev, now.st_ino) == (facts.st_dev, facts.st_ino));
+    // Another host was faster, and this is its socket.
+    let restored = is_stale || std::fs::hard_link(&stale, path).is_ok();
+    let _ = std::fs::remove_file(&stale);
+    if is_stale || !restored {
+        Ok(())
+    } else {
+        Err(in_use())
+    }
+}
+
+/// A short random name in the same directory.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{:08x}", entropy::random() >> 32))
 }

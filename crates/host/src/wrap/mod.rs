@@ -2,11 +2,9 @@
 //!
 //! The server itself is a backend of the core ([`mainstay_kernel::server`]); here is only what needs files.
 //!
-//! * [`reread`]: rules that are read again while the host runs;
 //! * [`remembered`]: the server's answer to `server/discover` in an earlier run.
 
 mod remembered;
-mod reread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +16,7 @@ pub use mainstay_kernel::server::{
 };
 
 pub(crate) use self::remembered::Remembered;
-pub use self::reread::{Found, Reread};
-use crate::config::{Command, EnvelopeMode, Shim, Transport};
+use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport};
 use crate::telemetry::OtlpConfig;
 
 /// A host that wraps one server.
@@ -47,7 +44,7 @@ pub struct WrapConfig {
     /// The name that operators use for this host.
     pub host_name: String,
     pub version: String,
-    /// Reads the rules again at SIGHUP; without it the signal ends the host.
+    /// Reads the rules again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
     /// The reaction to an envelope of the host that breaks its own schema.
     pub envelopes: EnvelopeMode,

@@ -8,7 +8,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use serde_json::json;
 
 use crate::clock::wall_ms;
 use crate::config::Command;
+use crate::files::{self, Links};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -66,12 +66,12 @@ impl Remembered {
 }
 
 fn read(path: &Path) -> Option<Discovered> {
-    let about = fs::metadata(path).ok()?;
-    let age = about.modified().ok()?.elapsed().unwrap_or_default();
-    if about.len() > MAX_BYTES || age > MAX_AGE {
+    files::verify_private(path.parent()?).ok()?;
+    let (text, facts) = files::read(path, MAX_BYTES, Links::Reject).ok()?;
+    if facts.modified().ok()?.elapsed().unwrap_or_default() > MAX_AGE {
         return None;
     }
-    let text = fs::read_to_string(path).ok()?;
+    let text = String::from_utf8(text).ok()?;
     let json = Json::parse(&text).ok()?;
     match scan::member(json.as_str(), "era")? {
         "\"legacy\"" => Some(Discovered::Legacy),
@@ -95,13 +95,8 @@ fn write(path: &Path, answer: &Discovered) -> std::io::Result<()> {
             format!("{{\"era\":\"modern\",\"expiresMs\":{expires_ms},\"result\":{result}}}\n")
         }
     };
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    // Several hosts may wrap the same command: each writes a file of its own and moves it there.
-    let own = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = fs::File::create(&own)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(&own, path)
+    files::create_own(path.parent().unwrap_or(Path::new(".")))?;
+    files::replace(path, text.as_bytes(), files::PRIVATE)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The announcement of a worker, and the decision whether it may serve.
 
 use mainstay_contract::json::Json;
-use mainstay_contract::method::ListKind;
+use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::rpc::{PROTOCOL, Ready};
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_schema::Fingerprint;
@@ -23,26 +23,53 @@ pub(crate) enum Read {
     Otherwise,
 }
 
+/// A worker that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) read: Read,
+    /// Clients may have seen other lists than those of now.
+    pub(crate) is_news: bool,
+    /// Tools that its predecessor offered and that are gone or different now.
+    pub(crate) changed_tools: Vec<String>,
+}
+
 impl PackCatalog {
-    /// Accepts a worker that is ready, or rejects one of another protocol, build or catalog with a
-    /// sentence for the operator.
-    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Read, String> {
-        self.accept(slot, ready)?;
+    /// Accepts a worker that is ready, or rejects one of another protocol or build, or with a catalog
+    /// that cannot be served, with a sentence for the operator and the pack's author.
+    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Announced, String> {
+        let was_complete = self.is_complete();
+        let was_known = self.is_known(slot);
+        let changed_tools = self.accept(slot, ready)?;
+        let is_news = match &changed_tools {
+            None => was_complete && !was_known,
+            Some(_) => true,
+        };
+        let read = self.compare_roots(slot, ready);
+        Ok(Announced {
+            read,
+            is_news,
+            changed_tools: changed_tools.unwrap_or_default(),
+        })
+    }
+
+    fn compare_roots(&mut self, slot: SlotId, ready: &Ready) -> Read {
         let facts = ready.facts.to_value().unwrap_or_default();
         // A null is the same as no digests, also after a restore.
         let roots = facts.get(ROOTS).filter(|roots| !roots.is_null()).cloned();
         let Some(entry) = self.packs.get_mut(&slot) else {
-            return Ok(Read::AsBefore);
+            return Read::AsBefore;
         };
+        entry.trouble = None;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
-        Ok(match had_served && before != entry.roots {
+        match had_served && before != entry.roots {
             true => Read::Otherwise,
             false => Read::AsBefore,
-        })
+        }
     }
 
-    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<(), String> {
+    /// The tools that are not what they were, if the catalog is another one.
+    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<Option<Vec<String>>, String> {
         if ready.protocol != PROTOCOL {
             let theirs = ready.protocol;
             return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}"));
@@ -53,27 +80,68 @@ impl PackCatalog {
         if let Some(expected) = entry.expected_build.as_ref().filter(|b| **b != ready.build) {
             return Err(format!("is of build {}, not {expected}", ready.build));
         }
-        if let Some(catalog) = &entry.catalog {
-            return match catalog.difference(&ready.catalog) {
-                None => Ok(()),
-                Some(difference) => Err(format!("announced another catalog: {difference}")),
-            };
+        let is_built_in = entry.expected_build.is_some();
+        let before = match &entry.catalog {
+            Some(catalog) => match catalog.difference(&ready.catalog) {
+                None => return Ok(None),
+                Some(difference) if is_built_in => {
+                    return Err(format!("announced another catalog: {difference}"));
+                }
+                Some(_) => Some(catalog.clone()),
+            },
+            None => None,
+        };
+        ready.catalog.check()?;
+        let Some(before) = before else {
+            let added = self.add_catalog(slot, ready.catalog.clone());
+            return added.map(|()| None).map_err(|error| error.to_string());
+        };
+        self.remove_catalog(slot, &before);
+        if let Err(error) = self.add_catalog(slot, ready.catalog.clone()) {
+            // It was served before, so it can be again.
+            let _ = self.add_catalog(slot, before);
+            return Err(error.to_string());
         }
-        self.add_catalog(slot, ready.catalog.clone())
-            .map_err(|error| error.to_string())
+        Ok(Some(before.changed_tools(&ready.catalog)))
     }
 
     /// Counts a lost worker: a pack that never announced anything is not waited for for ever.
-    pub(crate) fn count_loss(&mut self, slot: SlotId) {
+    pub(crate) fn count_loss(&mut self, slot: SlotId, reason: &str) {
         if let Some(entry) = self.packs.get_mut(&slot) {
             entry.failed_starts = entry.failed_starts.saturating_add(1);
+            entry.trouble = Some(reason.to_owned());
         }
     }
 
     /// Stops waiting for a pack that never announced anything.
-    pub(crate) fn give_up(&mut self, slot: SlotId) {
+    pub(crate) fn give_up(&mut self, slot: SlotId, reason: &str) {
         if let Some(entry) = self.packs.get_mut(&slot) {
             entry.failed_starts = FAILED_STARTS;
+            entry.trouble = Some(reason.to_owned());
+        }
+    }
+
+    /// The notifications about the lists to which a pack contributes.
+    pub(crate) fn lists_of(&self, slot: SlotId) -> Vec<Method> {
+        let catalog = self.packs.get(&slot).and_then(|pack| pack.catalog.as_ref());
+        let has = |kind: fn(&Catalog) -> bool| catalog.is_some_and(kind);
+        let mut lists = vec![Method::ToolsChanged];
+        if has(|catalog| !catalog.prompts.is_empty()) {
+            lists.push(Method::PromptsChanged);
+        }
+        if has(|catalog| !catalog.resource_schemes.is_empty()) {
+            lists.push(Method::ResourcesChanged);
+        }
+        lists
+    }
+
+    fn remove_catalog(&mut self, slot: SlotId, catalog: &Catalog) {
+        for tool in &catalog.tools {
+            self.remove_tool(&tool.name);
+        }
+        self.prompts.retain(|_, owner| *owner != slot);
+        if let Some(entry) = self.packs.get_mut(&slot) {
+            entry.catalog = None;
         }
     }
 

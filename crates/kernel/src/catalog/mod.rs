@@ -1,7 +1,7 @@
 //! The catalog of packs: which tools, resources and prompts exist, and which backend serves each name.
 //!
 //! Built-in packs are known from the start; another pack is known once its worker announced its catalog.
-//! A later generation must announce the same. [`PackCatalog::route`] turns a client's request into work;
+//! A later generation of a built-in pack must announce the same; that of another pack replaces it. [`PackCatalog::route`] turns a client's request into work;
 //! `verdict` turns the verdict about arguments or a reply into what follows from it.
 //!
 //! The catalog holds schema texts. It never compiles or checks one: the core asks the shell for that.
@@ -13,16 +13,18 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::method::ListKind;
-use mainstay_contract::render::RenderMode;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_contract::tool::{Catalog, PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use self::announce::Read;
+pub(crate) use self::announce::{Announced, Read};
 pub(crate) use self::route::Route;
 pub(crate) use self::verdict::Prepared;
 use crate::call::SlotId;
@@ -42,8 +44,8 @@ pub(crate) struct PackCatalog {
     /// The text form of answers when a client does not choose.
     render: RenderMode,
     call_timeout_ms: u64,
-    porcelain_lines: usize,
-    porcelain_bytes: usize,
+    /// Size of an answer's text.
+    text: Bounds,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     locked: Option<Arc<Locked>>,
     /// Prompts and templates of packs that are withdrawn.
@@ -57,6 +59,8 @@ struct Entry {
     catalog: Option<Catalog>,
     /// Workers that were lost before one announced anything.
     failed_starts: u32,
+    /// Why the last worker was not accepted, while the pack is not known.
+    trouble: Option<String>,
     /// Digests of the files that the last accepted worker read at its start.
     roots: Option<Value>,
     /// A worker of this pack was accepted once.
@@ -138,8 +142,7 @@ impl PackCatalog {
             prompts: BTreeMap::new(),
             render,
             call_timeout_ms: limits.call_timeout_ms,
-            porcelain_lines: limits.porcelain_lines,
-            porcelain_bytes: limits.porcelain_bytes,
+            text: limits.text(),
             locked,
             withdrawn: BTreeMap::new(),
         };
@@ -167,6 +170,7 @@ impl PackCatalog {
                 expected_build: build,
                 catalog: None,
                 failed_starts: 0,
+                trouble: None,
                 roots: None,
                 served: false,
             },
@@ -179,6 +183,40 @@ impl PackCatalog {
         self.packs
             .values()
             .all(|pack| pack.catalog.is_some() || pack.failed_starts >= FAILED_STARTS)
+    }
+
+    /// The packs that are not known, each with the reason.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&str, &str)> {
+        let unknown = self.packs.values().filter(|pack| pack.catalog.is_none());
+        unknown.map(|pack| {
+            let reason = pack.trouble.as_deref().unwrap_or("it is starting");
+            (pack.name.as_str(), reason)
+        })
+    }
+
+    /// The slots of the packs that are not known.
+    pub(crate) fn missing_slots(&self) -> Vec<SlotId> {
+        let unknown = self.packs.iter().filter(|(_, pack)| pack.catalog.is_none());
+        unknown.map(|(slot, _)| *slot).collect()
+    }
+
+    /// The error for a name that nothing offers: a pack that is not known may have it.
+    fn absent(&self, problem: Problem) -> Problem {
+        let Some((pack, reason)) = self.missing().next() else {
+            return problem;
+        };
+        let message = format!(
+            "{}; the pack {pack}, which may have it, cannot start: {reason}",
+            problem.message
+        );
+        Problem::new(ErrorKind::WorkerUnavailable, message)
+    }
+
+    /// True if the tools of a pack may change while it is served: its program is not part of ours.
+    fn may_change(&self) -> bool {
+        self.packs
+            .values()
+            .any(|pack| pack.expected_build.is_none())
     }
 
     /// True if a pack has announced its catalog.

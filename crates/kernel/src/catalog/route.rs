@@ -9,6 +9,7 @@ use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
+use mainstay_contract::tool::Pace;
 use mainstay_schema::check::Definition;
 use serde_json::json;
 
@@ -94,7 +95,8 @@ impl PackCatalog {
                 None => {
                     let shown = mainstay_contract::render::shorten(uri, 120);
                     let message = format!("nothing serves the resource {shown}");
-                    Routed::refused(Problem::new(ErrorKind::ResourceNotFound, message))
+                    let problem = Problem::new(ErrorKind::ResourceNotFound, message);
+                    Routed::refused(self.absent(problem))
                 }
             },
             Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
@@ -188,6 +190,7 @@ impl PackCatalog {
             replay: Replay::Convergent,
             timeout_ms,
             late: Late::Ask,
+            pace: Pace::Short,
         };
         Routed::to(Work::Worker(task))
     }
@@ -224,8 +227,11 @@ impl PackCatalog {
                 Resolution::Unknown {
                     nearest: Some(nearest),
                 },
-            ) => Err(unknown_tool(name).with_hint(format!("did you mean {nearest}?"))),
-            (None, _) => Err(unknown_tool(name)),
+            ) => {
+                let hint = format!("did you mean {nearest}?");
+                Err(self.absent(unknown_tool(name)).with_hint(hint))
+            }
+            (None, _) => Err(self.absent(unknown_tool(name))),
         }
     }
 
@@ -282,7 +288,7 @@ impl PackCatalog {
         let slot = self
             .prompts
             .get(name)
-            .ok_or_else(|| bad(format!("there is no prompt {name:.64}")))?;
+            .ok_or_else(|| self.absent(bad(format!("there is no prompt {name:.64}"))))?;
         if let Some(withdrawn) = self.withdrawal(ListKind::Prompts, name) {
             return Err(withdrawn.problem(ListKind::Prompts, name));
         }
@@ -339,6 +345,7 @@ impl PackCatalog {
             resources: self.has_resources(),
             prompts: !self.prompts.is_empty(),
             completions: self.has_completions(),
+            lists_change: self.may_change(),
         }
     }
 

@@ -3,7 +3,7 @@
 use mainstay_contract::dialect::Dialect;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Problem, ToolReply};
-use mainstay_contract::render::{Bounds, RenderMode, bound};
+use mainstay_contract::render::{RenderMode, WHOLE_AS_JSON, bound_with};
 use mainstay_contract::rpc::{self, Answer, Probed};
 use mainstay_contract::tool::{Rejections, ToolSpec};
 use mainstay_schema::Violation;
@@ -70,6 +70,7 @@ impl PackCatalog {
             replay: tool.spec.replay,
             timeout_ms: self.timeout_of(tool),
             late: Late::Ask,
+            pace: tool.spec.pace,
         }))
     }
 
@@ -90,22 +91,18 @@ impl PackCatalog {
     }
 
     /// The answer of a worker after it was checked.
-    pub(crate) fn checked_answer(
-        &self,
-        answer: Answer,
-        verdict: &Verdict,
-    ) -> (Answer, Option<Violation>) {
+    pub(crate) fn checked_answer(answer: Answer, verdict: &Verdict) -> (Answer, Option<Violation>) {
         let problem = match verdict {
             Verdict::Passed | Verdict::Prepared { .. } | Verdict::Unchecked { .. } => {
-                return (self.bounded(answer), None);
+                return (answer, None);
             }
             Verdict::GaveUp { reason } => (gave_up(*reason), None),
             Verdict::Rejected { violations } => {
                 let Some(first) = violations.first() else {
-                    return (self.bounded(answer), None);
+                    return (answer, None);
                 };
                 let kind = ErrorKind::InvalidOutput;
-                let message = format!("{}: {} {}", kind.row().message, first.path, first.message);
+                let message = format!("{}{}", kind.row().message, said_of(violations));
                 (Problem::new(kind, message), Some(first.clone()))
             }
         };
@@ -117,16 +114,20 @@ impl PackCatalog {
         (answer, violation)
     }
 
-    /// An answer whose text is within the limits.
-    fn bounded(&self, mut answer: Answer) -> Answer {
-        if let Answer::Tool(reply) | Answer::Probed(Probed::Applied(reply)) = &mut answer
-            && let Some(text) = reply.text.take()
-        {
-            let bounds = Bounds {
-                lines: self.porcelain_lines,
-                bytes: self.porcelain_bytes,
+    /// An answer whose text is within the limits. The worker library keeps them; this also covers
+    /// tools without text, for which clients get the JSON, and workers on another library.
+    pub(crate) fn bounded(&self, op: &rpc::Op, mut answer: Answer) -> Answer {
+        if let Answer::Tool(reply) | Answer::Probed(Probed::Applied(reply)) = &mut answer {
+            let text = match (op, &reply.text) {
+                (_, Some(text)) => text.as_str(),
+                (rpc::Op::Tool { render, .. }, None) if *render == RenderMode::Porcelain => {
+                    reply.json.as_str()
+                }
+                (_, None) => return answer,
             };
-            reply.text = Some(bound(&text, bounds).text);
+            if !self.text.hold(text) {
+                reply.text = Some(bound_with(text, self.text, WHOLE_AS_JSON).text);
+            }
         }
         answer
     }
@@ -134,13 +135,9 @@ impl PackCatalog {
 
 fn reject(spec: &ToolSpec, violations: &[Violation]) -> Prepared {
     let first = violations.first().cloned();
-    let said = match violations.first() {
-        Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
-        Some(Violation { path, message }) => format!(": {path} {message}"),
-        None => String::new(),
-    };
     let kind = ErrorKind::InvalidArguments;
-    let problem = Problem::new(kind, format!("{}{said}", kind.row().message));
+    let message = format!("{}{}", kind.row().message, said_of(violations));
+    let problem = Problem::new(kind, message).with_hint("correct the arguments named in details");
     let mut own = json!({ "ok": false, "reason": kind.row().reason, "errors": violations });
     if let (Rejections::Coded, Some(own)) = (spec.rejections, own.as_object_mut()) {
         own.insert("code".to_owned(), json!(kind.row().code.as_str()));
@@ -153,6 +150,15 @@ fn reject(spec: &ToolSpec, violations: &[Violation]) -> Prepared {
         );
     }
     Prepared::Rejected(problem.with_details(own.into()), first)
+}
+
+/// The first violation, as the end of a sentence.
+fn said_of(violations: &[Violation]) -> String {
+    match violations.first() {
+        Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
+        Some(Violation { path, message }) => format!(": {path} {message}"),
+        None => String::new(),
+    }
 }
 
 fn violation(path: &str, message: &str) -> Violation {

@@ -55,6 +55,8 @@ pub enum CoreEvent {
     Rollout { waiter: u64, pack: Option<String> },
     /// An operator changed the rules of the wrapped server.
     Rules(Arc<Rules>),
+    /// An operator changed settings of packs: each pack by its name.
+    Settings(Vec<(String, Json)>),
     /// The time of [`Core::next_timeout`](crate::Core::next_timeout) has come.
     Timeout,
     /// The host must stop.

@@ -261,6 +261,7 @@ impl Core {
             CoreEvent::RootsFound { question, found } => self.roots_found(question, found),
             CoreEvent::Rollout { waiter, pack } => self.rollout(waiter, pack.as_deref()),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
+            CoreEvent::Settings(settings) => self.apply_settings(settings),
             CoreEvent::Timeout => self.handle_timeout(),
             CoreEvent::Stop => self.stop(),
         }
@@ -333,6 +334,20 @@ impl Core {
             Decision::SessionOver { session } => self.session_over(session),
             Decision::SlotOver { slot } => self.links.remove(slot),
         }
+    }
+
+    /// True until the host must stop.
+    pub fn is_serving(&self) -> bool {
+        self.kernel.is_serving()
+    }
+
+    /// True if a client waits for nothing: its connection can be closed without losing an answer.
+    pub fn is_idle_session(&self, session: SessionId) -> bool {
+        let link = match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => self.links.get(*slot),
+            _ => None,
+        };
+        self.kernel.is_idle_session(session) && link.is_none_or(|link| link.is_idle(&self.kernel))
     }
 
     /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.

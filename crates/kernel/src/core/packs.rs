@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
-use mainstay_contract::id::{CallId, Generation};
-use mainstay_contract::json::Json;
+use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::rpc::{self, Answer, Ready};
-use mainstay_schema::check::{Subject, Verdict};
+use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
 
 use super::Core;
 use super::action::{CheckRequest, CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose;
+use super::sessions::Front;
 use crate::call::SlotId;
-use crate::catalog::Read;
+use crate::catalog::{Announced, Read};
 
 /// Facts about workers that are not reaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -201,14 +202,21 @@ impl Core {
         let name = self.catalog.pack_name(slot).to_owned();
         let accepted = vetted.and_then(|()| self.catalog.announce(slot, &ready));
         match accepted {
-            Ok(read) => {
+            Ok(Announced {
+                read,
+                is_news,
+                changed_tools,
+            }) => {
                 if read == Read::Otherwise && !self.roots.follows(slot) {
                     self.log(format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));
                 }
-                if is_first {
+                if is_first || is_news {
                     self.report_withdrawn(slot, &name);
+                }
+                if is_news {
+                    self.announce_lists(slot, &changed_tools);
                 }
                 self.accept(generation, &name, ready);
                 self.out.push_back(CoreAction::WorkerReady { generation });
@@ -218,13 +226,58 @@ impl Core {
             Err(reason) => {
                 let detail = format!("the worker {reason}");
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
-                self.log(format!("mcp:warning reason=worker_refused {fault}"));
-                self.catalog.give_up(slot);
+                self.log(format!(
+                    "mcp:warning reason=worker_refused pack={name} {fault}"
+                ));
+                self.catalog.give_up(slot, &fault.cause());
                 self.kernel.handle_unfit(self.clock.now, generation, &fault);
             }
         }
-        if !was_complete && self.catalog.is_complete() {
-            self.route_waiting();
+        self.continue_if_complete(was_complete);
+    }
+
+    /// Routes what waited for the last pack, and reports the packs that are missing.
+    fn continue_if_complete(&mut self, was_complete: bool) {
+        if was_complete || !self.catalog.is_complete() {
+            return;
+        }
+        let missing: Vec<String> = self
+            .catalog
+            .missing()
+            .map(|(pack, reason)| {
+                format!(
+                    "mcp:warning reason=pack_missing pack={pack} its tools are not served until it starts: {reason}"
+                )
+            })
+            .collect();
+        for line in missing {
+            self.log(line);
+        }
+        self.route_waiting();
+    }
+
+    /// A pack is served whose tools clients do not know: tells those that asked before, and ends the
+    /// calls that wait for a tool which is not the one they meant.
+    fn announce_lists(&mut self, slot: SlotId, changed_tools: &[String]) {
+        let pack = self.catalog.pack_name(slot).to_owned();
+        self.log_at(LogLevel::Info, format!("lists changed pack={pack}"));
+        let now = self.clock.now;
+        self.kernel.fail_waiting(now, slot, |op| match op {
+            rpc::Op::Tool { name, .. } => changed_tools.contains(name),
+            _ => false,
+        });
+        let opened = |front: &Front| matches!(front, Front::Packs { opened: true, .. });
+        let sessions = self.sessions.iter().filter(|(_, front)| opened(front));
+        let sessions: Vec<SessionId> = sessions.map(|(session, _)| *session).collect();
+        let methods = self.catalog.lists_of(slot);
+        for session in sessions {
+            for method in &methods {
+                let line = ObjectWriter::with_capacity(96)
+                    .string("jsonrpc", "2.0")
+                    .string("method", method.name())
+                    .finish();
+                self.out.push_back(CoreAction::Tell { session, line });
+            }
         }
     }
 
@@ -267,13 +320,16 @@ impl Core {
                 let resources = Json::from_serialize(&resources);
                 Answer::Members(self.catalog.resource_listing(slot, &resources))
             }
-            (Some(op), answer) => match self.catalog.reply_check(op, &answer) {
-                Some((definition, reply)) => {
-                    let subject = Subject::Reply(reply.json.clone());
-                    return self.hold(generation, call, answer, definition, subject);
+            (Some(op), answer) => {
+                let answer = self.catalog.bounded(op, answer);
+                match self.catalog.reply_check(op, &answer) {
+                    Some((definition, reply)) => {
+                        let subject = Subject::Reply(reply.json.clone());
+                        return self.hold(generation, call, answer, definition, subject);
+                    }
+                    None => answer,
                 }
-                None => answer,
-            },
+            }
             // The call has ended; the kernel frees its place.
             (None, answer) => answer,
         };
@@ -295,7 +351,6 @@ impl Core {
         let tool = definition.name.clone();
         let is_object = matches!(&subject, Subject::Reply(json) if json.as_str().starts_with('{'));
         if definition.output.is_none() && is_object {
-            let (answer, _) = self.catalog.checked_answer(answer, &Verdict::Passed);
             return self.kernel.handle_checked(now, call, answer);
         }
         let session = self.kernel.request_of(call);
@@ -319,7 +374,7 @@ impl Core {
         let with_roots = unable && self.roots.refuse(slot);
         let refused = unable && !with_roots && !self.catalog.has_served(slot);
         let was_complete = self.catalog.is_complete();
-        self.catalog.count_loss(slot);
+        self.catalog.count_loss(slot, &fault.cause());
         let now = self.clock.now;
         self.kernel.handle_lost(now, generation, fault, unsent);
         if refused {
@@ -327,11 +382,9 @@ impl Core {
         }
         // A worker that was ended because it was never ready will not do better next time.
         if expected || self.kernel.is_closed(now, slot) {
-            self.catalog.give_up(slot);
+            self.catalog.give_up(slot, &fault.cause());
         }
-        if !was_complete && self.catalog.is_complete() {
-            self.route_waiting();
-        }
+        self.continue_if_complete(was_complete);
         if self.kernel.serving(slot).is_none() {
             // A pack that cannot start as it is configured is not started again by itself.
             if with_roots {

@@ -38,6 +38,9 @@ pub(super) struct ClientRoots {
     settings: BTreeMap<SlotId, Json>,
     /// The packs that follow: the name of the setting, and their settings for a client without roots.
     configured: BTreeMap<SlotId, (String, Json)>,
+    /// Settings before a change whose rollout has not ended.
+    #[serde(default)]
+    before: BTreeMap<SlotId, Json>,
     /// Those of them whose calls wait.
     waiting: BTreeSet<SlotId>,
     /// The first answer arrived, or is overdue.
@@ -108,6 +111,35 @@ impl ClientRoots {
         };
         let before = self.settings.insert(slot, configured.clone());
         before.as_ref() != Some(configured)
+    }
+
+    /// Takes changed settings of a pack; the client's roots stay. True if that is a change.
+    fn change(&mut self, slot: SlotId, changed: Json) -> bool {
+        let Some(now) = self.settings.get(&slot).cloned() else {
+            return false;
+        };
+        let settings = match self.configured.get_mut(&slot) {
+            Some((setting, configured)) => {
+                *configured = changed.clone();
+                with_member_of(&changed, setting, &now)
+            }
+            None => changed,
+        };
+        if settings == now {
+            return false;
+        }
+        self.before.entry(slot).or_insert(now);
+        self.settings.insert(slot, settings);
+        true
+    }
+
+    /// The rollout of a change ended: settings with which no worker starts are given up.
+    fn settle_change(&mut self, slot: SlotId, works: bool) {
+        if let Some(before) = self.before.remove(&slot)
+            && !works
+        {
+            self.settings.insert(slot, before);
+        }
     }
 
     fn id(&self) -> String {
@@ -277,12 +309,46 @@ impl Core {
         }
     }
 
+    /// An operator changed the settings of packs: workers with the new ones take over.
+    pub(super) fn apply_settings(&mut self, changed: Vec<(String, Json)>) {
+        if !self.kernel.is_serving() {
+            return;
+        }
+        for (pack, settings) in changed {
+            let slot = self.roots.slots().find(|slot| self.name_of(*slot) == pack);
+            if let Some(slot) = slot
+                && self.roots.change(slot, settings)
+            {
+                self.log(format!("mcp:config changed pack={pack}"));
+                self.kernel.handle_rollout(self.clock.now, slot);
+            }
+        }
+    }
+
+    /// The rollout of a pack ended.
+    pub(super) fn settings_settled(&mut self, slot: SlotId, works: bool) {
+        self.roots.settle_change(slot, works);
+    }
+
     /// Releases the calls of a pack that waited for the client's roots.
     pub(super) fn release(&mut self, slot: SlotId) {
         if self.roots.settled && self.roots.waiting.remove(&slot) {
             self.route_waiting();
         }
     }
+}
+
+/// Settings with one member of others.
+fn with_member_of(settings: &Json, name: &str, others: &Json) -> Json {
+    let mut settings = settings.to_value().unwrap_or_default();
+    let member = others
+        .to_value()
+        .ok()
+        .and_then(|others| others.get(name).cloned());
+    if let (Value::Object(members), Some(member)) = (&mut settings, member) {
+        members.insert(name.to_owned(), member);
+    }
+    settings.into()
 }
 
 fn with_roots(configured: &Json, setting: &str, paths: &[PathBuf]) -> Json {

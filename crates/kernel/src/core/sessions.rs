@@ -19,7 +19,7 @@ use super::mismatches::{Culprit, Mismatch};
 use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
-use crate::catalog::{Prepared, Route};
+use crate::catalog::{PackCatalog, Prepared, Route};
 use crate::session::Pace;
 
 /// The way in which a session is served.
@@ -27,7 +27,11 @@ use crate::session::Pace;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Front {
     /// Lines, for packs; the dialect of the last request decides how a line over the limit is rejected.
-    Packs { last: Option<Dialect> },
+    Packs {
+        last: Option<Dialect>,
+        /// The client has sent `initialize`, so it takes notifications.
+        opened: bool,
+    },
     /// Lines, for the wrapped server of this slot.
     Link(SlotId),
     /// One typed request, for packs.
@@ -42,18 +46,22 @@ impl Core {
     pub fn open(&mut self, now: crate::time::Time, nonce: u64) -> Option<SessionId> {
         self.clock.now = now;
         let limits = self.kernel.limits();
-        // Sessions over HTTP have a limit of their own.
-        let most = limits.connections.max(2 * limits.http_sessions);
+        let most = limits.connections;
         // A host that drains starts no further server.
         let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
-        if closed || self.sessions.len() >= most || !self.has_room_for_server() {
+        let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
+        let connections = self.sessions.values().filter(is_connection).count();
+        if closed || connections >= most || !self.has_room_for_server() {
             self.log("mcp:warning reason=too_many_connections".to_owned());
             return None;
         }
         let session = self.kernel.open_session();
         let front = match self.open_link(session, nonce) {
             Some(slot) => Front::Link(slot),
-            None => Front::Packs { last: None },
+            None => Front::Packs {
+                last: None,
+                opened: false,
+            },
         };
         self.sessions.insert(session, front);
         Some(session)
@@ -81,14 +89,18 @@ impl Core {
     pub(super) fn client_line(&mut self, session: SessionId, line: &[u8]) {
         match self.sessions.get(&session) {
             Some(Front::Link(slot)) => self.link_line(*slot, line),
-            Some(Front::Packs { last }) => {
-                let last = *last;
+            Some(Front::Packs { last, opened }) => {
+                let (last, opened) = (*last, *opened);
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
-                if let Inbound::Request(request) = &inbound
-                    && last != Some(request.dialect)
-                {
-                    let last = Some(request.dialect);
-                    self.sessions.insert(session, Front::Packs { last });
+                if let Inbound::Request(request) = &inbound {
+                    let opens = matches!(request.op, Op::Initialize { .. });
+                    if last != Some(request.dialect) || opens && !opened {
+                        let front = Front::Packs {
+                            last: Some(request.dialect),
+                            opened: opened || opens,
+                        };
+                        self.sessions.insert(session, front);
+                    }
                 }
                 self.inbound(session, inbound, line.len());
             }
@@ -99,7 +111,7 @@ impl Core {
     pub(super) fn client_oversize(&mut self, session: SessionId, head: &[u8]) {
         match self.sessions.get(&session) {
             Some(Front::Link(slot)) => self.link_oversize(*slot, head),
-            Some(Front::Packs { last }) => {
+            Some(Front::Packs { last, .. }) => {
                 let limit = self.kernel.limits().request_frame_bytes;
                 let inbound = decode_oversize(head, *last, limit);
                 self.inbound(session, inbound, limit);
@@ -199,6 +211,10 @@ impl Core {
             return;
         }
         let routed = self.catalog.route(&pending.op);
+        // Nothing is sent to a pack that is not known, so nothing else asks for its worker after a rest.
+        for slot in self.catalog.missing_slots() {
+            self.kernel.warm(self.clock.now, slot);
+        }
         let slot = match &routed.route {
             Route::Work(Work::Worker(task)) => Some(task.slot),
             Route::Check { slot, .. } => *slot,
@@ -270,7 +286,7 @@ impl Core {
         match purpose {
             Purpose::PackArguments { call, tool } => self.arguments_checked(call, tool, verdict),
             Purpose::PackReply { call, tool, answer } => {
-                let (answer, violation) = self.catalog.checked_answer(*answer, &verdict);
+                let (answer, violation) = PackCatalog::checked_answer(*answer, &verdict);
                 if let Some(violation) = &violation {
                     self.note_mismatch_of(call, &tool, Side::Output, violation);
                 }

@@ -10,9 +10,9 @@ use mainstay_contract::rpc;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Dispatch, SlotId, Stage};
+use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
-use crate::slot::{Phase, Run};
+use crate::slot::{Phase, Run, Slot};
 use crate::time::Time;
 
 /// Starts in vain after which a request for the first answer fails.
@@ -20,6 +20,24 @@ const STARTS: u32 = 4;
 /// Milliseconds after which such a request fails with the next exit: a server that took long to fail
 /// takes as long to fail again.
 const STARTS_MS: u64 = 4000;
+
+/// What pays for the loss of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charge {
+    /// The restart budget of its slot.
+    Slot,
+    /// The call that ended it.
+    Call,
+}
+
+/// A call of a lost worker.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// At least one byte of it was handed over.
+    was_sent: bool,
+    /// The worker ran no other.
+    is_to_blame: bool,
+}
 
 impl Kernel {
     /// A worker's end was noticed, or it must be ended because it broke its protocol. `unsent`
@@ -43,6 +61,7 @@ impl Kernel {
         // The end of a worker that was told to end is no fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
+        let suspect = worker.suspect(unsent);
         let answered = worker.answered.is_some();
         let running = std::mem::take(&mut worker.running);
         self.unwatch(generation);
@@ -55,7 +74,8 @@ impl Kernel {
                 owner.in_vain = owner.in_vain.saturating_add(u32::from(!owner.proven));
             }
         }
-        self.supervised_lost(now, slot, generation, fault);
+        let charge = self.charge(slot, suspect, running.keys());
+        self.supervised_lost(now, slot, generation, fault, charge);
         // Last first: what is put back goes to the front, and the oldest must be first there.
         for (call, run) in running.into_iter().rev() {
             match run {
@@ -63,8 +83,11 @@ impl Kernel {
                     self.timers.remove(&(until, Timer::Grace(generation, call)));
                 }
                 Run::Live => {
-                    let was_sent = !unsent.contains(&call);
-                    self.judge(now, slot, generation, call, was_sent, fault);
+                    let sent = Sent {
+                        was_sent: !unsent.contains(&call),
+                        is_to_blame: suspect == Some(call),
+                    };
+                    self.judge(now, slot, generation, call, sent, fault);
                 }
             }
         }
@@ -74,6 +97,23 @@ impl Kernel {
         self.dispatch(now, slot);
     }
 
+    /// Decides what pays for the loss of a pack's worker. A call that was the only one to run, or that
+    /// had ended a worker before, pays with its own attempts.
+    fn charge<'a>(
+        &self,
+        slot: SlotId,
+        suspect: Option<CallId>,
+        mut running: impl Iterator<Item = &'a CallId>,
+    ) -> Charge {
+        let conduct = self.slots.get(&slot).map(|slot| slot.conduct);
+        let has_ended_some = |id: &CallId| self.calls.get(id).is_some_and(|call| call.losses > 0);
+        match conduct == Some(Conduct::Strict) && (suspect.is_some() || running.any(has_ended_some))
+        {
+            true => Charge::Call,
+            false => Charge::Slot,
+        }
+    }
+
     /// The supervisor hears of a loss; with its budget go the spare and the hope of a rollout.
     pub(super) fn supervised_lost(
         &mut self,
@@ -81,12 +121,16 @@ impl Kernel {
         slot: SlotId,
         lost: Generation,
         fault: &Fault,
+        charge: Charge,
     ) {
         let Some(owner) = self.slots.get_mut(&slot) else {
             return;
         };
         let was_supervised = owner.supervisor.generation() == Some(lost);
-        owner.supervisor.lost(now, lost, fault);
+        match charge {
+            Charge::Slot => owner.supervisor.lost(now, lost, fault),
+            Charge::Call => owner.supervisor.lost_to_call(now, lost, fault),
+        }
         self.rearm(slot);
         if self.is_closed(now, slot) {
             self.drop_spare(slot);
@@ -103,9 +147,10 @@ impl Kernel {
         slot: SlotId,
         lost: Generation,
         id: CallId,
-        was_sent: bool,
+        sent: Sent,
         fault: &Fault,
     ) {
+        let was_sent = sent.was_sent;
         let replays = self.limits.replays;
         let Some(call) = self.calls.get_mut(&id) else {
             return;
@@ -119,6 +164,7 @@ impl Kernel {
             rpc::Op::Forward(forward) => forward.probe.is_some(),
             _ => false,
         };
+        call.losses += u32::from(was_sent);
         // Only a call that was really sent is charged for it.
         let known = match (send, was_sent) {
             (Dispatch::Call, true) => Knowledge::InFlight,
@@ -157,7 +203,11 @@ impl Kernel {
             Verdict::Replay => (Dispatch::Call, Some(lost)),
             Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
             Verdict::RefuseExhausted => {
-                let problem = Problem::from_fault(ErrorKind::ReplayExhausted, fault);
+                let kind = match sent.is_to_blame {
+                    true => ErrorKind::CallKillsWorker,
+                    false => ErrorKind::ReplayExhausted,
+                };
+                let problem = Problem::from_fault(kind, fault);
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
             Verdict::Deliver | Verdict::RefuseUnknown | Verdict::Probe => {
@@ -253,20 +303,53 @@ impl Kernel {
         }
     }
 
+    /// Ends the calls of a slot that wait to be sent and for which `is_void` holds: the slot's tools
+    /// are not what they were when these calls were accepted.
+    pub fn fail_waiting(&mut self, now: Time, slot: SlotId, is_void: impl Fn(&rpc::Op) -> bool) {
+        let waits = |call: &Call| {
+            let task = call.task().filter(|task| task.slot == slot);
+            matches!(call.stage, Stage::Queued { .. }) && task.is_some_and(|task| is_void(&task.op))
+        };
+        let calls = self.calls.iter().filter(|(_, call)| waits(call));
+        for (id, may_have_run) in calls
+            .map(|(id, call)| (*id, call.may_have_run()))
+            .collect::<Vec<_>>()
+        {
+            if let Some(owner) = self.slots.get_mut(&slot) {
+                owner.queue.remove(id);
+            }
+            let problem = match may_have_run {
+                true => Problem::of(ErrorKind::OutcomeUnknown),
+                false => Problem::new(
+                    ErrorKind::WorkerUnavailable,
+                    "the tool has changed since the call was accepted",
+                )
+                .with_hint("list the tools and call again"),
+            };
+            self.end(now, id, Err(problem), Delivery::Send);
+        }
+    }
+
     pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
         let problem = if self.calls.get(&id).is_some_and(|call| call.may_have_run()) {
             Problem::of(ErrorKind::OutcomeUnknown)
         } else {
-            self.unavailable(slot)
+            self.unavailable(now, slot)
         };
         self.end(now, id, Err(problem), Delivery::Send);
     }
 
     /// The error of a call for a slot that has no worker.
-    pub fn unavailable(&self, slot: SlotId) -> Problem {
-        let kind = ErrorKind::WorkerUnavailable;
+    pub fn unavailable(&self, now: Time, slot: SlotId) -> Problem {
         let slot = self.slots.get(&slot);
-        match slot.and_then(|slot| slot.supervisor.last_fault()) {
+        // A server that ends before it answers anything lacks something that a retry does not bring.
+        let never_answered =
+            |slot: &Slot| slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0;
+        let kind = match slot.is_some_and(never_answered) {
+            true => ErrorKind::WorkerSetup,
+            false => ErrorKind::WorkerUnavailable,
+        };
+        let mut problem = match slot.and_then(|slot| slot.supervisor.last_fault()) {
             Some(fault)
                 if matches!(
                     fault.kind,
@@ -277,6 +360,8 @@ impl Kernel {
             }
             Some(fault) => Problem::from_fault(kind, fault),
             None => Problem::of(kind),
-        }
+        };
+        problem.retry_after_ms = slot.and_then(|slot| slot.supervisor.rest_left_ms(now));
+        problem
     }
 }

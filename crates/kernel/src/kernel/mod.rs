@@ -173,6 +173,11 @@ impl Kernel {
         self.sessions.contains_key(&session)
     }
 
+    /// True if no request of a client is in flight.
+    pub fn is_idle_session(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_none_or(Session::is_idle)
+    }
+
     /// True while a client lets its answers pile up.
     pub fn is_behind(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(Session::is_behind)

@@ -49,6 +49,7 @@ impl Kernel {
             stage: Stage::Waiting,
             attempt: 0,
             probes: 0,
+            losses: 0,
             generation: None,
             deadline: None,
             timeout_ms: None,
@@ -223,7 +224,7 @@ impl Kernel {
                 let owner = self.slots.get_mut(&slot);
                 let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
                 let Some(owner) = open else {
-                    return Some(self.unavailable(slot));
+                    return Some(self.unavailable(now, slot));
                 };
                 if owner.queue.push(id).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));

@@ -5,6 +5,7 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use serde::{Deserialize, Serialize};
 
+use super::losses::Charge;
 use super::{Conduct, Kernel, Mode};
 use crate::action::Delivery;
 use crate::call::{Late, SlotId};
@@ -26,6 +27,8 @@ pub(super) enum Timer {
     Watch(Generation),
     /// The client of a slot owes an answer.
     Asking(SlotId),
+    /// A call has run alone for long enough.
+    Alone(SlotId),
     Drain,
 }
 
@@ -71,6 +74,7 @@ impl Kernel {
             Timer::Spare(slot) => self.spare_due(now, slot),
             Timer::Watch(generation) => self.watch_due(now, generation),
             Timer::Asking(slot) => self.resume_deadlines(now, slot),
+            Timer::Alone(slot) => self.dispatch(now, slot),
             Timer::Drain => {
                 if matches!(self.mode, Mode::Draining { .. }) {
                     self.end_drain(now);
@@ -112,7 +116,7 @@ impl Kernel {
                 }
             };
             let fault = Fault::new(kind, detail).of(generation);
-            self.retire(now, generation, &fault);
+            self.retire(now, generation, &fault, Charge::Call);
         }
     }
 

@@ -7,6 +7,7 @@
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
 
+use super::losses::Charge;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::{Action, Manner, Sight};
@@ -91,7 +92,7 @@ impl Kernel {
                 if lenient && !behind && busy && worker.is_doubted(now, since, patience) =>
             {
                 let fault = silent(generation);
-                self.retire(now, generation, &fault);
+                self.retire(now, generation, &fault, Charge::Slot);
             }
             // What it says is not read while its client takes nothing; and one that works for
             // somebody may be too busy to answer. Its calls have deadlines.

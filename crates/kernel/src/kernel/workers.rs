@@ -5,16 +5,21 @@ use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
+use mainstay_contract::tool::Pace;
 
+use super::losses::Charge;
 use super::timers::Timer;
 use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
 use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::session::Session;
-use crate::slot::{Phase, Rollout, Run};
+use crate::slot::{Phase, Rollout, Run, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
+
+/// Time for which a call that ended workers runs alone before others are sent beside it.
+const ALONE_MS: u64 = 1_000;
 
 impl Kernel {
     /// Starts a slot's worker before a call needs it.
@@ -235,7 +240,8 @@ impl Kernel {
                 let listing = serde_json::json!({ "resources": resources });
                 Ok(Success::Members(listing.into()))
             }
-            (false, Answer::Failed(mut problem)) => {
+            (false, Answer::Failed(problem)) => {
+                let mut problem = problem.bounded();
                 problem.generation = call.generation;
                 // A tool may notice first that its time is up; its client gets the same answer.
                 if problem.kind == ErrorKind::Timeout {
@@ -274,6 +280,7 @@ impl Kernel {
                 calls,
                 sessions,
                 limits,
+                timers,
                 ..
             } = self;
             let owner = slots.get_mut(&slot);
@@ -283,21 +290,52 @@ impl Kernel {
             let Some(generation) = owner.supervisor.ready_generation() else {
                 return self.demand(now, slot);
             };
-            let worker = owner.workers.get_mut(&generation);
-            let Some(worker) = worker.filter(|worker| worker.running.len() < limits.pool) else {
+            let Some(worker) = owner.workers.get_mut(&generation) else {
                 return;
             };
+            if !worker.long.is_empty() {
+                let Worker { running, long, .. } = &mut *worker;
+                long.retain(|call| running.contains_key(call));
+            }
+            if let Some((call, until)) = worker.alone {
+                if now < until && worker.running.contains_key(&call) {
+                    return;
+                }
+                worker.alone = None;
+            }
+            let has_room = |pace: Pace| worker.has_room(pace, limits.pool);
+            let room = (has_room(Pace::Short), has_room(Pace::Long));
+            let idle = worker.running.len() == worker.long.len();
+            let isolates = owner.conduct == Conduct::Strict;
             let is_behind =
                 |call: &Call| sessions.get(&call.session).is_some_and(Session::is_behind);
+            let pace_of = |call: &Call| call.task().map(|task| task.pace).unwrap_or_default();
+            let fits = |call: &Call| match pace_of(call) {
+                Pace::Short => room.0,
+                Pace::Long => room.1,
+            };
+            // A suspect runs alone, and those behind it wait for their turn.
+            let suspect = |call: &Call| isolates && call.is_suspect();
+            let mut blocked = false;
             let free = |id: CallId| {
                 calls.get(&id).is_some_and(|call| {
-                    matches!(call.stage, Stage::Queued { held: None, .. }) && !is_behind(call)
+                    let ready = matches!(call.stage, Stage::Queued { held: None, .. })
+                        && fits(call)
+                        && !is_behind(call);
+                    blocked |= ready && suspect(call) && !idle;
+                    ready && !blocked
                 })
             };
             let Some(id) = owner.queue.take_first(free) else {
                 return;
             };
-            worker.running.insert(id, Run::Live);
+            let taken = calls.get(&id).map(AsRef::as_ref);
+            worker.run(id, taken.map(pace_of).unwrap_or_default());
+            if taken.is_some_and(suspect) {
+                let until = now.plus_ms(ALONE_MS);
+                worker.alone = Some((id, until));
+                timers.insert((until, Timer::Alone(slot)));
+            }
             self.send(now, generation, id);
         }
     }
@@ -375,14 +413,20 @@ impl Kernel {
                     Conduct::Lenient => ErrorKind::WorkerNotReady,
                 };
                 let fault = Fault::new(kind, "not ready in time").of(generation);
-                self.retire(now, generation, &fault);
+                self.retire(now, generation, &fault, Charge::Slot);
             }
         }
         self.rearm(slot);
     }
 
     /// A worker gets no more calls; when nobody waits for what it runs, it is ended.
-    pub(super) fn retire(&mut self, now: Time, generation: Generation, fault: &Fault) {
+    pub(super) fn retire(
+        &mut self,
+        now: Time,
+        generation: Generation,
+        fault: &Fault,
+        charge: Charge,
+    ) {
         let Some(slot) = self.slot_of(generation) else {
             return;
         };
@@ -404,7 +448,7 @@ impl Kernel {
         }
         if !self.spare_lost(now, slot, generation, fault) {
             self.stats.restart(slot, generation, answered, fault);
-            self.supervised_lost(now, slot, generation, fault);
+            self.supervised_lost(now, slot, generation, fault, charge);
         }
         self.end_if_idle(generation);
         self.fail_queue_if_closed(now, slot);
@@ -414,7 +458,7 @@ impl Kernel {
 
     /// The driver found that a worker must not be used: wrong build, wrong catalog, bad frames.
     pub fn handle_unfit(&mut self, now: Time, generation: Generation, fault: &Fault) {
-        self.retire(now, generation, fault);
+        self.retire(now, generation, fault, Charge::Slot);
     }
 
     /// Ends a retiring worker that runs no live call.

@@ -14,6 +14,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_contract::scan;
 use mainstay_contract::telemetry::Side;
+use mainstay_contract::tool::Pace;
 use mainstay_contract::trace::TraceContext;
 use mainstay_schema::check::{Subject, Verdict};
 use serde_json::json;
@@ -332,6 +333,7 @@ impl Link {
             replay,
             timeout_ms,
             late,
+            pace: Pace::Short,
         })
     }
 

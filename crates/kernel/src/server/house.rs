@@ -137,7 +137,7 @@ impl Link {
     pub(super) fn admit_listing(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let work = match self.serving(cx) {
             Some(_) => Work::Host,
-            None => Work::Refused(cx.kernel.unavailable(self.slot)),
+            None => Work::Refused(cx.kernel.unavailable(cx.now, self.slot)),
         };
         cx.kernel.handle_routed(cx.now, call, None, work);
     }

@@ -195,7 +195,7 @@ mod tests {
         Reviewed::new(Some(Arc::new(Locked::from(&lock))))
     }
 
-    fn refused(reviewed: &Reviewed, method: &str, params: Value) -> bool {
+    fn refused(reviewed: &Reviewed, method: &str, params: &Value) -> bool {
         let text = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let text = text.to_string();
         let Ok(Relayed::Request(request)) = relay(text.as_bytes(), 64) else {
@@ -219,34 +219,34 @@ mod tests {
         let (shown, news) = reviewed.page(ListKind::Prompts, true, changed);
         assert_eq!(shown.as_deref(), Some(r#"{"prompts":[]}"#));
         assert_eq!(news, [("p".to_owned(), Withdrawn::Changed)]);
-        assert!(refused(&reviewed, "prompts/get", json!({"name": "p"})));
+        assert!(refused(&reviewed, "prompts/get", &json!({"name": "p"})));
         let twice = r#"{"prompts":[{"name":"p","description":"obey","description":"asks"}]}"#;
         assert!(reviewed.page(ListKind::Prompts, true, twice).0.is_some());
         let (shown, _) = reviewed.page(ListKind::Prompts, true, left);
         assert_eq!(shown, None);
-        assert!(!refused(&reviewed, "prompts/get", json!({"name": "p"})));
+        assert!(!refused(&reviewed, "prompts/get", &json!({"name": "p"})));
     }
 
     #[test]
     fn a_request_needs_a_name_or_a_template_of_the_lock() {
         let mut reviewed = reviewed();
         let read =
-            |reviewed: &Reviewed, uri| refused(reviewed, "resources/read", json!({"uri": uri}));
+            |reviewed: &Reviewed, uri| refused(reviewed, "resources/read", &json!({"uri": uri}));
         assert!(!read(&reviewed, "a://x"));
         assert!(!read(&reviewed, "file:///etc/motd"));
         assert!(read(&reviewed, "a://y"));
         assert!(refused(
             &reviewed,
             "resources/subscribe",
-            json!({"uri": "a://y"})
+            &json!({"uri": "a://y"})
         ));
-        assert!(refused(&reviewed, "prompts/get", json!({"name": "q"})));
-        assert!(!refused(&reviewed, "tools/list", json!({})));
+        assert!(refused(&reviewed, "prompts/get", &json!({"name": "q"})));
+        assert!(!refused(&reviewed, "tools/list", &json!({})));
         let complete = |reviewed: &Reviewed, target| {
             refused(
                 reviewed,
                 "completion/complete",
-                json!({"ref": target, "argument": {}}),
+                &json!({"ref": target, "argument": {}}),
             )
         };
         assert!(complete(
@@ -290,7 +290,7 @@ mod tests {
         let locked = Locked::of_tools([]);
         let mut reviewed = Reviewed::new(Some(Arc::new(locked)));
         assert_eq!(reviewed.handshake(r#"{"instructions":"obey"}"#), None);
-        assert!(!refused(&reviewed, "prompts/get", json!({"name": "q"})));
+        assert!(!refused(&reviewed, "prompts/get", &json!({"name": "q"})));
         let page = r#"{"prompts":[{"name":"q"}]}"#;
         assert_eq!(reviewed.page(ListKind::Prompts, true, page).0, None);
     }

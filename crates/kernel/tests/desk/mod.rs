@@ -10,6 +10,7 @@ use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Progress};
+use mainstay_contract::tool::Pace;
 use mainstay_kernel::action::{Action, Delivery, End};
 use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 use mainstay_kernel::time::Time;
@@ -229,6 +230,7 @@ fn task(slot: SlotId, op: rpc::Op, replay: Replay) -> Work {
         replay,
         timeout_ms: TIMEOUT_MS,
         late: Late::Ask,
+        pace: Pace::Short,
     })
 }
 

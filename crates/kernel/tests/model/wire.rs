@@ -7,6 +7,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc::{self, Answer, Probed};
+use mainstay_contract::tool::Pace;
 use mainstay_kernel::call::{Late, NewRequest, SlotId, Task, Work};
 
 use super::Wanted;
@@ -70,6 +71,7 @@ pub fn work(ask: Ask, pick_slot: impl Fn(u8) -> usize) -> (Work, Wanted) {
                 replay,
                 timeout_ms,
                 late: Late::Ask,
+                pace: Pace::Short,
             };
             let wanted = Wanted::Worker {
                 slot,

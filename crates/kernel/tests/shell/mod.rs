@@ -19,7 +19,7 @@ use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Ready};
-use mainstay_contract::tool::{Annotations, Catalog, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use mainstay_kernel::action::{Delivery, End};
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
 use mainstay_kernel::server::{Rules, ServerConfig};
@@ -600,6 +600,7 @@ fn ready() -> Ready {
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
+        pace: Pace::Short,
     };
     Ready {
         protocol: rpc::PROTOCOL,

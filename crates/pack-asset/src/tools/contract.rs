@@ -32,6 +32,15 @@ pub(super) fn verdict() -> Value {
     alternatives(&json!({}), &json!({"errors": errors()}))
 }
 
+/// What a verdict says if not all of its violations are listed.
+fn incomplete() -> Value {
+    json!({
+        "complete": {"type": "boolean", "description": "False if not every violation is listed."},
+        "more": {"type": "integer", "minimum": 1,
+            "description": "Violations that are not listed; absent if they were not counted."},
+    })
+}
+
 /// The schema that nothing fits. Some clients reject a bare `false`.
 pub(super) fn never() -> Value {
     json!({"not": {}})
@@ -51,7 +60,7 @@ fn alternatives(yes: &Value, no: &Value) -> Value {
         members.cloned().collect()
     };
     let mut properties = json!({"ok": {"type": "boolean"}});
-    for side in [yes, no] {
+    for side in [yes, no, &incomplete()] {
         if let (Some(all), Some(more)) = (properties.as_object_mut(), side.as_object()) {
             all.extend(more.clone());
         }
@@ -62,13 +71,17 @@ fn alternatives(yes: &Value, no: &Value) -> Value {
             .map(|name| (name, never()))
             .collect()
     };
+    let mut refusal = incomplete();
+    if let (Some(all), Some(more)) = (refusal.as_object_mut(), no.as_object()) {
+        all.extend(more.clone());
+    }
     let mut schema = with_required(&json!(["ok"]), &properties);
     if let Some(schema) = schema.as_object_mut() {
         schema.insert("description".into(), json!("Look at ok first."));
         schema.insert("if".into(), json!({"properties": {"ok": {"const": true}}}));
         schema.insert(
             "then".into(),
-            json!({"required": names(yes), "properties": absent(no)}),
+            json!({"required": names(yes), "properties": absent(&refusal)}),
         );
         schema.insert(
             "else".into(),

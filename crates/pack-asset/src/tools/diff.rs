@@ -1,6 +1,6 @@
 //! `diff_assets`.
 
-use mainstay_schema::Violation;
+use mainstay_schema::{Violation, Violations};
 use mainstay_worker::{ErrorKind, Json, Porcelain, Problem, Reply, ToolSpec, render, tool_spec};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ fn read<'a>(argument: &str, document: &'a Json) -> Result<Exact<'a>, Problem> {
         };
         let message = format!("{} {}", violation.path, violation.message);
         Problem::new(ErrorKind::InvalidArguments, render::shorten(&message, 300))
-            .with_details(Json::from(failed(&[violation])))
+            .with_details(Json::from(failed(&Violations::one(violation))))
     })
 }
 

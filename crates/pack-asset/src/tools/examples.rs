@@ -1,5 +1,6 @@
 //! `list_examples` and `get_example`.
 
+use mainstay_schema::{Verdict, Violations};
 use mainstay_worker::{
     Code, ErrorKind, Json, ObjectWriter, Porcelain, Problem, Reply, ToolSpec, render, tool_spec,
 };
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::contract::{closed, or_verdict, with_required};
-use super::verdict::{invalid, summary};
+use super::verdict::{invalid, not_checked, summary};
 use crate::assets::Assets;
 use crate::examples::{Example, Examples};
 use crate::paths;
@@ -56,7 +57,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
          that is not valid is not given; its violations are.",
     )
     .input(closed(&json!({"path": {
-        "type": "string", "minLength": 1,
+        "type": "string", "format": "path", "minLength": 1,
         "description": "Path of the example, as list_examples gives it.",
     }})))
     .output(or_verdict(&json!({
@@ -65,7 +66,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
         "validated": {"type": "boolean", "const": true},
     })))
     .errors(&[Code::NotFound])
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .read_only()
 }
@@ -110,14 +111,17 @@ pub(super) fn get(assets: &Assets, arguments: &Get) -> Result<Reply, Problem> {
         Ok(schema) => schema,
         Err(why) => {
             let summary = format!("{shown} cannot be validated: {}", why.message());
-            return Ok(invalid(vec![why.violation()], summary));
+            return Ok(invalid(Violations::one(why.violation()), summary));
         }
     };
     let document = example.document();
-    let violations = schema.check(&document);
-    if !violations.is_empty() {
-        let summary = format!("{shown} is not given: {}", summary(&violations, &schema));
-        return Ok(invalid(violations, summary));
+    match schema.check(&document) {
+        Verdict::Valid => {}
+        Verdict::Invalid(violations) => {
+            let summary = format!("{shown} is not given: {}", summary(&violations, &schema));
+            return Ok(invalid(violations, summary));
+        }
+        Verdict::NotChecked(why) => return Err(not_checked(&why, &shown)),
     }
     let answer = ObjectWriter::with_capacity(document.len() + 96)
         .raw("ok", "true")

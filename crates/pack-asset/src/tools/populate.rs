@@ -1,5 +1,6 @@
 //! `populate_backend`.
 
+use mainstay_schema::{Verdict, Violations};
 use mainstay_worker::{
     Annotations, Context, ErrorKind, Json, Porcelain, Problem, Replay, Reply, ToolSpec, tool_spec,
 };
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::contract::{or_verdict, with_required};
-use super::verdict::{invalid, summary};
+use super::verdict::{invalid, not_checked, summary};
 use crate::assets::Assets;
 use crate::exact::Exact;
 use crate::naming;
@@ -51,7 +52,7 @@ pub(super) fn spec(tooling_version: &str) -> ToolSpec {
         "asset_id": {"type": "string", "minLength": 1},
         "backend_url": {"type": "string"},
     })))
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .effects(Replay::NeverReplay, EFFECT)
 }
@@ -68,7 +69,7 @@ pub(super) fn run(
         ));
     };
     if arguments.validate_first {
-        if let Some(refusal) = refusal(assets, &arguments.asset) {
+        if let Some(refusal) = refusal(assets, &arguments.asset)? {
             return Ok(refusal);
         }
     } else if !assets.allow_unvalidated {
@@ -86,10 +87,11 @@ pub(super) fn run(
 }
 
 /// The verdict against the asset, if there is one.
-fn refusal(assets: &Assets, asset: &Json) -> Option<Reply> {
+fn refusal(assets: &Assets, asset: &Json) -> Result<Option<Reply>, Problem> {
+    let one = |wrong, summary| Ok(Some(invalid(Violations::one(wrong), summary)));
     let document = match Exact::parse(asset.as_str()) {
         Ok(document) => document,
-        Err(wrong) => return Some(invalid(vec![wrong], "not sent: 1 violation".to_owned())),
+        Err(wrong) => return one(wrong, "not sent: 1 violation".to_owned()),
     };
     let usable = match naming::own_name(&document) {
         Some(name) => assets.schemas.usable(&name),
@@ -99,15 +101,17 @@ fn refusal(assets: &Assets, asset: &Json) -> Option<Reply> {
         Ok(schema) => schema,
         Err(why) => {
             let summary = format!("not sent: {}", why.message());
-            return Some(invalid(vec![why.violation()], summary));
+            return one(why.violation(), summary);
         }
     };
-    let violations = schema.check_exact(&document);
-    if violations.is_empty() {
-        return None;
+    match schema.check_exact(&document) {
+        Verdict::Valid => Ok(None),
+        Verdict::Invalid(violations) => {
+            let summary = format!("not sent: {}", summary(&violations, &schema));
+            Ok(Some(invalid(violations, summary)))
+        }
+        Verdict::NotChecked(why) => Err(not_checked(&why, "the asset")),
     }
-    let summary = format!("not sent: {}", summary(&violations, &schema));
-    Some(invalid(violations, summary))
 }
 
 fn unsupported(detail: &str, hint: &str) -> Problem {

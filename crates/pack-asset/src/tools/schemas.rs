@@ -35,7 +35,7 @@ pub(super) fn list_spec(tooling_version: &str) -> ToolSpec {
 pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
     tool_spec("get_schema", "Gives one asset schema as it is on disk.")
         .input(closed(&json!({"name": {
-            "type": "string", "minLength": 1,
+            "type": "string", "format": "path", "minLength": 1,
             "description": "Name or path of the schema, as list_schemas gives it.",
         }})))
         .output(closed(&json!({
@@ -44,6 +44,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
             "version": {"type": "string"},
         })))
         .errors(&[Code::NotFound])
+        .schema_version(2)
         .tooling_version(tooling_version)
         .read_only()
 }

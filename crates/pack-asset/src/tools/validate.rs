@@ -1,6 +1,6 @@
 //! `validate_asset` and `validate_many`.
 
-use mainstay_schema::Violation;
+use mainstay_schema::{Verdict, Violations};
 use mainstay_worker::{
     Context, ErrorKind, Json, Porcelain, Problem, REQUIRED_MARKER, Reply, ToolSpec, render,
     tool_spec,
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::contract::{any_json, closed, or_verdict, verdict};
-use super::verdict::{invalid, summary, unusable};
+use super::verdict::{insert, invalid, not_checked, summary, unusable};
 use crate::assets::Assets;
 use crate::schemas::Schemas;
 
@@ -48,7 +48,7 @@ pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
         "schema": schema_argument(),
     })))
     .output(or_verdict(&json!({})))
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .alias(ALIAS)
     .read_only()
@@ -68,7 +68,7 @@ pub(super) fn many_spec(tooling_version: &str) -> ToolSpec {
         "ok": {"const": true},
         "results": {"type": "array", "items": verdict()},
     })))
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(tooling_version)
     .read_only()
 }
@@ -77,14 +77,18 @@ pub(super) fn one(schemas: &Schemas, arguments: &One) -> Result<Reply, Problem> 
     let schema = schemas
         .usable(&arguments.schema)
         .map_err(|why| unusable(&why))?;
-    let violations = schema.check(&arguments.asset);
-    if !violations.is_empty() {
-        let summary = summary(&violations, &schema);
-        return Ok(invalid(violations, summary));
+    match schema.check(&arguments.asset) {
+        Verdict::Valid => {
+            let title = schema.title();
+            Ok(Reply::json(&json!({"ok": true}))
+                .porcelain(move || Porcelain::summary(format!("valid: {title}"))))
+        }
+        Verdict::Invalid(violations) => {
+            let summary = summary(&violations, &schema);
+            Ok(invalid(violations, summary))
+        }
+        Verdict::NotChecked(why) => Err(not_checked(&why, "the asset")),
     }
-    let title = schema.title();
-    Ok(Reply::json(&json!({"ok": true}))
-        .porcelain(move || Porcelain::summary(format!("valid: {title}"))))
 }
 
 pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Result<Reply, Problem> {
@@ -98,20 +102,32 @@ pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Resu
         .map_err(|why| unusable(&why))?;
     let mut results = Vec::with_capacity(arguments.assets.len());
     let mut lines = Vec::new();
-    let mut valid = 0usize;
+    let (mut valid, mut unchecked) = (0usize, 0usize);
     for (index, asset) in arguments.assets.iter().enumerate() {
         context.check()?;
-        let violations = schema.check(asset);
-        if let Some(first) = violations.first() {
-            lines.push(line(index, first, violations.len()));
-            results.push(json!({"ok": false, "errors": violations}));
-        } else {
-            valid += 1;
-            results.push(json!({"ok": true}));
-        }
+        let violations = match schema.check(asset) {
+            Verdict::Valid => {
+                valid += 1;
+                results.push(json!({"ok": true}));
+                continue;
+            }
+            Verdict::Invalid(violations) => violations,
+            Verdict::NotChecked(why) => {
+                unchecked += 1;
+                Violations::one(why)
+            }
+        };
+        lines.extend(line(index, &violations));
+        let mut result = json!({"ok": false});
+        insert(&mut result, &violations);
+        results.push(result);
     }
+    let unchecked = match unchecked {
+        0 => String::new(),
+        number => format!(", {number} not checked"),
+    };
     let summary = format!(
-        "{valid} of {} valid: {}",
+        "{valid} of {} valid{unchecked}: {}",
         render::count(results.len(), "asset", "assets"),
         schema.title()
     );
@@ -120,7 +136,7 @@ pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Resu
             let invalid = !lines.is_empty();
             let porcelain = Porcelain::summary(summary).items(lines);
             if invalid {
-                porcelain.hint("every violation is in the structured result")
+                porcelain.hint("the structured result lists the violations of each asset")
             } else {
                 porcelain
             }
@@ -129,16 +145,21 @@ pub(super) fn many(assets: &Assets, arguments: &Many, context: &Context) -> Resu
 }
 
 /// The first violation of an asset, and how many there are.
-fn line(index: usize, first: &Violation, number: usize) -> String {
+fn line(index: usize, violations: &Violations) -> Option<String> {
+    let first = violations.listed.first()?;
     let place = match first.path.as_str() {
         "" => "(root)",
         path => path,
     };
-    let more = match number - 1 {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
+    let more = match violations
+        .more
+        .map(|more| more + violations.listed.len() - 1)
+    {
+        Some(0) => String::new(),
+        Some(more) => format!(" (and {more} more)"),
+        None => " (and others, which were not counted)".to_owned(),
     };
-    format!("asset {index}: {place}: {}{more}", first.message)
+    Some(format!("asset {index}: {place}: {}{more}", first.message))
 }
 
 fn too_many(number: usize, limit: usize) -> Problem {

@@ -249,3 +249,98 @@ fn a_cancelled_batch_ends_between_two_assets() {
         other => panic!("{other:?}"),
     }
 }
+
+/// Asset schemas for lists: of numbers, and of texts that a look-ahead reads.
+fn lists() -> World {
+    let world = World::empty();
+    world.write(
+        "schemas/list.schema.json",
+        r#"{"type": "object", "properties": {"n": {"items": {"type": "number"}}}}"#,
+    );
+    world.write(
+        "schemas/text.schema.json",
+        r#"{"type": "object", "properties": {"text": {"pattern": "^(?!x)"}, "n": {"type": "number"}}}"#,
+    );
+    world
+}
+
+#[test]
+fn violations_that_are_not_listed_are_counted() {
+    let mut world = lists();
+    for (limit, items, more) in [
+        (100, 100, None),
+        (100, 300, Some(200)),
+        (2, 20_000, Some(19_998)),
+    ] {
+        world.settings.max_violations = limit;
+        let asset = json!({"n": vec!["x"; items]});
+        let given = call(
+            &world.pack(),
+            "validate_asset",
+            &json!({"asset": asset, "schema": "list"}),
+        );
+        let given = given.unwrap();
+        let value = given.value();
+        assert_eq!(value["errors"].as_array().unwrap().len(), limit.min(items));
+        assert_eq!(value.get("more").and_then(Value::as_u64), more);
+        assert_eq!(value.get("complete"), more.map(|_| &json!(false)));
+        let summary = format!("{items} violations against list");
+        assert_eq!(given.text.lines().next(), Some(summary.as_str()));
+        let said = more.map(|more| format!("note: {more} more violations are not listed"));
+        let note = given.text.lines().find(|line| line.starts_with("note: "));
+        assert_eq!(note, said.as_deref(), "{}", given.text);
+        assert_eq!(
+            given.text.contains("raise limits.violations"),
+            more.is_some()
+        );
+    }
+    let many = json!({"assets": [{"n": vec!["x"; 5]}, {"n": []}], "schema": "list"});
+    let given = call(&world.pack(), "validate_many", &many).unwrap();
+    assert_eq!(given.value()["results"][0]["more"], 3);
+    assert!(
+        given.text.contains("expected number (and 4 more)"),
+        "{}",
+        given.text
+    );
+}
+
+#[test]
+fn a_text_that_is_too_long_for_its_pattern_is_not_checked_and_never_invalid() {
+    let pack = lists().pack();
+    let long = json!({"text": "a".repeat(5_000)});
+    let asked = json!({"asset": long, "schema": "text"});
+    let (kind, details) = refusal(&pack, "validate_asset", &asked);
+    assert_eq!(kind, ErrorKind::Unsupported);
+    assert_eq!(details["detail"], "not_checked");
+    assert_eq!(details["errors"][0]["path"], "/text");
+    let many = json!({"assets": [{"text": "a"}, long], "schema": "text"});
+    let given = call(&pack, "validate_many", &many).unwrap();
+    assert!(
+        given.text.starts_with("1 of 2 assets valid, 1 not checked"),
+        "{}",
+        given.text
+    );
+    // Something else is wrong whatever the text is.
+    let wrong = json!({"asset": {"text": "a".repeat(5_000), "n": "x"}, "schema": "text"});
+    let errors = answer(&pack, "validate_asset", &wrong);
+    assert_eq!(
+        errors["errors"],
+        json!([{"path": "/n", "msg": "expected number"}])
+    );
+}
+
+#[test]
+fn a_number_out_of_range_is_a_violation_of_its_asset_alone() {
+    let pack = lists().pack();
+    let one = r#"{"asset":{"n":[1,1e400]},"schema":"list"}"#;
+    let expected = json!([{"path": "/n/1", "msg": "number is out of range"}]);
+    let given = call_raw(&pack, "validate_asset", one).unwrap();
+    assert_eq!(given.value()["errors"], expected);
+    let many = r#"{"assets":[{"n":[1]},{"n":[1,1e400]}],"schema":"list"}"#;
+    let given = call_raw(&pack, "validate_many", many).unwrap();
+    let results = given.value()["results"].clone();
+    assert_eq!(
+        results,
+        json!([{"ok": true}, {"ok": false, "errors": expected}])
+    );
+}

@@ -47,7 +47,9 @@ pub(crate) fn folder_of(cache: &Path, root: &Path) -> PathBuf {
         })
         .take(40)
         .collect();
-    cache.join("code").join(format!("{name}-{hash}"))
+    cache
+        .join(crate::cache::FOLDER)
+        .join(format!("{name}-{hash}"))
 }
 
 impl Repo {

@@ -85,19 +85,21 @@ pub(crate) struct HitCursor {
     pub(crate) name: String,
 }
 
-/// A number of hits whose scores depend on the whole tree.
+/// A number of files whose scores depend on the whole tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RankedCursor {
     pub(crate) listing: Listing,
     pub(crate) counted: u64,
-    /// Which hits these were, in any order; see [`mark`].
+    /// How many passages of the next file were given as well.
+    pub(crate) passages: u64,
+    /// Which files these were, in any order; see [`mark`].
     pub(crate) given: u64,
 }
 
 /// What the text of each sort of cursor begins with.
 const LINE: &str = "l3";
 const HIT: &str = "h3";
-const RANKED: &str = "r3";
+const RANKED: &str = "r4";
 
 /// The order of hits: by score, path, repository, line, name.
 pub(crate) type HitKey<'a> = (Reverse<i64>, &'a str, usize, u64, &'a str);
@@ -150,6 +152,22 @@ impl LineCursor {
         ];
         encode(LINE, self.listing, &numbers, &[&self.path])
     }
+
+    /// Moves the cursor of a hit with several matching lines back to one of them, after which the
+    /// hit has `left` more.
+    pub(crate) fn moved_back(text: &str, line: u64, left: u64) -> Option<String> {
+        match Cursor::parse(text)? {
+            Cursor::Line(cursor) => {
+                let cursor = Self {
+                    line,
+                    counted: cursor.counted.saturating_sub(left),
+                    ..cursor
+                };
+                Some(cursor.encode())
+            }
+            _ => None,
+        }
+    }
 }
 
 impl HitCursor {
@@ -166,7 +184,8 @@ impl HitCursor {
 
 impl RankedCursor {
     pub(crate) fn encode(&self) -> String {
-        encode(RANKED, self.listing, &[self.counted, self.given], &[])
+        let numbers = [self.counted, self.passages, self.given];
+        encode(RANKED, self.listing, &numbers, &[])
     }
 }
 
@@ -279,6 +298,7 @@ impl Cursor {
             RANKED => Self::Ranked(RankedCursor {
                 listing,
                 counted: parts.number()?,
+                passages: parts.number()?,
                 given: parts.number()?,
             }),
             _ => return None,
@@ -333,6 +353,7 @@ mod tests {
             Cursor::Ranked(RankedCursor {
                 listing,
                 counted: 12,
+                passages: 2,
                 given: u64::MAX - 5,
             }),
         ]
@@ -358,7 +379,8 @@ mod tests {
             "l3-1-0-2",
             "l3-g-0-0-0-0-",
             "h3-1-0-1-1-1-1-6-abc",
-            "r3-1-0-1-1-1",
+            "r4-1-0-1-1-1-1",
+            "r3-1-0-1-1",
             "c2l-1-a-1-1-1-1-61",
         ] {
             assert!(Cursor::decode(wrong, 1).is_err(), "{wrong}");

@@ -63,6 +63,7 @@ pub(crate) fn search(
     run.go(sources, cancel)?;
     let exact =
         run.found.cursor.is_none() && !run.found.truncated || run.full_after == Some(Counted::All);
+    run.found.divisible = true;
     run.found.total = Total {
         value: run.counted,
         relation: if exact {
@@ -382,7 +383,16 @@ impl Run<'_> {
             self.snippet_bytes += snippet.len();
             self.counted += group.len() as u64;
             let score = round_score(1.0 - f64::from(class) / 10.0);
+            let after_hit = LineCursor {
+                listing: self.query.listing,
+                counted: self.counted,
+                class,
+                repo: source.repo,
+                path: path.to_owned(),
+                line: last,
+            };
             self.found.hits.push(Hit {
+                after: after_hit.encode(),
                 repo: source.name.to_owned(),
                 path: path.to_owned(),
                 start_line: start,

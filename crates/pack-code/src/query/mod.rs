@@ -49,6 +49,9 @@ pub(crate) struct Hit {
     pub(crate) match_lines: Vec<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<serde_json::Value>,
+    /// The cursor that continues after this hit.
+    #[serde(skip)]
+    pub(crate) after: String,
 }
 
 /// How many there are.
@@ -94,6 +97,8 @@ pub(crate) struct Found {
     pub(crate) total: Total,
     /// There is more; the cursor says where it goes on, if it can.
     pub(crate) truncated: bool,
+    /// The answer may have fewer hits than were found, and then continues after its last one.
+    pub(crate) divisible: bool,
     pub(crate) cursor: Option<String>,
     /// Files were read without the help of the index.
     pub(crate) scanned: bool,
@@ -115,6 +120,7 @@ impl Found {
     pub(crate) fn keep(&mut self, most: usize) {
         self.hits.truncate(most);
         self.cursor = None;
+        self.divisible = false;
         self.truncated = false;
         self.total = Total {
             value: self.hits.len() as u64,

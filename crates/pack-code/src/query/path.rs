@@ -199,6 +199,7 @@ fn page(
             value: entries.len() as u64,
             relation: Relation::Exact,
         },
+        divisible: true,
         ..Found::default()
     };
     let (first, counted) = resume(entries, query.after, Entry::key, &mut found);
@@ -240,7 +241,9 @@ fn page(
             snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
+        let counted = counted + found.hits.len() as u64 + 1;
         found.hits.push(Hit {
+            after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
             path: path.clone(),
             start_line: start,

@@ -190,11 +190,33 @@ pub(crate) fn search(
     put_first(sources, query.verbatim, &mut scored);
     let (given, rest) = scored.split_at_checked(offset).ok_or_else(outdated)?;
     let given_before = marks(sources, given);
-    if query.after.is_some_and(|after| after.given != given_before) {
+    let same = |after: RankedCursor| {
+        let begun = begun_mark(sources, rest.first(), after.passages);
+        after.given == given_before.wrapping_add(begun)
+    };
+    if !query.after.is_none_or(same) {
         return Err(outdated().into());
     }
-    let few = scored_files(total);
-    let (mut found, taken) = page(sources, query, &terms, &mut similar, rest, &mut looks, few);
+    let most = passages_per_file(total);
+    let (mut found, end, ends) = page(sources, query, &terms, &mut similar, rest, &mut looks, most);
+    let cursor_after = |end: End| {
+        let given = marks(sources, rest.get(..end.files).unwrap_or(rest));
+        let cursor = RankedCursor {
+            listing: query.listing,
+            counted: (offset + end.files) as u64,
+            passages: end.passages as u64,
+            given: given_before.wrapping_add(given).wrapping_add(begun_mark(
+                sources,
+                rest.get(end.files),
+                end.passages as u64,
+            )),
+        };
+        cursor.encode()
+    };
+    for (hit, end) in found.hits.iter_mut().zip(ends) {
+        hit.after = cursor_after(end);
+    }
+    found.divisible = true;
     found.confidence = Confidence::Ranked;
     found.absent = terms
         .doubtful_names()
@@ -206,12 +228,7 @@ pub(crate) fn search(
         relation: Relation::Exact,
     };
     if found.truncated {
-        let cursor = RankedCursor {
-            listing: query.listing,
-            counted: (offset + taken) as u64,
-            given: given_before.wrapping_add(marks(sources, rest.get(..taken).unwrap_or(rest))),
-        };
-        found.cursor = Some(cursor.encode());
+        found.cursor = Some(cursor_after(end));
     }
     Ok(found)
 }
@@ -251,6 +268,14 @@ fn marks(sources: &[Source<'_>], files: &[Scored]) -> u64 {
         let repo = sources.get(file.source).map_or(0, |source| source.repo);
         sum.wrapping_add(mark(repo, &file.path))
     })
+}
+
+/// Marks the file of which only the first passages were given; 0 if there is no such file.
+fn begun_mark(sources: &[Source<'_>], file: Option<&Scored>, passages: u64) -> u64 {
+    match file {
+        Some(file) if passages > 0 => marks(sources, std::slice::from_ref(file)).rotate_left(1),
+        _ => 0,
+    }
 }
 
 /// Best first; the path decides between equals.
@@ -445,7 +470,7 @@ fn put_first(sources: &[Source<'_>], verbatim: &[(usize, String, u64)], scored: 
 }
 
 /// Passages to show of each file: several where few files answer.
-const fn scored_files(total: usize) -> usize {
+const fn passages_per_file(total: usize) -> usize {
     if total <= 2 { limits::FILE_PASSAGES } else { 1 }
 }
 
@@ -568,7 +593,14 @@ impl Alike {
     }
 }
 
-/// The hits of a page, and how many of the files it took for them.
+/// Where a listing continues: after this many files, and this many passages of the next one.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    files: usize,
+    passages: usize,
+}
+
+/// The hits of a page, where the page ends, and where each of its hits ends.
 fn page(
     sources: &[Source<'_>],
     query: &Ranked<'_>,
@@ -577,18 +609,28 @@ fn page(
     scored: &[Scored],
     looks: &mut BTreeMap<(usize, String), Closely>,
     most: usize,
-) -> (Found, usize) {
+) -> (Found, End, Vec<End>) {
     let mut found = Found::default();
-    let mut taken = 0;
+    let mut end = End::default();
+    let mut ends = Vec::new();
     let mut bytes = 0;
     let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
-    for file in scored {
+    // The page before may have given the first passages of the first file.
+    let mut begun = query.after.map_or(0, |after| {
+        usize::try_from(after.passages).unwrap_or(usize::MAX)
+    });
+    'files: for file in scored {
         if found.hits.len() >= query.limit || bytes >= query.max_bytes {
             found.truncated = true;
             break;
         }
-        taken += 1;
+        let files = end.files;
+        end = End {
+            files: files + 1,
+            passages: 0,
+        };
+        let begun = std::mem::take(&mut begun);
         let Some(source) = sources.get(file.source) else {
             continue;
         };
@@ -619,20 +661,34 @@ fn page(
         if shown.is_empty() {
             shown = passages(similar, &tokens, &lines, &closely.look, &file.path, most);
         }
-        for passage in shown {
+        let count = shown.len();
+        for (at, passage) in shown.into_iter().enumerate().skip(begun) {
             if found.hits.len() >= query.limit || bytes >= query.max_bytes {
-                break;
+                end = End {
+                    files,
+                    passages: at,
+                };
+                found.truncated = true;
+                break 'files;
             }
+            ends.push(match at + 1 == count {
+                true => end,
+                false => End {
+                    files,
+                    passages: at + 1,
+                },
+            });
             let start = passage.first.saturating_sub(query.context).max(1);
-            let end = (passage.last + query.context).min(lines.count()).max(start);
-            let snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
+            let last = (passage.last + query.context).min(lines.count()).max(start);
+            let snippet = lines.snippet(start, last, query.max_bytes.saturating_sub(bytes));
             bytes += snippet.len();
             let match_lines = closely.look.match_lines.iter().copied();
             found.hits.push(Hit {
+                after: String::new(),
                 repo: source.name.to_owned(),
                 path: file.path.clone(),
                 start_line: start,
-                end_line: end,
+                end_line: last,
                 symbol: passage.symbol.as_ref().map(|(name, _)| name.clone()),
                 owner: None,
                 kind: passage.symbol.as_ref().map(|(_, kind)| kind.name()),
@@ -640,7 +696,7 @@ fn page(
                 score: round_score(file.score),
                 snippet,
                 match_lines: match_lines
-                    .filter(|line| (start..=end).contains(line))
+                    .filter(|line| (start..=last).contains(line))
                     .collect(),
                 why: query
                     .explain
@@ -648,7 +704,7 @@ fn page(
             });
         }
     }
-    (found, taken)
+    (found, end, ends)
 }
 
 fn explain(

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::query::cursor::LineCursor;
 use crate::query::snippet::Lines;
 use crate::query::{Found, Hit};
 use crate::symbols::roles::{Occurrence, Role, roles};
@@ -57,6 +58,7 @@ pub(crate) fn classify<'a>(
         {
             let within = occurrence.within;
             let hit = Hit {
+                after: cursor_after(group, number),
                 start_line: number,
                 end_line: number,
                 snippet: line,
@@ -74,6 +76,19 @@ pub(crate) fn classify<'a>(
             }
         }
     }
+}
+
+/// The cursor after a line of an exact search's hits.
+fn cursor_after(hits: &[Hit], line: u64) -> String {
+    let cursor = hits.iter().find_map(|hit| {
+        let at = hit
+            .match_lines
+            .iter()
+            .position(|match_line| *match_line == line)?;
+        let left = hit.match_lines.len() - at - 1;
+        LineCursor::moved_back(&hit.after, line, left as u64)
+    });
+    cursor.unwrap_or_default()
 }
 
 /// The references of one file by their lines; of several on a line the one that says most.

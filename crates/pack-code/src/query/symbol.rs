@@ -648,6 +648,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
             value: entries.len() as u64,
             relation: Relation::Exact,
         },
+        divisible: true,
         ..Found::default()
     };
     let (mut bytes, mut large) = (0, 0);
@@ -687,7 +688,9 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
             snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
+        let counted = counted + found.hits.len() as u64 + 1;
         found.hits.push(Hit {
+            after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
             path: entry.path.clone(),
             start_line: start,

@@ -52,7 +52,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
             "repo": repo_argument(),
             "mode": {"type": "string", "enum": ["incremental", "full"],
                 "description": "incremental (default) indexes what has changed; full indexes everything again."},
-            "paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100,
+            "paths": {"type": "array", "items": {"type": "string", "format": "path", "minLength": 1}, "maxItems": 100,
                 "description": "Globs that limit the work; what is indexed elsewhere stays."},
             "wait_ms": {"type": "integer", "minimum": 0, "maximum": TIMEOUT_MS,
                 "description": "How long to wait for the end; 0 returns at once. Default: until it is done."},
@@ -77,6 +77,8 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     .tooling_version(version)
     .coded_rejections()
     .timeout_ms(TIMEOUT_MS)
+    .long_running()
+    .schema_version(2)
     .effects(
         Replay::Convergent,
         Annotations {

@@ -429,6 +429,7 @@ pub(crate) fn run_exact(
     if listings.iter().any(|(_, cut)| *cut) {
         // A place among the files that were listed is none among all of them.
         found.cursor = None;
+        found.divisible = false;
         found.truncated = true;
         found.total.relation = Relation::AtLeast;
         found.notes.push(

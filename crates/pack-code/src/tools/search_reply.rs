@@ -47,14 +47,11 @@ pub(crate) fn reply(
     }
     let elapsed = started.elapsed().as_secs_f64() * 1000.0;
     let mut value = json!({
-        "kind": request.chosen.name(), "confidence": found.confidence, "hits": found.hits, "total": found.total, "truncated": found.truncated,
+        "kind": request.chosen.name(), "confidence": found.confidence, "total": found.total,
         "generation": generation.unwrap_or(0), "fresh": fresh, "scanned": found.scanned,
         "elapsed_ms": (elapsed * 1000.0).round() / 1000.0,
     });
     if let Some(object) = value.as_object_mut() {
-        if let Some(cursor) = &found.cursor {
-            object.insert("cursor".to_owned(), json!(cursor));
-        }
         if let Some(reason) = reason {
             object.insert("stale_reason".to_owned(), json!(reason));
         }
@@ -78,15 +75,65 @@ pub(crate) fn reply(
             object.insert("notes".to_owned(), json!(found.notes));
         }
     }
-    let kind = request.chosen;
-    let context = request.arguments.context;
-    let several = seen.len() > 1;
-    let skips = value
-        .get("skipped")
-        .and_then(|skipped| skipped.get("count"))
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
-    Reply::json(&value).porcelain(move || porcelain(kind, &found, several, context, reason, skips))
+    let answer = Answer {
+        kind: request.chosen,
+        context: request.arguments.context,
+        several: seen.len() > 1,
+        reason,
+        skips: value
+            .get("skipped")
+            .and_then(|skipped| skipped.get("count"))
+            .and_then(Value::as_u64)
+            .unwrap_or(0),
+        found,
+        value,
+    };
+    if answer.found.divisible {
+        let most = answer.found.hits.len();
+        return Reply::page(answer, most, Answer::json, Answer::porcelain);
+    }
+    let hits = answer.found.hits.len();
+    Reply::json(&answer.json(hits)).porcelain(move || answer.porcelain(hits))
+}
+
+/// Everything that was found, of which an answer has the first hits.
+struct Answer {
+    kind: Chosen,
+    context: u64,
+    several: bool,
+    reason: Option<&'static str>,
+    skips: u64,
+    found: Found,
+    /// All members but those that depend on the number of hits.
+    value: Value,
+}
+
+impl Answer {
+    /// The cursor of an answer with this many hits.
+    fn cursor(&self, hits: usize) -> Option<&str> {
+        if hits == self.found.hits.len() {
+            return self.found.cursor.as_deref();
+        }
+        let last = hits.checked_sub(1).and_then(|at| self.found.hits.get(at));
+        last.map(|hit| hit.after.as_str())
+    }
+
+    fn hits(&self, hits: usize) -> &[Hit] {
+        self.found.hits.get(..hits).unwrap_or(&self.found.hits)
+    }
+
+    fn json(&self, hits: usize) -> Value {
+        let mut value = self.value.clone();
+        if let Some(object) = value.as_object_mut() {
+            let truncated = self.found.truncated || hits < self.found.hits.len();
+            object.insert("hits".to_owned(), json!(self.hits(hits)));
+            object.insert("truncated".to_owned(), json!(truncated));
+            if let Some(cursor) = self.cursor(hits) {
+                object.insert("cursor".to_owned(), json!(cursor));
+            }
+        }
+        value
+    }
 }
 
 /// Files in scope that were not searched.
@@ -113,137 +160,153 @@ fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
     Some(json!({"count": files.len(), "files": named}))
 }
 
-fn porcelain(
-    kind: Chosen,
-    found: &Found,
-    several: bool,
-    context: u64,
-    reason: Option<&str>,
-    skips: u64,
-) -> Porcelain {
-    let exact = kind.is_exact();
-    let mut porcelain = Porcelain::summary(summary(kind, found));
-    let place = |hit: &Hit| match several {
-        true => format!("{}/{}", hit.repo, hit.path),
-        false => hit.path.clone(),
-    };
-    if kind == Chosen::References {
-        porcelain = references(porcelain, found, place);
-    } else if kind == Chosen::History {
-        porcelain = porcelain.items(found.commits.iter().map(commit_line));
-    } else {
+impl Answer {
+    fn porcelain(&self, hits: usize) -> Porcelain {
+        let Self { kind, found, .. } = self;
+        let mut porcelain = Porcelain::summary(self.summary(hits));
+        porcelain = match kind {
+            Chosen::References => self.references(porcelain, hits),
+            Chosen::History => porcelain.items(found.commits.iter().map(commit_line)),
+            _ => self.sections(porcelain, hits),
+        };
+        // The summary already has the lead, which is the first note.
+        for note in found.notes.iter().skip(usize::from(found.lead.is_some())) {
+            porcelain = porcelain.note(note);
+        }
+        if let Some(reason) = self.reason {
+            porcelain = porcelain.note(format!("not known to be fresh: {reason}"));
+        }
+        if self.skips > 0 {
+            porcelain = porcelain.note(format!(
+                "{} in scope not searched; the structured result names them",
+                render::count(
+                    usize::try_from(self.skips).unwrap_or(usize::MAX),
+                    "file",
+                    "files"
+                )
+            ));
+        }
+        match (self.cursor(hits), found.hits.first()) {
+            (Some(cursor), _) => porcelain.hint(format!("more with cursor {cursor}")),
+            (None, None) => porcelain.hint(
+                "try other words, kind regex, or case insensitive; index_status says what is indexed",
+            ),
+            (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
+        }
+    }
+
+    /// The file of a hit as the text names it.
+    fn place(&self, hit: &Hit) -> String {
+        match self.several {
+            true => format!("{}/{}", hit.repo, hit.path),
+            false => hit.path.clone(),
+        }
+    }
+
+    /// The hits with their lines, under the names of their files and definitions.
+    fn sections(&self, mut porcelain: Porcelain, hits: usize) -> Porcelain {
+        let plain = self.kind.is_exact() && self.context == 0;
         let mut last = None;
-        for hit in &found.hits {
-            let named = hit
+        for hit in self.hits(hits) {
+            let place = self.place(hit);
+            let owner = hit
                 .owner
                 .as_deref()
                 .map_or_else(String::new, |owner| format!("{owner}."));
             let title = match (&hit.symbol, hit.kind) {
-                (Some(symbol), Some(kind)) => format!("{}  [{kind} {named}{symbol}]", place(hit)),
-                _ => place(hit),
+                (Some(symbol), Some(kind)) => format!("{place}  [{kind} {owner}{symbol}]"),
+                _ => place,
             };
             if last.as_ref() != Some(&title) {
                 porcelain = porcelain.section(&title);
                 last = Some(title);
             }
-            porcelain = lines(porcelain, hit, exact && context == 0);
+            porcelain = lines(porcelain, hit, plain);
         }
-    }
-    // The first note is the first line already, where there is a lead.
-    for note in found.notes.iter().skip(usize::from(found.lead.is_some())) {
-        porcelain = porcelain.note(note);
-    }
-    if let Some(reason) = reason {
-        porcelain = porcelain.note(format!("not known to be fresh: {reason}"));
-    }
-    if skips > 0 {
-        porcelain = porcelain.note(format!(
-            "{} in scope not searched; the structured result names them",
-            render::count(
-                usize::try_from(skips).unwrap_or(usize::MAX),
-                "file",
-                "files"
-            )
-        ));
-    }
-    match (&found.cursor, found.hits.first()) {
-        (Some(cursor), _) => porcelain.hint(format!("more with cursor {cursor}")),
-        (None, None) => porcelain.hint(
-            "try other words, kind regex, or case insensitive; index_status says what is indexed",
-        ),
-        (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
+        porcelain
     }
 }
 
-/// The first line: how much of what was found, and how far that is what was asked for.
-fn summary(kind: Chosen, found: &Found) -> String {
-    let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
-    let shown = found.hits.len();
-    if let Some(lead) = &found.lead {
-        return match (found.confidence, kind) {
-            (Confidence::None | Confidence::Guess, _) => lead.clone(),
-            (_, Chosen::Symbol) => {
-                format!("{lead}: {}", render::count(n, "definition", "definitions"))
-            }
-            _ => format!("{lead}: {}", render::count(n, "file", "files")),
+/// Definitions that the text of a references answer lists above the other places.
+const LISTED_DEFINITIONS: usize = 10;
+
+impl Answer {
+    /// The first line: how much was found, how far that is what was asked for, and how much is shown.
+    fn summary(&self, hits: usize) -> String {
+        let Self { kind, found, .. } = self;
+        let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
+        let what = match kind {
+            Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
+            Chosen::Symbol => render::count(n, "definition", "definitions"),
+            Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
+            Chosen::References => render::count(n, "line", "lines"),
+            Chosen::History => render::count(n, "commit", "commits"),
         };
-    }
-    let what = match kind {
-        Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
-        Chosen::Symbol => render::count(n, "definition", "definitions"),
-        Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
-        Chosen::References => render::count(n, "line", "lines"),
-        Chosen::History => render::count(n, "commit", "commits"),
-    };
-    let least = match found.total.relation {
-        Relation::AtLeast => "at least ",
-        Relation::Exact => "",
-    };
-    let all = shown == n || kind == Chosen::History || kind == Chosen::References;
-    match all && found.total.relation == Relation::Exact {
-        true => format!("{what} ({})", kind.name()),
-        false => format!(
-            "{least}{what} ({}), {} shown",
-            kind.name(),
-            render::count(shown, "hit", "hits")
-        ),
-    }
-}
-
-/// Definitions, then every other place by file, each with what the name does there.
-fn references(
-    mut porcelain: Porcelain,
-    found: &Found,
-    place: impl Fn(&Hit) -> String,
-) -> Porcelain {
-    for hit in &found.definitions {
-        let line = hit.snippet.lines().next().unwrap_or_default();
-        let title = format!(
-            "definition {}:{}",
-            place(hit),
-            hit.match_lines.first().unwrap_or(&0)
-        );
-        porcelain = porcelain.field(&title, line.trim());
-    }
-    let mut last = None;
-    for hit in &found.hits {
-        let title = place(hit);
-        if last.as_ref() != Some(&title) {
-            porcelain = porcelain.section(&title);
-            last = Some(title);
+        let is_cut = hits < found.hits.len();
+        let shown = format!(", {} shown", render::count(hits, "hit", "hits"));
+        if let Some(lead) = &found.lead {
+            let guessed = matches!(found.confidence, Confidence::None | Confidence::Guess);
+            return match (guessed, is_cut || hits < n) {
+                (true, _) if is_cut => format!("{lead}{shown}"),
+                (true, _) => lead.clone(),
+                (false, true) => format!("{lead}: {what}{shown}"),
+                (false, false) => format!("{lead}: {what}"),
+            };
         }
-        let within = hit
-            .symbol
-            .as_deref()
-            .map_or_else(String::new, |name| format!(" in {name}"));
-        let key = format!(
-            "{} {}{within}",
-            hit.start_line,
-            hit.kind.unwrap_or("mention")
-        );
-        porcelain = porcelain.field(&key, hit.snippet.trim());
+        let least = match found.total.relation {
+            Relation::AtLeast => "at least ",
+            Relation::Exact => "",
+        };
+        let all = match kind {
+            Chosen::History => true,
+            // The lines of definitions count but are not among the hits.
+            Chosen::References => !is_cut,
+            _ => hits == n,
+        };
+        match all && found.total.relation == Relation::Exact {
+            true => format!("{what} ({})", kind.name()),
+            false => format!("{least}{what} ({}){shown}", kind.name()),
+        }
     }
-    porcelain
+
+    /// Definitions, then every other place by file, each with what the name does there.
+    fn references(&self, mut porcelain: Porcelain, hits: usize) -> Porcelain {
+        let definitions = &self.found.definitions;
+        for hit in definitions.iter().take(LISTED_DEFINITIONS) {
+            let line = hit.snippet.lines().next().unwrap_or_default();
+            let title = format!(
+                "definition {}:{}",
+                self.place(hit),
+                hit.match_lines.first().unwrap_or(&0)
+            );
+            porcelain = porcelain.field(&title, line.trim());
+        }
+        let mut last = None;
+        for hit in self.hits(hits) {
+            let title = self.place(hit);
+            if last.as_ref() != Some(&title) {
+                porcelain = porcelain.section(&title);
+                last = Some(title);
+            }
+            let within = hit
+                .symbol
+                .as_deref()
+                .map_or_else(String::new, |name| format!(" in {name}"));
+            let key = format!(
+                "{} {}{within}",
+                hit.start_line,
+                hit.kind.unwrap_or("mention")
+            );
+            porcelain = porcelain.field(&key, hit.snippet.trim());
+        }
+        match definitions.len().saturating_sub(LISTED_DEFINITIONS) {
+            0 => porcelain,
+            more => porcelain.note(format!(
+                "{} not listed here; the structured result has them",
+                render::count(more, "more definition", "more definitions")
+            )),
+        }
+    }
 }
 
 fn commit_line(commit: &Commit) -> String {

@@ -56,6 +56,11 @@ fn list(description: &str) -> Value {
     json!({"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100, "description": description})
 }
 
+fn paths(description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string", "format": "path", "minLength": 1}, "maxItems": 100,
+        "description": description})
+}
+
 pub(crate) fn spec(version: &str) -> ToolSpec {
     let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     tool_spec(
@@ -73,8 +78,8 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
                     words: ranked. references: who calls, imports or uses a name. history: commits whose message or changes \
                     have a text, or of lines as path:first-last."},
             "repo": list("Repositories by alias; all of the workspace by default."),
-            "path": list("Globs; only files that match one: src/**, *.rs, a folder."),
-            "exclude": list("Globs; no file that matches one."),
+            "path": paths("Globs; only files that match one: src/**, *.rs, a folder."),
+            "exclude": paths("Globs; no file that matches one."),
             "lang": list("Languages: rust, python, go and so on."),
             "symbol_kind": {"type": "array", "items": {"type": "string", "enum": kinds}, "maxItems": kinds.len(),
                 "description": "Only definitions of these kinds; implies kind symbol."},
@@ -95,8 +100,8 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["query"],
     ))
     .output(output())
-    .schema_version(2)
     .errors(&[Code::NotFound, Code::NoIndex])
+    .schema_version(3)
     .tooling_version(version)
     .coded_rejections()
     .read_only()

@@ -44,14 +44,15 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     )
     .input(object(
         json!({
-            "path": {"type": "string", "minLength": 1, "maxLength": 4096,
+            "path": {"type": "string", "format": "path", "minLength": 1, "maxLength": 4096,
                 "description": "Path relative to the root of the repository, with /; . is the root itself."},
             "repo": repo_argument(),
             "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
             "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
             "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
                 "description": "Shows the lines that define this name; Owner.name where several do."},
-            "outline": {"type": "boolean", "description": "Lists the definitions of the file, or of the lines or symbol given, instead of the text."},
+            "outline": {"type": "boolean",
+                "description": "Lists the definitions of the file, or those that begin in the lines or symbol given, instead of the text."},
             "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
                 "description": "Bytes of text, 48000 by default."},
             "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
@@ -68,8 +69,8 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         }),
         &["path", "truncated"],
     ))
-    .schema_version(2)
     .errors(&[Code::NotFound])
+    .schema_version(3)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -126,36 +127,122 @@ pub(crate) fn call(
     let total = lines.count();
     let (start, end) = range(arguments, path, &text, total)?;
     if arguments.outline {
-        let file = json!({"path": path, "start_line": start.min(total), "end_line": end, "total_lines": total,
-            "sha": sha, "encoding": encoding});
         let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
-        return Ok(outline(path, &lines, (start, end), file, max));
+        let outline = Outline {
+            path: path.to_owned(),
+            entries: entries(path, &lines, (start, end)),
+            start: start.min(total),
+            end,
+            total,
+            sha,
+            encoding,
+        };
+        let most = outline.within(max);
+        return Ok(Reply::page(
+            outline,
+            most,
+            Outline::json,
+            Outline::porcelain,
+        ));
     }
     let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
     let (shown, last, truncated) = cut(&lines, start, end, max);
-    let value = json!({
-        "path": path, "text": shown, "start_line": start, "end_line": last, "total_lines": total, "sha": sha,
-        "encoding": encoding, "truncated": truncated,
-    });
-    let path = path.to_owned();
-    Ok(Reply::json(&value).porcelain(move || {
+    let most = usize::try_from(last.saturating_sub(start) + 1).unwrap_or(usize::MAX);
+    let shown = Shown {
+        path: path.to_owned(),
+        text: shown,
+        start,
+        end,
+        total,
+        first_bytes: lines.line(start).len(),
+        truncated,
+        sha,
+        encoding,
+    };
+    Ok(Reply::page(shown, most, Shown::json, Shown::porcelain))
+}
+
+/// The lines of a file that an answer may have; it has the first of them.
+struct Shown {
+    path: String,
+    text: String,
+    start: u64,
+    /// The last line that was asked for.
+    end: u64,
+    total: u64,
+    /// Bytes of the first line, which is the only one that may be cut.
+    first_bytes: usize,
+    /// Lines that were asked for are missing in `text`.
+    truncated: bool,
+    sha: String,
+    encoding: &'static str,
+}
+
+impl Shown {
+    fn text(&self, lines: usize) -> &str {
+        let end = memchr::memchr_iter(b'\n', self.text.as_bytes()).nth(lines.saturating_sub(1));
+        end.and_then(|end| self.text.get(..end))
+            .unwrap_or(&self.text)
+    }
+
+    fn last(&self, lines: usize) -> u64 {
+        self.start + (lines as u64).saturating_sub(1)
+    }
+
+    fn is_cut(&self, lines: usize) -> bool {
+        self.truncated || self.text(lines).len() < self.text.len()
+    }
+
+    fn json(&self, lines: usize) -> Value {
+        json!({
+            "path": self.path, "text": self.text(lines), "start_line": self.start,
+            "end_line": self.last(lines).min(self.end), "total_lines": self.total, "sha": self.sha,
+            "encoding": self.encoding, "truncated": self.is_cut(lines),
+        })
+    }
+
+    fn porcelain(&self, lines: usize) -> Porcelain {
+        let Self {
+            path, start, total, ..
+        } = self;
+        let (text, last) = (self.text(lines), self.last(lines).min(self.end));
         let mut porcelain =
             Porcelain::summary(format!("{path}: lines {start} to {last} of {total}"));
-        for (number, line) in (start..).zip(shown.split('\n')) {
-            porcelain = porcelain.field(
-                &number.to_string(),
-                line.trim_end_matches('\r').replace('\t', "    "),
-            );
+        let mut longest = 0;
+        for (number, line) in (*start..).zip(text.split('\n')) {
+            let number = number.to_string();
+            let line = line.trim_end_matches('\r').replace('\t', "    ");
+            longest = longest.max(number.len() + 2 + line.chars().count());
+            porcelain = porcelain.field(&number, line);
         }
-        if shown.contains('\t') {
+        if text.contains('\t') {
             porcelain = porcelain
                 .note("tabs are shown as four spaces; the structured result has the text as it is");
         }
-        match truncated {
+        let cut_inside = lines == 1 && self.text.len() < self.first_bytes && !text.contains('\n');
+        if cut_inside {
+            porcelain = porcelain.note(format!(
+                "line {start} has {} bytes, of which {} are given; max_bytes {} gives all of it",
+                self.first_bytes,
+                text.len(),
+                self.first_bytes.min(limits::MAX_SHOW_BYTES),
+            ));
+        } else if longest > render::LINE_MAX_CHARS {
+            porcelain = porcelain.note(format!(
+                "lines are shown up to {} characters; the structured result has them whole",
+                render::LINE_MAX_CHARS
+            ));
+        }
+        match self.is_cut(lines) && last < self.end {
+            true if self.end < self.total => porcelain.hint(format!(
+                "start_line {} with end_line {} reads on",
+                last + 1,
+                self.end
+            )),
             true => porcelain.hint(format!("start_line {} reads on", last + 1)),
             false => porcelain,
         }
-    }))
+    }
 }
 
 /// The repository and the path in it that a call means. With several repositories a path may begin
@@ -351,66 +438,118 @@ fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, boo
     (out, last.min(end), false)
 }
 
-/// The definitions that begin within some lines.
-fn outline(
-    path: &str,
-    lines: &Lines<'_>,
-    (start, end): (u64, u64),
-    file: Value,
-    max: usize,
-) -> Reply {
+/// A definition in an outline.
+struct Entry {
+    symbol: Symbol,
+    signature: String,
+}
+
+impl Entry {
+    fn json(&self) -> Value {
+        let Self { symbol, signature } = self;
+        let mut entry = json!({"name": symbol.name, "kind": symbol.kind.name(), "signature": signature,
+            "start_line": symbol.start_line, "end_line": symbol.end_line});
+        if let (false, Some(entry)) = (symbol.owner.is_empty(), entry.as_object_mut()) {
+            entry.insert("owner".to_owned(), json!(symbol.owner));
+        }
+        entry
+    }
+
+    fn row(&self) -> String {
+        let Self { symbol, signature } = self;
+        let owner = match symbol.owner.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", symbol.owner),
+        };
+        format!(
+            "{}-{} {owner}{signature}",
+            symbol.start_line, symbol.end_line
+        )
+    }
+}
+
+/// The definitions that begin within some lines, by line.
+fn entries(path: &str, lines: &Lines<'_>, (start, end): (u64, u64)) -> Vec<Entry> {
     let mut symbols = extract(path, lines.text());
     symbols.retain(|symbol| (start..=end).contains(&symbol.start_line));
-    let mut bytes = 0;
-    let entries: Vec<Value> = symbols
-        .iter()
-        .map(|symbol| {
-            let mut entry = json!({"name": symbol.name, "kind": symbol.kind.name(), "signature": signature(lines, symbol),
-                "start_line": symbol.start_line, "end_line": symbol.end_line});
-            if let (false, Some(entry)) = (symbol.owner.is_empty(), entry.as_object_mut()) {
-                entry.insert("owner".to_owned(), json!(symbol.owner));
-            }
-            entry
-        })
-        .take_while(|entry| {
-            bytes += entry.to_string().len() + 1;
+    symbols.sort_by_key(|symbol| symbol.start_line);
+    let entry = |symbol: Symbol| Entry {
+        signature: signature(lines, &symbol),
+        symbol,
+    };
+    symbols.into_iter().map(entry).collect()
+}
+
+/// The definitions of a file, of which an answer has the first.
+struct Outline {
+    path: String,
+    entries: Vec<Entry>,
+    start: u64,
+    end: u64,
+    total: u64,
+    sha: String,
+    encoding: &'static str,
+}
+
+impl Outline {
+    /// How many of the definitions take at most `max` bytes as JSON; at least one.
+    fn within(&self, max: usize) -> usize {
+        let mut bytes = 0;
+        let fitting = self.entries.iter().take_while(|entry| {
+            bytes += entry.json().to_string().len() + 1;
             bytes <= max
-        })
-        .collect();
-    let truncated = entries.len() < symbols.len();
-    let rows: Vec<String> = symbols
-        .iter()
-        .take(entries.len())
-        .map(|symbol| {
-            let owner = match symbol.owner.is_empty() {
-                true => String::new(),
-                false => format!("{}: ", symbol.owner),
-            };
-            format!(
-                "{}-{} {owner}{}",
-                symbol.start_line,
-                symbol.end_line,
-                signature(lines, symbol)
-            )
-        })
-        .collect();
-    let mut value = file;
-    if let Some(object) = value.as_object_mut() {
-        object.insert("outline".to_owned(), json!(entries));
-        object.insert("truncated".to_owned(), json!(truncated));
+        });
+        fitting.count().max(1).min(self.entries.len())
     }
-    let path = path.to_owned();
-    let total = lines.count();
-    Reply::json(&value).porcelain(move || {
-        let porcelain = Porcelain::summary(format!(
-            "{path}: {} in {total} lines",
-            render::count(rows.len(), "definition", "definitions")
-        ))
-        .items(rows);
-        match truncated {
-            true => porcelain
-                .hint("not all of them fit: max_bytes shows more, start_line and end_line a part"),
-            false => porcelain.hint("show_file with symbol shows one of them"),
+
+    /// The first definitions, the line at which the others begin, and how many are missing on the
+    /// last line: definitions of one line stay together unless they are too many for an answer.
+    fn shown(&self, most: usize) -> (&[Entry], Option<u64>, usize) {
+        let begins = |at: usize| self.entries.get(at).map(|entry| entry.symbol.start_line);
+        let is_boundary = |at: &usize| begins(*at) != at.checked_sub(1).and_then(begins);
+        let at = (1..=most).rev().find(is_boundary).unwrap_or(most);
+        let shown = self.entries.get(..at).unwrap_or(&self.entries);
+        let line = shown.last().map(|last| last.symbol.start_line);
+        let rest = self.entries.get(at..).unwrap_or_default();
+        let same = rest.partition_point(|entry| Some(entry.symbol.start_line) == line);
+        (shown, begins(at + same), same)
+    }
+
+    fn json(&self, most: usize) -> Value {
+        let (shown, next, missing) = self.shown(most);
+        let entries: Vec<Value> = shown.iter().map(Entry::json).collect();
+        json!({
+            "path": self.path, "outline": entries, "start_line": self.start,
+            "end_line": next.map_or(self.end, |next| next - 1), "total_lines": self.total,
+            "sha": self.sha, "encoding": self.encoding, "truncated": next.is_some() || missing > 0,
+        })
+    }
+
+    fn porcelain(&self, most: usize) -> Porcelain {
+        let (shown, next, missing) = self.shown(most);
+        let number = render::count(self.entries.len(), "definition", "definitions");
+        let some = match shown.len() < self.entries.len() {
+            true => format!(", {} shown", shown.len()),
+            false => String::new(),
+        };
+        let Self { path, total, .. } = self;
+        let mut porcelain = Porcelain::summary(format!("{path}: {number} in {total} lines{some}"))
+            .items(shown.iter().map(Entry::row))
+            .hint("show_file with symbol shows one of them");
+        if missing > 0 {
+            porcelain = porcelain.note(format!(
+                "{} of the same line not shown; render \"json\" and max_bytes {} list them",
+                render::count(missing, "definition", "definitions"),
+                limits::MAX_SHOW_BYTES
+            ));
         }
-    })
+        match next {
+            Some(next) if self.end < self.total => porcelain.hint(format!(
+                "start_line {next} with end_line {} and outline reads on",
+                self.end
+            )),
+            Some(next) => porcelain.hint(format!("start_line {next} with outline reads on")),
+            None => porcelain,
+        }
+    }
 }

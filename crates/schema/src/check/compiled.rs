@@ -157,7 +157,7 @@ impl Compiled {
         let free = &self.0.free;
         let mut value = match free.read(raw.as_str()) {
             Ok(value) => value,
-            Err(error) => return rejected("", &error.to_string()),
+            Err((path, message)) => return rejected(&path, &message),
         };
         let aliases: Vec<(&str, &str)> = self
             .0
@@ -236,7 +236,7 @@ fn check_reply(validator: Option<&Validator>, reply: &Json) -> Verdict {
     let value = match reply.to_value() {
         Ok(value) if value.is_object() => value,
         Ok(_) => return rejected("", EXPECTED_OBJECT),
-        Err(error) => return rejected("", &error.to_string()),
+        Err(error) => return rejected("", &format!("it cannot be read ({error})")),
     };
     verdict(validator.map_or_else(Vec::new, |validator| validator.check(&value)))
 }
@@ -385,7 +385,19 @@ mod tests {
         );
         let twice = first(tool.run(&arguments(r#"{"n":1,"count":2}"#)));
         assert!(!twice.1.is_empty());
-        assert_eq!(first(tool.run(&arguments(r#"{"free":1e400}"#))).0, "");
+        let huge = r#"{"free":1e400}"#;
+        assert_eq!(
+            tool.run(&arguments(huge)),
+            Verdict::Prepared {
+                arguments: Json::parse(huge).unwrap(),
+                render: None
+            }
+        );
+        let (path, message) = first(tool.run(&arguments(r#"{"n":1e400}"#)));
+        assert_eq!(
+            (path.as_str(), message.as_str()),
+            ("/n", "number is out of range")
+        );
     }
 
     #[test]

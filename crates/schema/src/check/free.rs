@@ -2,13 +2,21 @@
 //!
 //! An argument whose schema takes anything (`asset` of `validate_asset`, say) can be the largest
 //! part of a call, and no rule reads its tree. [`Free`] lists such arguments of a tool.
-//! [`Free::read`] parses them with the same parser and the same limits as the rest, so that it
-//! rejects exactly the texts that a full parse rejects, but keeps `null` in their place.
+//! [`Free::read`] parses them with the same parser and the same limits as the rest, but keeps `null`
+//! in their place. It rejects exactly the texts that a full parse rejects, except for one thing: a
+//! number out of range (`1e400`) inside a free argument, or inside an argument that may be any object
+//! or any array, is the tool's to judge.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use mainstay_contract::json::push_pointer_part;
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// Keywords of a tool's schema that leave each argument to its own schema.
@@ -32,7 +40,11 @@ const NOTES: [&str; 5] = ["$comment", "deprecated", "description", "examples", "
 
 /// The arguments of a tool that may be anything.
 #[derive(Debug, Default)]
-pub(super) struct Free(BTreeSet<String>);
+pub(super) struct Free {
+    names: BTreeSet<String>,
+    /// Those that may be any object or any array, with an empty one.
+    containers: BTreeMap<String, Value>,
+}
 
 impl Free {
     pub(super) fn of(aliases: &[(String, String)], schema: &Value) -> Self {
@@ -48,26 +60,108 @@ impl Free {
             let mut aliases = aliases.iter();
             aliases.any(|(alias, canonical)| alias == name || canonical == name)
         };
-        let free = properties
-            .iter()
-            .filter(|(name, schema)| takes_anything(schema) && !has_alias(name));
-        Self(free.map(|(name, _)| name.clone()).collect())
+        let candidates = || properties.iter().filter(|(name, _)| !has_alias(name));
+        let free = candidates().filter(|(_, schema)| takes_anything(schema));
+        let containers =
+            candidates().filter_map(|(name, schema)| Some((name.clone(), container(schema)?)));
+        Self {
+            names: free.map(|(name, _)| name.clone()).collect(),
+            containers: containers.collect(),
+        }
     }
 
     /// Whether an argument of this name may be anything.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.contains(name)
+        self.names.contains(name)
     }
 
-    /// The arguments, `null` in place of those that may be anything.
-    pub(super) fn read(&self, text: &str) -> serde_json::Result<Value> {
-        if self.0.is_empty() {
-            return serde_json::from_str(text);
+    /// The arguments, `null` in place of those that may be anything. The error has the place of the
+    /// mistake, where that is known.
+    pub(super) fn read(&self, text: &str) -> Result<Value, (String, String)> {
+        let twice = RefCell::new(None);
+        let value = self.parse(text, Range::Strict, &twice).or_else(|error| {
+            if !is_out_of_range(&error) {
+                return Err((String::new(), error.to_string()));
+            }
+            let lenient = self.parse(text, Range::Lenient, &twice);
+            lenient.map_err(|_| (self.out_of_range(text), OUT_OF_RANGE.to_owned()))
+        })?;
+        match twice.into_inner() {
+            Some(name) => {
+                let mut pointer = String::new();
+                push_pointer_part(&mut pointer, &name);
+                Err((pointer, TWICE.to_owned()))
+            }
+            None => Ok(value),
         }
+    }
+
+    fn parse(
+        &self,
+        text: &str,
+        range: Range,
+        twice: &RefCell<Option<String>>,
+    ) -> serde_json::Result<Value> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let value = reader.deserialize_any(Arguments(self))?;
+        let value = reader.deserialize_any(Arguments(self, range, twice))?;
         reader.end()?;
         Ok(value)
+    }
+
+    /// The pointer to the first number out of range that the tool does not judge itself.
+    fn out_of_range(&self, text: &str) -> String {
+        let path = RefCell::new(String::new());
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let _ = Find(&path, Some(self)).deserialize(&mut reader);
+        path.into_inner()
+    }
+
+    /// True if all numbers of an argument are the tool's to judge.
+    fn passes_over(&self, name: &str, raw: &str) -> bool {
+        let first = match self.containers.get(name) {
+            Some(Value::Object(_)) => '{',
+            Some(_) => '[',
+            None => return self.names.contains(name),
+        };
+        raw.starts_with(first)
+    }
+}
+
+/// What is said of an argument that a call has twice.
+const TWICE: &str = "is given twice";
+
+/// What the asset tools say of such a number, too.
+pub const OUT_OF_RANGE: &str = "number is out of range";
+
+/// The pointer to the first number that no tree can hold (`1e400`); `None` if that is not what keeps
+/// a text from being read.
+pub fn out_of_range(text: &str) -> Option<String> {
+    let error = serde_json::from_str::<Value>(text).err()?;
+    is_out_of_range(&error).then(|| Free::default().out_of_range(text))
+}
+
+fn is_out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
+}
+
+/// Whether numbers of free arguments must be in range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    Strict,
+    Lenient,
+}
+
+/// The empty container, if a schema takes any object or any array.
+fn container(schema: &Value) -> Option<Value> {
+    let keywords = schema.as_object()?;
+    let is_plain = |key: &String| key == "type" || NOTES.contains(&key.as_str());
+    if !keywords.keys().all(is_plain) {
+        return None;
+    }
+    match keywords.get("type")?.as_str()? {
+        "object" => Some(Value::Object(Map::new())),
+        "array" => Some(Value::Array(Vec::new())),
+        _ => None,
     }
 }
 
@@ -94,7 +188,37 @@ fn has_every_type(branches: &Value) -> bool {
     missing.is_empty()
 }
 
-struct Arguments<'a>(&'a Free);
+/// Reads arguments, and leaves the name of one that is there twice.
+struct Arguments<'a>(&'a Free, Range, &'a RefCell<Option<String>>);
+
+impl Arguments<'_> {
+    /// Reads one argument.
+    fn member<'de, A: MapAccess<'de>>(
+        &self,
+        name: &str,
+        members: &mut A,
+    ) -> Result<Value, A::Error> {
+        let Self(free, range, _) = self;
+        match (range, free.names.contains(name), free.containers.get(name)) {
+            (Range::Strict, true, _) => {
+                members.next_value_seed(Skip)?;
+                Ok(Value::Null)
+            }
+            (Range::Lenient, true, _) => {
+                members.next_value::<IgnoredAny>()?;
+                Ok(Value::Null)
+            }
+            (Range::Lenient, false, Some(empty)) => {
+                let raw: &RawValue = members.next_value()?;
+                match free.passes_over(name, raw.get()) {
+                    true => Ok(empty.clone()),
+                    false => serde_json::from_str(raw.get()).map_err(A::Error::custom),
+                }
+            }
+            (_, false, _) => members.next_value(),
+        }
+    }
+}
 
 impl<'de> Visitor<'de> for Arguments<'_> {
     type Value = Value;
@@ -106,12 +230,10 @@ impl<'de> Visitor<'de> for Arguments<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut read = Map::new();
         while let Some(name) = members.next_key::<String>()? {
-            let value = if self.0.0.contains(&name) {
-                members.next_value_seed(Skip)?;
-                Value::Null
-            } else {
-                members.next_value()?
-            };
+            let value = self.member(&name, &mut members)?;
+            if read.contains_key(&name) {
+                self.2.replace(Some(name.clone()));
+            }
             read.insert(name, value);
         }
         Ok(Value::Object(read))
@@ -147,6 +269,80 @@ impl<'de> Visitor<'de> for Arguments<'_> {
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
+    }
+}
+
+/// Follows a value up to its first mistake, and leaves the place of that in the path.
+struct Find<'a>(&'a RefCell<String>, Option<&'a Free>);
+
+impl<'de> DeserializeSeed<'de> for Find<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Find<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let length = self.0.borrow().len();
+        while let Some(name) = members.next_key::<String>()? {
+            push_pointer_part(&mut self.0.borrow_mut(), &name);
+            let raw: &RawValue = members.next_value()?;
+            if !self
+                .1
+                .is_some_and(|free| free.passes_over(&name, raw.get()))
+            {
+                let mut inner = serde_json::Deserializer::from_str(raw.get());
+                let found = Find(self.0, None).deserialize(&mut inner);
+                found.map_err(A::Error::custom)?;
+            }
+            self.0.borrow_mut().truncate(length);
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let length = self.0.borrow().len();
+        for index in 0_usize.. {
+            push_pointer_part(&mut self.0.borrow_mut(), &index.to_string());
+            let next = items.next_element_seed(Find(self.0, None))?;
+            self.0.borrow_mut().truncate(length);
+            if next.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 }
 
@@ -226,7 +422,7 @@ mod tests {
             .iter()
             .map(|(alias, name)| ((*alias).to_owned(), (*name).to_owned()))
             .collect();
-        Free::of(&aliases, schema).0.into_iter().collect()
+        Free::of(&aliases, schema).names.into_iter().collect()
     }
 
     #[test]
@@ -267,7 +463,10 @@ mod tests {
     }
 
     fn reads() -> Free {
-        Free(BTreeSet::from(["free".to_owned()]))
+        Free {
+            names: BTreeSet::from(["free".to_owned()]),
+            containers: BTreeMap::from([("list".to_owned(), json!([]))]),
+        }
     }
 
     /// The result of a full parse, `null` in place of the free member.
@@ -283,8 +482,6 @@ mod tests {
     fn a_text_that_a_full_parse_rejects_is_rejected_in_the_same_words() {
         let deep = format!("{{\"free\":{}{}}}", "[".repeat(200), "]".repeat(200));
         for text in [
-            r#"{"free":1e400}"#,
-            r#"{"a":1,"free":[{"x":-1e400}]}"#,
             r#"{"free":"\ud800"}"#,
             r#"{"free":{"\ud800":1}}"#,
             r#"{"free":1} x"#,
@@ -293,10 +490,38 @@ mod tests {
             "\"a\"",
             "null",
             deep.as_str(),
-            r#"{"free":1,"a":[1.5,-2,true,null,"x"],"free":{"b":[]}}"#,
+            r#"{"free":1,"a":[1.5,-2,true,null,"x"]}"#,
         ] {
-            let read = reads().read(text).map_err(|error| error.to_string());
+            let read = reads().read(text).map_err(|(_, said)| said);
             assert_eq!(read, whole(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_argument_that_is_given_twice_is_named() {
+        for text in [r#"{"a/b":1,"a/b":1}"#, r#"{"free":1,"a/b":2,"a/b":[]}"#] {
+            let said = ("/a~1b".to_owned(), TWICE.to_owned());
+            assert_eq!(reads().read(text), Err(said), "{text}");
+        }
+        let inner = r#"{"a":{"b":1,"b":2}}"#;
+        assert_eq!(reads().read(inner), Ok(json!({"a": {"b": 2}})));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_left_to_the_tool_or_named_by_their_place() {
+        for (text, read) in [
+            (r#"{"free":{"x":[1e400]}}"#, json!({"free": null})),
+            (r#"{"a":1,"list":[1,-1e400]}"#, json!({"a": 1, "list": []})),
+        ] {
+            assert_eq!(reads().read(text), Ok(read), "{text}");
+        }
+        for (text, place) in [
+            (r#"{"a":{"b~/c":[1,1e400]},"free":1e400}"#, "/a/b~0~1c/1"),
+            (r#"{"free":1e400,"a":-1e400}"#, "/a"),
+            (r#"{"list":1e400}"#, "/list"),
+        ] {
+            let said = (place.to_owned(), OUT_OF_RANGE.to_owned());
+            assert_eq!(reads().read(text), Err(said), "{text}");
         }
     }
 
@@ -323,7 +548,7 @@ mod tests {
             let text = value.to_string();
             let part: String = text.chars().take(cut.index(text.len() + 1)).collect();
             for text in [&text, &part] {
-                let read = reads().read(text).map_err(|error| error.to_string());
+                let read = reads().read(text).map_err(|(_, said)| said);
                 prop_assert_eq!(read, whole(text));
             }
         }

@@ -21,6 +21,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use mainstay_contract::json::Json;
+use mainstay_contract::normalise::usual_aliases;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::ToolSpec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -29,6 +30,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::compiled::Compiled;
 use self::cost::Profile;
+pub use self::free::{OUT_OF_RANGE, out_of_range};
 use crate::{Fingerprint, Violation};
 
 /// One tool, as far as its checks depend on it. Clones share it; its fields never change.
@@ -134,7 +136,10 @@ impl Definition {
             name: spec.name.clone(),
             input: Some(Json::from_serialize(&spec.full_input_schema())),
             output: spec.output_schema.as_ref().map(Json::from_serialize),
-            aliases: spec.argument_aliases.clone(),
+            aliases: {
+                let usual = usual_aliases(&spec.input_schema);
+                spec.argument_aliases.iter().cloned().chain(usual).collect()
+            },
             side: Owner::Pack,
         })
     }

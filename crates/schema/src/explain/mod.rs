@@ -52,10 +52,21 @@ struct Form {
 }
 
 /// How many errors of a form are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    #[default]
     All,
     First,
+}
+
+/// What an explanation found, unsorted.
+#[derive(Debug, Default)]
+pub(crate) struct Explained {
+    /// Empty if it cannot be said.
+    pub(crate) found: Vec<Violation>,
+    /// Further places that fail for a reason that is not known.
+    pub(crate) unexplained: usize,
+    pub(crate) reach: Reach,
 }
 
 impl Explainer {
@@ -93,8 +104,8 @@ impl Explainer {
         })
     }
 
-    /// What is wrong with `instance`, unsorted. Empty if it cannot be said.
-    pub(crate) fn violations(&self, instance: &Value) -> Vec<Violation> {
+    /// What is wrong with `instance`.
+    pub(crate) fn explain(&self, instance: &Value) -> Explained {
         walk::walk(self, instance)
     }
 
@@ -107,8 +118,9 @@ impl Explainer {
         let Some(validator) = validator else {
             return Vec::new();
         };
-        let told =
-            |error: &ValidationError<'_>| findings(error, &form.schema, self.limits.violations);
+        let told = |error: &ValidationError<'_>| {
+            findings(error, &form.schema, self.limits.explained_values)
+        };
         let all = || -> Vec<Finding> {
             let errors = validator.iter_errors(value);
             errors.flat_map(|error| told(&error)).collect()

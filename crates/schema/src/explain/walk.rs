@@ -8,14 +8,14 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    Explainer, Reach,
+    Explained, Explainer, Reach,
     choose::{Choice, choose},
     cut::Stop,
     finding::{Class, Finding, What},
 };
 use crate::{Violation, bounds, messages};
 
-pub(super) fn walk(explainer: &Explainer, instance: &Value) -> Vec<Violation> {
+pub(super) fn walk(explainer: &Explainer, instance: &Value) -> Explained {
     let large = bounds::exceeds(instance, explainer.limits.explained_values);
     let mut walk = Walk {
         explainer,
@@ -33,8 +33,7 @@ pub(super) fn walk(explainer: &Explainer, instance: &Value) -> Vec<Violation> {
     }
     walk.explain_wholes();
     if walk.found.is_empty() {
-        walk.found = walk
-            .unexplained
+        walk.found = std::mem::take(&mut walk.unexplained)
             .into_iter()
             .map(|path| Violation {
                 path,
@@ -42,7 +41,11 @@ pub(super) fn walk(explainer: &Explainer, instance: &Value) -> Vec<Violation> {
             })
             .collect();
     }
-    walk.found
+    Explained {
+        found: walk.found,
+        unexplained: walk.unexplained.len(),
+        reach: walk.reach,
+    }
 }
 
 struct Walk<'a> {
@@ -185,7 +188,7 @@ impl<'a> Walk<'a> {
     /// Unevaluated members and items, where nothing else is wrong: what is evaluated
     /// depends on what else holds, so they are not known before.
     fn explain_wholes(&mut self) {
-        let limit = self.explainer.limits.violations;
+        let limit = self.explainer.limits.explained_values;
         for (id, path) in std::mem::take(&mut self.wholes) {
             let inside = |other: &str| {
                 other

@@ -20,6 +20,9 @@ pub const LISTS: [ListKind; 3] = [ListKind::Prompts, ListKind::Resources, ListKi
 /// The subject of a change of the instructions.
 const INSTRUCTIONS: &str = "instructions";
 
+/// Definitions by name, each after the digest that the text records.
+pub(super) type RecordedItems = BTreeMap<String, (String, Value)>;
+
 /// Everything that a model reads beside the tools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surface {
@@ -89,7 +92,7 @@ impl Surface {
     /// Reads the members that [`Surface::members`] wrote, strictly.
     pub(super) fn read(
         instructions: Option<(String, String)>,
-        lists: [(ListKind, BTreeMap<String, (String, Value)>); 3],
+        lists: [(ListKind, RecordedItems); 3],
     ) -> Result<Self, LockError> {
         let edited = |what: &str| LockError::Edited(what.to_owned());
         let mut surface = Self::default();

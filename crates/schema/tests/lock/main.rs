@@ -14,7 +14,7 @@ mod properties;
 
 use mainstay_contract::error::Code;
 use mainstay_contract::replay::Replay;
-use mainstay_contract::tool::{Annotations, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Pace, Rejections, ToolSpec};
 use mainstay_schema::lock::{Contract, Lock, markdown};
 use serde_json::json;
 
@@ -55,6 +55,7 @@ fn spec(name: &str) -> ToolSpec {
         aliases: vec!["grep".to_owned()],
         argument_aliases: vec![("q".to_owned(), "query".to_owned())],
         rejections: Rejections::Plain,
+        pace: Pace::Short,
     }
 }
 

@@ -61,6 +61,8 @@ pub fn start() -> Start {
         pool: limits.pool,
         frame_bytes: limits.worker_frame_bytes,
         grace_ms: limits.grace_ms,
+        text: limits.text(),
+        violations: limits.violations,
         settings: Json::empty_object(),
     }
 }

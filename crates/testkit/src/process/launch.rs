@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::serve::MARKER;
 use super::temp::unique;
-use super::{Running, TempDir};
+use super::{Running, TempDir, as_nobody};
 
 /// A command to be started: a server of others, bare or behind `mainstay wrap`.
 #[derive(Debug)]
@@ -33,6 +33,14 @@ impl Launch {
             folder,
             marker: unique("run"),
         })
+    }
+
+    /// Runs it as an ordinary user.
+    pub fn as_nobody(mut self) -> anyhow::Result<Self> {
+        let mut words = as_nobody(self.folder.path())?;
+        words.append(&mut self.words);
+        self.words = words;
+        Ok(self)
     }
 
     /// Adds words at the end.

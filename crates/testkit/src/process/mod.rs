@@ -14,6 +14,7 @@ mod observe;
 mod running;
 mod serve;
 mod temp;
+mod user;
 
 pub use launch::Launch;
 pub use locate::{binary, program, tool, workspace};
@@ -24,3 +25,4 @@ pub use running::{Running, kill, wait_for};
 pub use serve::{MARKER, Serve, Transport};
 pub use temp::TempDir;
 pub(crate) use temp::unique;
+pub use user::{NOBODY, as_nobody, give_away, is_root};

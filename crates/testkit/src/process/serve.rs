@@ -38,6 +38,7 @@ pub struct Serve {
     socket: Option<PathBuf>,
     umask: Option<u32>,
     file_blocks: Option<u32>,
+    descriptors: Option<u32>,
     folder: TempDir,
     marker: String,
 }
@@ -54,6 +55,7 @@ impl Serve {
             socket: None,
             umask: None,
             file_blocks: None,
+            descriptors: None,
             marker: unique("run"),
             folder,
         };
@@ -163,6 +165,13 @@ impl Serve {
         self
     }
 
+    /// Lets the host and its workers have so many descriptors each.
+    #[must_use]
+    pub const fn descriptors(mut self, most: u32) -> Self {
+        self.descriptors = Some(most);
+        self
+    }
+
     /// The folder for the host's files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -188,6 +197,9 @@ impl Serve {
         if let Some(blocks) = self.file_blocks {
             // Without the signal that would end the process, a write past the limit just fails.
             let _ = write!(before, "trap '' XFSZ; ulimit -f {blocks}; ");
+        }
+        if let Some(most) = self.descriptors {
+            let _ = write!(before, "ulimit -n {most}; ");
         }
         let mut command = if before.is_empty() {
             Command::new(program)

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use mainstay_contract::error::ErrorKind;
 
 use super::book::{Asked, Book, ClientPage, Outcome, Pages, Violation};
-use super::plan::{Backend, Deed, Scenario, Speech, Start, Tool};
+use super::plan::{Backend, ClientPlan, Deed, Scenario, Speech, Start, Step, Tool};
 
-/// Bytes beside the answers of calls that may wait for a client: listings, errors, progress.
+/// Bytes beside the answers of calls that may wait for a client: errors, progress.
 const SMALL_LINES: u64 = 16 * 1024;
+/// Bytes of one listing.
+const LISTING: u64 = 14 * 1024;
 
 /// Answers that only a request which reuses the id of an open call can get.
 const EXTRA: [Outcome; 2] = [Outcome::Failed(ErrorKind::DuplicateId), Outcome::Done(None)];
@@ -44,7 +46,8 @@ pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u6
         let answer = 2 * limits.outbox_bytes as u64 + 2048;
         // A worker that retires answers beside its successor.
         let workers = 1 + u64::from(!scenario.operator.is_empty());
-        let bound = mark + workers * limits.pool as u64 * answer + SMALL_LINES;
+        let calls = workers * limits.pool as u64 * answer;
+        let bound = mark + calls + SMALL_LINES + most_listings(scenario) * LISTING;
         if *most > bound {
             found.push(Violation {
                 rule: "an outbox is over its limit",
@@ -53,6 +56,18 @@ pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u6
         }
     }
     pages.violations.extend(found);
+}
+
+/// The most listings that one client asks for.
+fn most_listings(scenario: &Scenario) -> u64 {
+    let lists = |plan: &ClientPlan| {
+        plan.steps
+            .iter()
+            .filter(|step| **step == Step::List)
+            .count()
+    };
+    let most = scenario.clients.iter().map(lists).max();
+    most.unwrap_or_default() as u64
 }
 
 /// Whether nothing in the scenario makes a host end a worker that behaves.
@@ -107,7 +122,9 @@ impl Judge<'_> {
                 answers.remove(place);
             }
         }
-        if answers.len() > 1 {
+        // The second answer of a server that answers twice looks like that of the request which reused the id.
+        let is_ambiguous = asked.extra > 0 && self.has_deed(|deed| deed == Deed::Twice);
+        if answers.len() > 1 && !is_ambiguous {
             return Some(("two answers", format!("{answers:?}")));
         }
         let Some(answer) = answers.first() else {
@@ -159,29 +176,37 @@ impl Judge<'_> {
             ErrorKind::OutcomeUnknown => {
                 let handed_over = self.pages.handed_over.contains_key(&asked.key);
                 let heard = self.pages.answered.contains_key(&asked.key) && self.is_exact();
-                let never = asked.tool != Some(Tool::Get) && (handed_over || self.pages.torn);
+                // The kernel ends a worker that does not answer pings. Calls that still waited for it count
+                // as sent.
+                let is_silent = limits.ping_interval_ms > 0 && scenario.can_be_slow();
+                let may_be_sent = handed_over || self.pages.torn || is_silent;
+                let never = asked.tool != Some(Tool::Get) && may_be_sent;
                 never && !heard
             }
-            ErrorKind::ReplayExhausted => {
+            ErrorKind::ReplayExhausted | ErrorKind::CallKillsWorker => {
                 let deaths = self.pages.deaths.iter().filter(|at| **at >= asked.at);
                 asked.tool.is_none_or(|tool| tool == Tool::Get)
                     && deaths.count() > limits.replays as usize
             }
-            ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady => {
-                !applied && (limits.restarts < 100 || self.bad_start())
+            ErrorKind::WorkerUnavailable | ErrorKind::WorkerNotReady | ErrorKind::WorkerSetup => {
+                // A pack that is not known may have the tool.
+                let unknown = !scenario.built_in && !scenario.incarnations.is_empty();
+                !applied && (limits.restarts < 100 || self.bad_start() || unknown)
             }
             ErrorKind::Internal => scenario.check_noise.gives_up_one_in > 0,
-            // A pack that is not known cannot be told from one that is not there.
-            ErrorKind::UnknownTool => !scenario.built_in && !scenario.incarnations.is_empty(),
             _ => false,
         };
         (!excused).then(|| ("an error without a reason", format!("{kind}")))
     }
 
     fn deed(&self, is_it: impl Fn(Deed) -> bool, what: &Outcome) -> Option<(&'static str, String)> {
-        let mut plans = self.scenario.incarnations.iter();
-        let planned = plans.any(|plan| plan.deeds.iter().any(|(_, deed)| is_it(*deed)));
+        let planned = self.has_deed(is_it);
         (!planned).then(|| ("an error without a reason", format!("{what:?}")))
+    }
+
+    fn has_deed(&self, is_it: impl Fn(Deed) -> bool) -> bool {
+        let mut plans = self.scenario.incarnations.iter();
+        plans.any(|plan| plan.deeds.iter().any(|(_, deed)| is_it(*deed)))
     }
 
     fn bad_start(&self) -> bool {

@@ -462,6 +462,11 @@ impl Reader {
         if message["method"] == "notifications/message" && self.hears_log {
             return;
         }
+        // A pack that starts late brings its tools.
+        let method = message["method"].as_str().unwrap_or_default();
+        if self.hears_log && method.ends_with("/list_changed") {
+            return;
+        }
         if message["method"] != "notifications/progress" {
             let text = message.to_string();
             return self.book.violation("a message that nobody asked for", text);
@@ -571,6 +576,10 @@ pub(super) fn done(structured: &Value) -> Outcome {
 
 fn failure(words: Option<&str>) -> Outcome {
     let words = words.unwrap_or_default();
+    // A pack that is not known may have the tool.
+    if words.contains("which may have it, cannot start") {
+        return Outcome::Failed(ErrorKind::WorkerUnavailable);
+    }
     // Some kinds have sentences of their own.
     let own = [
         ("there is no tool", ErrorKind::UnknownTool),

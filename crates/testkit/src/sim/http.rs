@@ -178,7 +178,7 @@ impl Connection {
         let session = self.session.clone()?;
         let ms = self.rng.as_mut().map_or(0, |rng| rng.between(0, 300));
         // A second reader takes a stream over; the first one reads its end then.
-        if ms % 2 == 0 {
+        if ms.is_multiple_of(2) {
             tokio::time::sleep(Duration::from_millis(ms as u64)).await;
         }
         let resumed = session.resume(at);

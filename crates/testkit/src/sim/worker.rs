@@ -9,7 +9,7 @@ use mainstay_contract::outcome::{Problem, ToolReply};
 use mainstay_contract::rpc::{
     Answer, FromWorker, Op, PROTOCOL, Probed, Progress, Ready, Stream, ToWorker,
 };
-use mainstay_contract::tool::{Annotations, Catalog, Rejections, ToolSpec};
+use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use serde_json::json;
 
 use super::body::{Call, Heard, Tongue};
@@ -66,6 +66,7 @@ fn spec(tool: Tool) -> ToolSpec {
         aliases: Vec::new(),
         argument_aliases: Vec::new(),
         rejections: Rejections::Coded,
+        pace: Pace::Short,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use mainstay_testkit::http::{Connection, Request};
+use mainstay_testkit::http::{Connection, Request, Session};
+use mainstay_testkit::process::Serve;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::victim::{KINDS, Kind, Victim};
@@ -150,4 +151,25 @@ fn thousands_of_streams_are_bounded_and_leave_nothing_behind() -> anyhow::Result
         victim.survives()?;
     }
     Ok(())
+}
+
+/// The host has fewer descriptors than there are connections.
+#[test]
+fn good_client_is_served_when_descriptors_run_out() -> anyhow::Result<()> {
+    allow(4096)?;
+    let host = Serve::http()?.ledger()?.descriptors(64).spawn()?;
+    let address = host.address()?;
+    let idle: Vec<Connection> = (0..200)
+        .map(|_| Connection::open(address))
+        .collect::<anyhow::Result<_>>()?;
+    for _ in 0..3 {
+        let session = Session::open(address)?;
+        let answer = session.call("1", "get", &serde_json::json!({}))?;
+        ensure!(answer.get("result").is_some(), "{answer}");
+    }
+    let stderr = host.stderr();
+    let warned = stderr.iter().filter(|line| line.contains("accept_failed"));
+    ensure!(warned.count() <= 1, "{stderr:?}");
+    drop(idle);
+    host.stop()
 }

@@ -171,3 +171,42 @@ fn every_refusal_is_counted_by_its_reason_and_logged_without_the_token() -> anyh
     ensure!(!lines.iter().any(|line| line.contains("a-wrong-guess")));
     victim.survives()
 }
+
+/// The only bodies that are read before their sender is known.
+#[test]
+fn slow_bodies_without_a_token_do_not_shut_out_its_holder() -> anyhow::Result<()> {
+    let victim = Victim::with(Kind::Packs, "http_in_flight = 8", Some(TOKEN))?;
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut connection = victim.connect()?;
+        connection.send(
+            b"POST /v1/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+              Content-Length: 60000\r\n\r\n{",
+        )?;
+        slow.push(connection);
+    }
+    victim.serves()?;
+    drop(slow);
+    victim.survives()
+}
+
+#[test]
+fn large_body_without_a_token_is_not_read() -> anyhow::Result<()> {
+    let victim = Victim::with(Kind::Packs, "", Some(TOKEN))?;
+    let invoke = |bytes: usize| {
+        let request = Request::to(victim.address, "POST", "/v1/invoke");
+        let envelope = json!({"id": "1", "tool": "get", "payload": {"x": "y".repeat(bytes)},
+            "auth": {"type": "bearer", "token": TOKEN}});
+        request
+            .header("Content-Type", "application/json")
+            .body(envelope.to_string())
+    };
+    let large = invoke(200_000);
+    let answer = victim.ask(&large)?;
+    expect(&answer, &[413], "a large body")?;
+    ensure!(answer.text().contains("Authorization"), "{}", answer.text());
+    let known = large.header("Authorization", &format!("Bearer {TOKEN}"));
+    let answer = victim.ask(&known)?;
+    ensure!(answer.status() != 413, "{}", answer.text());
+    victim.survives()
+}

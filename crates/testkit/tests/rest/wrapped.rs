@@ -102,7 +102,7 @@ fn what_the_host_says_in_the_servers_place_is_its_own_row() -> anyhow::Result<()
         let lost = host.call("crash", &json!({}))?.json()?;
         let kind = &lost["error"]["details"]["kind"];
         ensure!(
-            kind == "outcome_unknown" || kind == "replay_exhausted",
+            kind == "outcome_unknown" || kind == "call_kills_worker",
             "{lost}"
         );
         let next = host.call("echo", &json!({ "text": "still here" }))?;

@@ -1,6 +1,7 @@
 //! Listing files under a root.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use rustix::fs::{Dir, FileType, OFlags, fstat};
@@ -23,6 +24,10 @@ pub struct Survey {
     pub too_deep: usize,
     /// Links that cannot be read as files inside the root, sorted.
     pub unusable_links: Vec<String>,
+    /// Regular files that this process may not open, sorted.
+    pub unreadable_files: Vec<String>,
+    /// Directories below the first that this process may not list, sorted.
+    pub unreadable_dirs: Vec<String>,
 }
 
 /// One regular file.
@@ -48,7 +53,8 @@ impl RootedDir {
         self.survey(relative, recursive).map(|survey| survey.files)
     }
 
-    /// As [`Self::list`], and says what was left out for its depth, or for where it leads.
+    /// As [`Self::list`], and says what was left out for its depth, for where it leads, or because it
+    /// may not be read.
     pub fn survey(
         &self,
         relative: impl AsRef<Path>,
@@ -65,10 +71,20 @@ impl RootedDir {
         let mut found = BTreeMap::new();
         let mut too_deep = 0;
         let mut unusable_links = Vec::new();
+        let (mut unreadable_files, mut unreadable_dirs) = (Vec::new(), Vec::new());
         let mut seen = 0;
         let mut open = vec![(first.to_owned(), 0)];
         while let Some((dir, depth)) = open.pop() {
-            for (name, kind) in self.names(&dir, depth, &mut seen)? {
+            let names = match self.names(&dir, depth, &mut seen) {
+                Err(RootedError::Io { source, .. })
+                    if depth > 0 && source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    unreadable_dirs.push(dir);
+                    continue;
+                }
+                names => names?,
+            };
+            for (name, kind) in names {
                 let path = if dir.is_empty() {
                     name
                 } else {
@@ -81,9 +97,14 @@ impl RootedDir {
                     FileType::Directory if recursive => too_deep += 1,
                     FileType::RegularFile | FileType::Symlink | FileType::Unknown => {
                         match self.regular_size(&path) {
-                            Some(bytes) => drop(found.insert(path, bytes)),
-                            None if kind == FileType::Symlink => unusable_links.push(path),
-                            None => {}
+                            Ok(Some(bytes)) => drop(found.insert(path, bytes)),
+                            _ if kind == FileType::Symlink => unusable_links.push(path),
+                            Err(RootedError::Io { source, .. })
+                                if source.kind() == io::ErrorKind::PermissionDenied =>
+                            {
+                                unreadable_files.push(path);
+                            }
+                            Ok(None) | Err(_) => {}
                         }
                     }
                     _ => {}
@@ -95,10 +116,14 @@ impl RootedDir {
             .map(|(path, bytes)| Entry { path, bytes })
             .collect();
         unusable_links.sort();
+        unreadable_files.sort();
+        unreadable_dirs.sort();
         Ok(Survey {
             files,
             too_deep,
             unusable_links,
+            unreadable_files,
+            unreadable_dirs,
         })
     }
 
@@ -136,14 +161,16 @@ impl RootedDir {
     }
 
     /// The size of a regular file; `None` for everything else.
-    fn regular_size(&self, path: &str) -> Option<u64> {
-        let fd = open_beneath(&self.fd, Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
-        let stat = fstat(&fd).ok()?;
+    fn regular_size(&self, path: &str) -> Result<Option<u64>, RootedError> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let fd = open_beneath(&self.fd, Path::new(path), flags)
+            .map_err(|error| error.at(self.path().join(path)))?;
+        let stat = fstat(&fd).map_err(|error| self.io(path, error.into()))?;
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        regular.then(|| u64::try_from(stat.st_size).unwrap_or(0))
+        Ok(regular.then(|| u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
-    fn io(&self, dir: &str, source: std::io::Error) -> RootedError {
+    fn io(&self, dir: &str, source: io::Error) -> RootedError {
         RootedError::Io {
             path: self.path().join(dir),
             source,

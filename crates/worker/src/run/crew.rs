@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::CallId;
 use mainstay_contract::outcome::Problem;
-use mainstay_contract::rpc::{Answer, FromWorker, Start, ToWorker};
+use mainstay_contract::rpc::{Answer, Call, FromWorker, Op, Start, ToWorker};
+use mainstay_contract::tool::Pace;
 
 use super::desk::{Admission, Desk, Job};
 use super::gate::Gate;
@@ -62,7 +63,7 @@ impl Crew {
                 outlet: Arc::clone(outlet),
                 clock: Arc::default(),
             },
-            surroundings: Surroundings::new(Duration::from_millis(start.grace_ms)),
+            surroundings: Surroundings::new(Duration::from_millis(start.grace_ms), start.text),
         }))
     }
 
@@ -91,7 +92,7 @@ impl Crew {
 }
 
 impl Shared {
-    fn take_turns(&self) {
+    fn take_turns(self: &Arc<Self>) {
         while let Some(first) = self.lead() {
             let mut next = Some(first);
             while let Some(job) = next {
@@ -101,7 +102,7 @@ impl Shared {
     }
 
     /// Waits for messages and reads until there is a call for this thread. `None` at the end.
-    fn lead(&self) -> Option<Job> {
+    fn lead(self: &Arc<Self>) -> Option<Job> {
         // Left over by a thread that went to run a call: no need to wait, nor to wake another.
         if let Ok(mut input) = self.input.try_lock()
             && input.has_more()
@@ -120,7 +121,7 @@ impl Shared {
     }
 
     /// Reads until there is a reason to stop, or for now nothing.
-    fn read(&self, input: &mut Input) -> Option<Turn> {
+    fn read(self: &Arc<Self>, input: &mut Input) -> Option<Turn> {
         if self.way.clock.has_ended() {
             return Some(Turn::End);
         }
@@ -155,9 +156,10 @@ impl Shared {
         }
     }
 
-    fn take(&self, message: ToWorker) -> Option<Job> {
+    fn take(self: &Arc<Self>, message: ToWorker) -> Option<Job> {
         match message {
-            ToWorker::Call(call) => match self.desk.admit(call, Instant::now()) {
+            ToWorker::Call(call) => match self.admit(call) {
+                Admission::Run(job) if job.pace == Pace::Long => self.run_apart(job),
                 Admission::Run(job) => return Some(job),
                 Admission::Waits => {}
                 Admission::Refused(call, kind) => self.fail(call, kind),
@@ -178,10 +180,38 @@ impl Shared {
         None
     }
 
+    fn admit(&self, call: Call) -> Admission {
+        let pace = match &call.op {
+            Op::Tool { name, .. } => self.pack.pace_of(name),
+            _ => Pace::Short,
+        };
+        self.desk.admit(call, pace, Instant::now())
+    }
+
+    /// Runs a long call, and those that wait behind it, on a thread of their own.
+    fn run_apart(self: &Arc<Self>, job: Job) {
+        let (shared, id) = (Arc::clone(self), job.call.call);
+        let started = thread::Builder::new()
+            .name("long-call".to_owned())
+            .spawn(move || {
+                let mut next = Some(job);
+                while let Some(job) = next {
+                    next = shared.run(job);
+                }
+            });
+        if started.is_err() {
+            // Nothing is lost: calls that wait were queued behind one that runs.
+            self.desk.answered(id, Pace::Long);
+            self.fail(id, ErrorKind::Overloaded);
+            self.desk.written();
+        }
+    }
+
     /// Runs a call and answers it; gives the next one, if one waits.
     fn run(&self, job: Job) -> Option<Job> {
         let Job {
             call,
+            pace,
             cancel,
             received,
         } = job;
@@ -199,7 +229,7 @@ impl Shared {
         };
         let answer = dispatch(&self.pack, &call.op, &context);
         context.reporter.close();
-        let next = self.desk.answered(call.call);
+        let next = self.desk.answered(call.call, pace);
         self.answer(call.call, answer);
         if self.desk.written() {
             self.drained();

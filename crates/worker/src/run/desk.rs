@@ -1,7 +1,8 @@
 //! Which calls run, which wait, and what becomes of the next one.
 //!
-//! Invariant: a call waits only while the pool is full. [`Desk::admit`] and [`Desk::answered`]
-//! keep it under one lock, so a call that waits is always taken by a thread that is done with one.
+//! Short and long calls have a lane each, with as many places. Invariant: a call waits only while its
+//! lane is full. [`Desk::admit`] and [`Desk::answered`] keep it under one lock, so a call that waits is
+//! always taken by a thread that is done with one of the same lane.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::CallId;
 use mainstay_contract::rpc::Call;
+use mainstay_contract::tool::Pace;
 
 use crate::cancel::CancelToken;
 use crate::sync::lock;
@@ -18,6 +20,7 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) call: Call,
+    pub(super) pace: Pace,
     pub(super) cancel: CancelToken,
     pub(super) received: Instant,
 }
@@ -25,7 +28,7 @@ pub(super) struct Job {
 /// What becomes of a call.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// The thread that read it runs it.
+    /// The thread that read it runs it, or starts another for a long one.
     Run(Job),
     Waits,
     Refused(CallId, ErrorKind),
@@ -34,18 +37,24 @@ pub(super) enum Admission {
 /// The calls of a worker.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// Calls that may run at once, and as many that may wait.
+    /// Calls of each lane that may run at once, and as many that may wait.
     pool: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    running: Vec<(CallId, CancelToken)>,
-    waiting: VecDeque<Job>,
+    short: Lane,
+    long: Lane,
     /// Answers on their way out.
     unwritten: usize,
     draining: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    running: Vec<(CallId, CancelToken)>,
+    waiting: VecDeque<Job>,
 }
 
 impl Desk {
@@ -56,35 +65,39 @@ impl Desk {
         }
     }
 
-    pub(super) fn admit(&self, call: Call, received: Instant) -> Admission {
+    pub(super) fn admit(&self, call: Call, pace: Pace, received: Instant) -> Admission {
         let mut state = lock(&self.state);
         if state.draining {
             return Admission::Refused(call.call, ErrorKind::ShuttingDown);
         }
-        if state.running.len() >= self.pool && state.waiting.len() >= self.pool {
+        let lane = state.lane(pace);
+        let full = lane.running.len() >= self.pool;
+        if full && lane.waiting.len() >= self.pool {
             return Admission::Refused(call.call, ErrorKind::Overloaded);
         }
         let job = Job {
             call,
+            pace,
             cancel: CancelToken::new(),
             received,
         };
-        if state.running.len() >= self.pool {
-            state.waiting.push_back(job);
+        if full {
+            lane.waiting.push_back(job);
             return Admission::Waits;
         }
-        state.start(&job);
+        lane.start(&job);
         Admission::Run(job)
     }
 
     /// A call has its answer, which is about to be written. Its place is free from here on, so
     /// that the host may fill it as soon as it has read the answer; a call that waits takes it.
-    pub(super) fn answered(&self, call: CallId) -> Option<Job> {
+    pub(super) fn answered(&self, call: CallId, pace: Pace) -> Option<Job> {
         let mut state = lock(&self.state);
-        state.running.retain(|(running, _)| *running != call);
         state.unwritten += 1;
-        let job = state.waiting.pop_front()?;
-        state.start(&job);
+        let lane = state.lane(pace);
+        lane.running.retain(|(running, _)| *running != call);
+        let job = lane.waiting.pop_front()?;
+        lane.start(&job);
         Some(job)
     }
 
@@ -99,12 +112,7 @@ impl Desk {
     /// answered. One that has been answered already is nobody's.
     pub(super) fn cancel(&self, call: CallId) -> Option<CallId> {
         let mut state = lock(&self.state);
-        if let Some((_, cancel)) = state.running.iter().find(|(running, _)| *running == call) {
-            cancel.cancel();
-            return None;
-        }
-        let at = state.waiting.iter().position(|job| job.call.call == call)?;
-        state.waiting.remove(at).map(|job| job.call.call)
+        state.lanes().into_iter().find_map(|lane| lane.cancel(call))
     }
 
     /// Refuses new calls from now on; says whether there is nothing to finish.
@@ -118,18 +126,45 @@ impl Desk {
     pub(super) fn abandon(&self) {
         let mut state = lock(&self.state);
         state.draining = true;
-        state.waiting.clear();
-        state.running.iter().for_each(|(_, cancel)| cancel.cancel());
+        for lane in state.lanes() {
+            lane.waiting.clear();
+            lane.running.iter().for_each(|(_, cancel)| cancel.cancel());
+        }
     }
 }
 
 impl State {
-    fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty() && self.unwritten == 0
+    const fn lane(&mut self, pace: Pace) -> &mut Lane {
+        match pace {
+            Pace::Short => &mut self.short,
+            Pace::Long => &mut self.long,
+        }
     }
 
+    const fn lanes(&mut self) -> [&mut Lane; 2] {
+        [&mut self.short, &mut self.long]
+    }
+
+    fn is_idle(&mut self) -> bool {
+        let unwritten = self.unwritten;
+        let mut lanes = self.lanes().into_iter();
+        unwritten == 0 && lanes.all(|lane| lane.running.is_empty() && lane.waiting.is_empty())
+    }
+}
+
+impl Lane {
     fn start(&mut self, job: &Job) {
         self.running.push((job.call.call, job.cancel.clone()));
+    }
+
+    /// Cancels a running call, or takes out one that waits.
+    fn cancel(&mut self, call: CallId) -> Option<CallId> {
+        if let Some((_, cancel)) = self.running.iter().find(|(running, _)| *running == call) {
+            cancel.cancel();
+            return None;
+        }
+        let at = self.waiting.iter().position(|job| job.call.call == call)?;
+        self.waiting.remove(at).map(|job| job.call.call)
     }
 }
 
@@ -140,6 +175,10 @@ mod tests {
     use super::*;
 
     fn admit(desk: &Desk, number: u64) -> Admission {
+        admit_as(desk, number, Pace::Short)
+    }
+
+    fn admit_as(desk: &Desk, number: u64, pace: Pace) -> Admission {
         let call = Call {
             call: CallId::new(number),
             attempt: 1,
@@ -147,7 +186,7 @@ mod tests {
             trace: None,
             op: Op::ListResources {},
         };
-        desk.admit(call, Instant::now())
+        desk.admit(call, pace, Instant::now())
     }
 
     #[test]
@@ -161,13 +200,25 @@ mod tests {
             admit(&desk, 5),
             Admission::Refused(_, ErrorKind::Overloaded)
         ));
-        let job = desk.answered(CallId::new(1)).unwrap();
+        let job = desk.answered(CallId::new(1), Pace::Short).unwrap();
         assert_eq!(job.call.call, CallId::new(3));
         // One place in the queue is free again as soon as the first answer is under way.
         assert!(matches!(admit(&desk, 6), Admission::Waits));
-        let job = desk.answered(CallId::new(2)).unwrap();
+        let job = desk.answered(CallId::new(2), Pace::Short).unwrap();
         assert_eq!(job.call.call, CallId::new(4));
         assert!(!desk.written());
+    }
+
+    #[test]
+    fn long_calls_take_no_place_of_short_ones() {
+        let desk = Desk::new(1);
+        assert!(matches!(admit_as(&desk, 1, Pace::Long), Admission::Run(_)));
+        assert!(matches!(admit_as(&desk, 2, Pace::Long), Admission::Waits));
+        assert!(matches!(admit(&desk, 3), Admission::Run(_)));
+        assert!(desk.answered(CallId::new(3), Pace::Short).is_none());
+        let next = desk.answered(CallId::new(1), Pace::Long).unwrap();
+        assert_eq!(next.call.call, CallId::new(2));
+        assert!(!desk.drain());
     }
 
     #[test]
@@ -181,7 +232,7 @@ mod tests {
         assert!(job.cancel.is_cancelled());
         assert_eq!(desk.cancel(CallId::new(2)), Some(CallId::new(2)));
         assert_eq!(desk.cancel(CallId::new(3)), None);
-        assert!(desk.answered(CallId::new(1)).is_none());
+        assert!(desk.answered(CallId::new(1), Pace::Short).is_none());
     }
 
     #[test]
@@ -194,9 +245,9 @@ mod tests {
             admit(&desk, 3),
             Admission::Refused(_, ErrorKind::ShuttingDown)
         ));
-        assert!(desk.answered(CallId::new(1)).is_some());
+        assert!(desk.answered(CallId::new(1), Pace::Short).is_some());
         assert!(!desk.written());
-        assert!(desk.answered(CallId::new(2)).is_none());
+        assert!(desk.answered(CallId::new(2), Pace::Short).is_none());
         assert!(desk.written());
     }
 
@@ -205,8 +256,8 @@ mod tests {
         let desk = Desk::new(2);
         admit(&desk, 1);
         admit(&desk, 2);
-        desk.answered(CallId::new(1));
-        desk.answered(CallId::new(2));
+        desk.answered(CallId::new(1), Pace::Short);
+        desk.answered(CallId::new(2), Pace::Short);
         assert!(!desk.drain());
         assert!(!desk.written());
         assert!(desk.written());

@@ -14,6 +14,8 @@
 //!   is more to read: whatever the host writes next lets another idle thread through the gate.
 //!   With pool + 1 threads there always is one, so a long call blocks neither other calls, nor
 //!   pings, nor its own cancel.
+//! * A call of a long-running tool gets a thread of its own, up to pool of them, and takes no place
+//!   in the pool.
 //! * When pool calls run, the leader is the only free thread. It goes on reading and puts further
 //!   calls into a queue of at most pool; beyond that they are refused as overloaded.
 //! * A thread that has answered a call takes the next one from the queue, or reads what is left
@@ -119,7 +121,7 @@ fn build(
             "the host speaks worker protocol {theirs}, this worker {PROTOCOL}; build both from one version"
         )));
     }
-    let settings = Settings::new(start.settings.clone());
+    let settings = Settings::new(start.settings.clone()).with_violations(start.violations);
     let pack = catch_unwind(AssertUnwindSafe(|| pack(&settings)))
         .unwrap_or_else(|_| Err(Unable::new("the pack panicked while it was loaded")))?;
     pack.check()?;

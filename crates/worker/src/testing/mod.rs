@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mainstay_contract::id::CallId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Problem, ToolReply};
-use mainstay_contract::render::RenderMode;
+use mainstay_contract::render::{Bounds, RenderMode};
 use mainstay_contract::rpc::{Answer, Op, Probed};
 use serde_json::Value;
 
@@ -39,6 +39,7 @@ pub fn context(cancel: CancelToken) -> Context {
 /// As [`context`], with another time between TERM and KILL.
 pub fn context_with_grace(cancel: CancelToken, grace: Duration) -> Context {
     let call = CallId::new(1);
+    let surroundings = Surroundings::new(grace, Bounds::PORCELAIN);
     Context {
         call,
         attempt: 1,
@@ -47,7 +48,7 @@ pub fn context_with_grace(cancel: CancelToken, grace: Duration) -> Context {
         reporter: Reporter::new(call, cancel.clone(), None),
         cancel,
         trace: None,
-        surroundings: Surroundings::new(grace),
+        surroundings,
     }
 }
 
@@ -63,12 +64,24 @@ pub fn perform_in(pack: &Pack, op: &Op, context: &Context) -> Answer {
 
 /// Calls a tool and gives its JSON and its porcelain.
 pub fn run_tool(pack: &Pack, name: &str, arguments: &Value) -> Result<ToolReply, Problem> {
+    run_tool_within(pack, name, arguments, Bounds::PORCELAIN)
+}
+
+/// As [`run_tool`], with another size of the text.
+pub fn run_tool_within(
+    pack: &Pack,
+    name: &str,
+    arguments: &Value,
+    text: Bounds,
+) -> Result<ToolReply, Problem> {
     let op = Op::Tool {
         name: name.to_owned(),
         arguments: Json::from_serialize(arguments),
         render: RenderMode::Porcelain,
     };
-    match perform(pack, &op) {
+    let mut context = context(CancelToken::new());
+    context.surroundings.text = text;
+    match perform_in(pack, &op, &context) {
         Answer::Tool(reply) => Ok(reply),
         Answer::Failed(problem) => Err(problem),
         other => Err(unexpected(&other)),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
+use mainstay_contract::render::Bounds;
 use mainstay_contract::rpc::{
     Answer, Call, FromWorker, Op, PROTOCOL, Progress, Ready, Start, ToWorker,
 };
@@ -55,6 +56,8 @@ impl Peer {
             pool: 2,
             frame_bytes: 1024 * 1024,
             grace_ms: 200,
+            text: Bounds::PORCELAIN,
+            violations: 100,
             settings: Json::empty_object(),
         }
     }

@@ -247,8 +247,17 @@ pub(crate) struct Expected<'a> {
     pub(crate) now: SystemTime,
 }
 
+/// The one that a token speaks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The claim that names it.
+    pub(crate) claim: &'static str,
+    pub(crate) name: String,
+    pub(crate) valid_for: Duration,
+}
+
 /// Checks a token; gives the one it speaks for.
-pub(crate) fn check(token: &str, expected: &Expected<'_>) -> Result<String, TokenError> {
+pub(crate) fn check(token: &str, expected: &Expected<'_>) -> Result<Subject, TokenError> {
     if token.len() > TOKEN_BYTES {
         return Err(TokenError::Form);
     }
@@ -273,15 +282,24 @@ pub(crate) fn check(token: &str, expected: &Expected<'_>) -> Result<String, Toke
     }
     let now = expected.now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (now, leeway) = (now.as_secs_f64(), LEEWAY.as_secs_f64());
-    let in_time = claims.exp.is_some_and(|exp| now < exp + leeway)
-        && claims.nbf.is_none_or(|nbf| now + leeway >= nbf);
-    if !in_time {
+    let left = claims.exp.map_or(0.0, |exp| exp + leeway - now);
+    if left <= 0.0 || claims.nbf.is_some_and(|nbf| now + leeway < nbf) {
         return Err(TokenError::Time);
     }
-    let subject = claims.sub.or(claims.client_id);
-    subject
-        .filter(|subject| !subject.is_empty())
-        .ok_or(TokenError::Subject)
+    let valid_for = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+    let (claim, name) = match (claims.sub, claims.client_id) {
+        (Some(sub), _) => ("sub", sub),
+        (None, Some(client)) => ("client_id", client),
+        (None, None) => return Err(TokenError::Subject),
+    };
+    if name.is_empty() {
+        return Err(TokenError::Subject);
+    }
+    Ok(Subject {
+        claim,
+        name,
+        valid_for,
+    })
 }
 
 fn part<T: for<'a> Deserialize<'a>>(coded: &str) -> Result<T, TokenError> {

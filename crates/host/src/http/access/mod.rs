@@ -12,6 +12,7 @@ use mainstay_contract::trace::Hex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
 use self::jwt::Expected;
 pub use self::jwt::{Keys, KeysError};
@@ -62,6 +63,21 @@ impl fmt::Debug for Credential {
     }
 }
 
+/// A request that may be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Admitted {
+    pub(crate) who: Credential,
+    /// When its token expires; streams end by then.
+    pub(crate) expires: Option<Instant>,
+}
+
+impl From<Credential> for Admitted {
+    fn from(who: Credential) -> Self {
+        let expires = None;
+        Self { who, expires }
+    }
+}
+
 /// What clients must show.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
@@ -101,15 +117,20 @@ impl Access {
         }
     }
 
+    /// True if several credentials can be presented, whose sessions must not crowd each other out.
+    pub(super) const fn has_several(&self) -> bool {
+        self.issuer.is_some()
+    }
+
     /// Whether clients must say who they are.
     pub(super) const fn asks(&self) -> bool {
         self.token.is_some() || self.issuer.is_some()
     }
 
     /// On whose behalf a request comes.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Credential, Denied> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Admitted, Denied> {
         if !self.asks() {
-            return Ok(Credential::Anonymous);
+            return Ok(Credential::Anonymous.into());
         }
         let shown = presented(headers).ok_or_else(|| {
             let problem = Problem::of(ErrorKind::Unauthorized)
@@ -128,12 +149,12 @@ impl Access {
     }
 
     /// On whose behalf a token speaks.
-    pub(super) fn judge(&self, shown: &str) -> Result<Credential, Denied> {
+    pub(super) fn judge(&self, shown: &str) -> Result<Admitted, Denied> {
         let known = hash(&[shown]);
         if let Some(token) = &self.token
             && bool::from(token.ct_eq(&known))
         {
-            return Ok(Credential::Token(known));
+            return Ok(Credential::Token(known).into());
         }
         if let Some(trusted) = &self.issuer {
             let expected = Expected {
@@ -142,9 +163,15 @@ impl Access {
                 audience: &trusted.resource,
                 now: wall(),
             };
-            let subject = jwt::check(shown, &expected);
-            return match subject {
-                Ok(subject) => Ok(Credential::Subject(hash(&[&trusted.url, &subject]))),
+            return match jwt::check(shown, &expected) {
+                Ok(subject) => {
+                    // A client's id is another name than a user's of the same spelling.
+                    let parts = [trusted.url.as_str(), subject.claim, &subject.name];
+                    Ok(Admitted {
+                        who: Credential::Subject(hash(&parts)),
+                        expires: Instant::now().checked_add(subject.valid_for),
+                    })
+                }
                 Err(reason) => {
                     let said = format!("the access token was refused: {reason}");
                     let problem = Problem::new(ErrorKind::Unauthorized, said).with_hint(

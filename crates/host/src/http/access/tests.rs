@@ -6,7 +6,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-use super::jwt::TokenError;
+use super::jwt::{Subject, TokenError};
 use super::*;
 
 const ISSUER: &str = "https://issuer.example";
@@ -77,7 +77,7 @@ fn claims() -> Value {
     json!({"iss": ISSUER, "sub": "ada", "aud": [AUDIENCE, "other"], "exp": NOW + 600, "nbf": NOW})
 }
 
-fn check(keys: &Value, token: &str) -> Result<String, TokenError> {
+fn check(keys: &Value, token: &str) -> Result<Subject, TokenError> {
     let keys = Keys::parse(&keys.to_string()).unwrap();
     let expected = Expected {
         keys: &keys,
@@ -97,7 +97,9 @@ fn a_token_of_the_issuer_for_this_server_names_its_subject() {
         json!({"alg": "ES256"}),
     ] {
         let token = signer.token(&header, &claims());
-        assert_eq!(check(&signer.set(), &token), Ok("ada".to_owned()));
+        let subject = check(&signer.set(), &token).unwrap();
+        assert_eq!((subject.claim, subject.name.as_str()), ("sub", "ada"));
+        assert_eq!(subject.valid_for, Duration::from_secs(600 + 60));
     }
 }
 
@@ -218,4 +220,30 @@ fn a_refused_client_learns_where_tokens_come_from() {
     assert_eq!(plain.metadata(""), None);
     assert_eq!(plain.judge("t"), plain.judge("t"));
     assert!(plain.judge("t").is_ok());
+}
+
+#[test]
+fn a_client_is_not_the_user_of_the_same_name_and_both_expire() {
+    let signer = Signer::new();
+    let keys = Arc::new(Keys::parse(&signer.set().to_string()).unwrap());
+    let url = ISSUER.to_owned();
+    let resource = Some(AUDIENCE.to_owned());
+    let issuer = Issuer {
+        url,
+        keys,
+        resource,
+    };
+    let access = Access::new(None, Some(&issuer), "");
+    let exp = wall().duration_since(UNIX_EPOCH).unwrap().as_secs() + 600;
+    let judge = |claim: &str| {
+        let claims = json!({"iss": ISSUER, "aud": AUDIENCE, "exp": exp, claim: "alice"});
+        let token = signer.token(&json!({"alg": "EdDSA", "kid": "e"}), &claims);
+        access.judge(&token).unwrap()
+    };
+    let (user, client) = (judge("sub"), judge("client_id"));
+    assert_ne!(user.who, client.who);
+    for admitted in [user, client] {
+        let left = admitted.expires.unwrap() - Instant::now();
+        assert!(left > Duration::from_secs(600) && left <= Duration::from_secs(660));
+    }
 }

@@ -16,6 +16,7 @@ use super::super::Front;
 use super::super::access::{Access, Credential, presented};
 use super::super::refusals::Denied;
 use super::super::respond::{self, Answer};
+use super::Sender;
 use super::ask::{self, Order};
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
@@ -35,7 +36,11 @@ pub(super) async fn answer(
     (who, peer): (Option<Credential>, IpAddr),
 ) -> Answer {
     let denied = |why| front.refusals.record(why, "/v1/invoke", peer);
-    let body = match super::read(front, headers, body).await {
+    let sender = match who {
+        Some(_) => Sender::Known,
+        None => Sender::Unknown,
+    };
+    let body = match super::read(front, headers, body, sender).await {
         Ok(body) => body,
         Err(problem) => return refuse(front, &problem),
     };
@@ -101,7 +106,7 @@ fn respond_to(front: &Front, asked: &Responds<'_>, outcome: &Outcome, since: Ins
         duration_ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
     };
     let sealed = front.envelopes.response(asked, outcome, &timings);
-    respond::of_kind(sealed.kind, sealed.text)
+    respond::of_kind(sealed.kind, respond::retry_after_ms(outcome), sealed.text)
 }
 
 /// On whose behalf an envelope comes: what it says itself must not contradict the header.
@@ -131,7 +136,7 @@ fn admitted(
             );
         }
         Some((AuthType::Bearer, Some(token))) if access.asks() => {
-            let own = access.judge(token)?;
+            let own = access.judge(token)?.who;
             if header.is_some_and(|header| header != own) {
                 return contradicts();
             }
@@ -173,7 +178,7 @@ mod tests {
     #[test]
     fn an_envelope_may_name_its_sender_and_must_not_contradict_the_header() {
         let access = Access::new(Some("s3cret"), None, "");
-        let known = access.judge("s3cret").unwrap();
+        let known = access.judge("s3cret").unwrap().who;
         let bearer = |token| auth(AuthType::Bearer, Some(token));
         let admit = |auth: Option<&Auth>, header: Option<&Credential>| {
             admitted(&access, auth, header.cloned(), None).map_err(|denied| denied.problem.kind)

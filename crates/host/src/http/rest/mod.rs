@@ -31,7 +31,7 @@ use mainstay_contract::outcome::Problem;
 
 use super::access::Credential;
 use super::respond::{self, Answer, Tongue, with_allowed};
-use super::{Front, body, headers};
+use super::{Front, UNKNOWN_BODY, UNKNOWN_BODY_MS, body, headers};
 
 /// What a path means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +115,39 @@ pub(super) fn refuse(front: &Front, route: Route<'_>, problem: &Problem) -> Answ
     }
 }
 
+/// The sender of a body that is about to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Known,
+    /// It may name itself in the body.
+    Unknown,
+}
+
 /// Reads the JSON that a request brings.
-async fn read(front: &Front, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Problem> {
+async fn read(
+    front: &Front,
+    headers: &HeaderMap,
+    body: Incoming,
+    sender: Sender,
+) -> Result<Bytes, Problem> {
     if !headers::is_json(headers) {
         return Err(Problem::of(ErrorKind::UnsupportedMedia));
     }
-    let patience = Duration::from_millis(front.limits.http_body_ms);
-    body::read(body, front.limits.request_frame_bytes, patience).await
+    let limits = &front.limits;
+    let (bytes, millis) = match sender {
+        Sender::Known => (limits.request_frame_bytes, limits.http_body_ms),
+        Sender::Unknown => (
+            limits.request_frame_bytes.min(UNKNOWN_BODY),
+            limits.http_body_ms.min(UNKNOWN_BODY_MS),
+        ),
+    };
+    let read = body::read(body, bytes, Duration::from_millis(millis)).await;
+    read.map_err(|problem| match sender {
+        Sender::Known => problem,
+        Sender::Unknown => problem.with_hint(
+            "send the token as Authorization: Bearer TOKEN; without it only a small body is read",
+        ),
+    })
 }
 
 #[cfg(test)]

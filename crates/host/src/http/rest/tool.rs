@@ -16,6 +16,7 @@ use mainstay_contract::uri;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer};
 use super::super::{Front, headers};
+use super::Sender;
 use super::ask::{self, Ended, Order};
 use crate::forwarded::Reader;
 
@@ -31,7 +32,7 @@ pub(super) async fn answer(
     body: Incoming,
     who: &Credential,
 ) -> Answer {
-    let body = match super::read(front, headers, body).await {
+    let body = match super::read(front, headers, body, Sender::Known).await {
         Ok(body) => body,
         Err(problem) => return refuse(front, tool, &problem),
     };
@@ -98,7 +99,8 @@ fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {
         meta.tool_id = known_id(&identifier(tool));
     }
     let sealed = front.envelopes.result(meta, &ended.outcome);
-    respond::of_kind(sealed.kind, sealed.text)
+    let retry_after_ms = respond::retry_after_ms(&ended.outcome);
+    respond::of_kind(sealed.kind, retry_after_ms, sealed.text)
 }
 
 /// What a request asks for.

@@ -126,3 +126,18 @@ fn what_is_no_regular_file_is_refused() {
     assert!(EventFile::open(Path::new("/dev/null"), 1000, 4).is_err());
     assert!(EventFile::open(&std::env::temp_dir(), 1000, 4).is_err());
 }
+
+#[test]
+fn a_lock_that_is_never_released_fails_the_write_and_does_not_block_it() {
+    let folder = Folder::new("held");
+    let path = folder.file();
+    let mut file = EventFile::open(&path, 1 << 20, 2).unwrap();
+    file.append(b"{}\n").unwrap();
+    let held = File::open(&path).unwrap();
+    held.lock().unwrap();
+    let error = file.append(b"{}\n").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    held.unlock().unwrap();
+    file.append(b"{}\n").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "{}\n{}\n");
+}

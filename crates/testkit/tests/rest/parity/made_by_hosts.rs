@@ -14,6 +14,9 @@ use crate::http::{Host, envelope};
 /// Short times, and no second attempts.
 const LIMITS: &str = "call_timeout_ms = 600, replays = 0, restarts = 1000, backoff_min_ms = 0, \
     backoff_max_ms = 0, worker_frame_bytes = 65536";
+/// The same with time for a slow machine, where no timeout is wanted.
+const PATIENT: &str = "call_timeout_ms = 60000, replays = 0, restarts = 1000, backoff_min_ms = 0, \
+    backoff_max_ms = 0, worker_frame_bytes = 65536";
 /// Longer than a test waits.
 const LONG: u64 = 60_000;
 
@@ -75,9 +78,9 @@ fn arguments_that_do_not_fit() -> anyhow::Result<()> {
 fn losses_of_workers() -> anyhow::Result<()> {
     let lost = [
         ("once", json!({}), "outcome_unknown"),
-        ("again", json!({}), "replay_exhausted"),
+        ("again", json!({}), "call_kills_worker"),
     ];
-    all("die-on-call", LIMITS, &lost)
+    all("die-on-call", PATIENT, &lost)
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn answers_that_cannot_be_used() -> anyhow::Result<()> {
         ("bare-answer", "invalid_output"),
         ("wrong-answer", "worker_protocol"),
     ] {
-        all(mode, LIMITS, &[("once", json!({}), kind)])?;
+        all(mode, PATIENT, &[("once", json!({}), kind)])?;
     }
     Ok(())
 }
@@ -134,16 +137,15 @@ fn hosts_that_are_full() -> anyhow::Result<()> {
 fn hosts_that_are_stopping() -> anyhow::Result<()> {
     let mut ways = Ways::start(|serve| packs(serve, "honest", "drain_ms = 60000"))?;
     let _held = ways.occupy("wait", &json!({ "ms": LONG }), 1)?;
-    ways.begin_to_stop()?;
-    let at_once = json!({ "ms": 0 });
-    let said = ways.programs("wait", &at_once)?;
+    let mut kept = ways.begin_to_stop()?;
+    let said = ways.programs_that_stayed(&mut kept, "wait", &json!({ "ms": 0 }))?;
     assert_eq!(
         said.kind().row().name,
         "shutting_down",
         "{}",
         said.payload()
     );
-    ways.commands(&said, "wait", &at_once)
+    Ok(())
 }
 
 /// Who denies a tool is a wrapped server's host, which adds no methods of its own to what its
@@ -192,6 +194,19 @@ fn a_name_that_is_no_identifier_is_refused_in_the_words_of_the_envelope_dialect(
     let invoked = stdio.client()?.request("1", "mcp.tool.invoke", &params)?;
     assert_eq!(answer.json()?["error"], invoked.at("/result/error"));
     stdio.stop()?;
+    host.stop()
+}
+
+#[test]
+fn a_pack_that_rests_says_for_how_long() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.misbehaving("exit-later")?;
+    let host = Host::start(serve.limits("restarts = 0, rest_ms = 300000")?)?;
+    // The first worker dies of the call, the second at its start.
+    let answer = host.call("again", &json!({}))?;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let seconds = answer.header("retry-after").context("a header")?;
+    let seconds: u64 = seconds.parse()?;
+    assert!((60..=300).contains(&seconds), "{seconds}");
     host.stop()
 }
 

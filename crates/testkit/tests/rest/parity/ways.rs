@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use mainstay_contract::dialect::encode::is_of_the_message;
 use mainstay_contract::error::{ErrorKind, Row, Surface};
-use mainstay_testkit::http::{Connection, Response, Session, modern};
+use mainstay_testkit::http::{Connection, Request, Response, Session, modern};
 use mainstay_testkit::peer::{Client, request_line};
 use mainstay_testkit::process::{Running, Serve, binary};
 use serde_json::{Map, Value, json};
@@ -220,6 +220,34 @@ impl Ways {
         };
         said.is_mcp_of(&self.modern(tool, arguments)?, code)
             .context("one request over HTTP")?;
+        self.lines(&said, tool, arguments)?;
+        Ok(said)
+    }
+
+    /// Compares everything that a program can say on connections that it had before its host began to stop.
+    pub(crate) fn programs_that_stayed(
+        &mut self,
+        kept: &mut Connection,
+        tool: &str,
+        arguments: &Value,
+    ) -> anyhow::Result<Said> {
+        let address: SocketAddr = self.http.address.parse()?;
+        let body = json!({ "arguments": arguments }).to_string();
+        let request = Request::to(address, "POST", &format!("/v1/tool/{tool}"));
+        let request = request.header("Content-Type", "application/json");
+        let answer = kept.ask(&request.body(body))?;
+        let said = Said::of(&answer.json()?)?;
+        assert_eq!(answer.status(), said.row.http);
+        let params = json!({ "name": tool, "arguments": arguments });
+        let line = request_line("2", "tools/call", &params);
+        said.is_mcp(&message(&kept.ask(&self.session.post(&line))?)?)
+            .context("a session over HTTP")?;
+        self.lines(&said, tool, arguments)?;
+        Ok(said)
+    }
+
+    /// Compares what the hosts that speak in lines say.
+    fn lines(&mut self, said: &Said, tool: &str, arguments: &Value) -> anyhow::Result<()> {
         for (index, name) in LINES.iter().enumerate() {
             let invoked = self.invoke(index, tool, arguments)?;
             if is_of_the_message(said.row.kind) {
@@ -232,7 +260,7 @@ impl Ways {
             said.is_mcp(&mcp).with_context(|| format!("MCP, {name}"))?;
             said.is_direct(&self.line(index, tool, arguments)?);
         }
-        Ok(said)
+        Ok(())
     }
 
     /// Compares what the command line prints when it asks one of the hosts.
@@ -273,8 +301,12 @@ impl Ways {
         self.http.occupy(tool, arguments, times)
     }
 
-    /// Tells all hosts to stop, and waits until they take no more calls.
-    pub(crate) fn begin_to_stop(&mut self) -> anyhow::Result<()> {
+    /// Tells all hosts to stop, and waits until they take no more calls and no more clients. Gives a connection
+    /// over HTTP from before.
+    pub(crate) fn begin_to_stop(&mut self) -> anyhow::Result<Connection> {
+        let address: SocketAddr = self.http.address.parse()?;
+        let mut kept = Connection::open(address)?;
+        kept.ask(&Request::to(address, "GET", "/v1/tools"))?;
         for host in [self.http.running(), &self.stdio, &self.socket] {
             host.terminate()?;
         }
@@ -283,10 +315,11 @@ impl Ways {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        while self.http.call("system_health", &json!({}))?.status == 200 {
+        let socket = self.socket.folder().join("sock");
+        while TcpStream::connect(address).is_ok() || socket.exists() {
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(())
+        Ok(kept)
     }
 
     pub(crate) fn stop(self) -> anyhow::Result<()> {

@@ -109,12 +109,17 @@ pub(super) fn schemas() -> Value {
                     "items": {
                         "type": "object",
                         "properties": {
+                            "ts": { "type": "string" },
+                            "request_id": { "type": ["string", "null"] },
+                            "trace_id": { "type": ["string", "null"] },
                             "tool": { "type": "string" },
                             "side": { "enum": ["input", "output", "envelope"] },
                             "path": { "type": "string" },
                             "message": { "type": "string" },
                         },
-                        "required": ["tool", "side", "path", "message"],
+                        "required": [
+                            "ts", "request_id", "trace_id", "tool", "side", "path", "message",
+                        ],
                         "additionalProperties": false,
                     },
                 },

@@ -1,8 +1,9 @@
-//! Rules that are read again while the host runs.
+//! A configuration that is read again while the host runs.
 
 use std::fmt;
 use std::sync::Arc;
 
+use mainstay_contract::json::Json;
 use mainstay_kernel::server::Rules;
 
 /// Reads the configuration again. The host does not know its files; the program that starts it does.
@@ -11,9 +12,18 @@ pub struct Reread(Box<dyn Fn() -> Result<Found, String> + Send + Sync>);
 /// A configuration that was read again.
 #[derive(Debug)]
 pub struct Found {
-    pub rules: Arc<Rules>,
+    pub changed: Changed,
     /// Other changes, which take effect only after a restart of the host.
     pub later: Vec<&'static str>,
+}
+
+/// The part of a configuration that takes effect at once.
+#[derive(Debug)]
+pub enum Changed {
+    /// The rules of the wrapped server.
+    Rules(Arc<Rules>),
+    /// The settings of packs, each by its name.
+    Settings(Vec<(String, Json)>),
 }
 
 impl Reread {
