@@ -440,7 +440,7 @@ fn mistakes_on_the_command_line_are_told_with_a_way_out() {
     );
 }
 
-/// What follows the first word that is not an option is the server's command.
+/// The first word that is not an option begins the server's command.
 #[test]
 fn a_server_is_wrapped_without_dashes_and_with_units() {
     let server = "echo options: $*; exit 4";

@@ -97,7 +97,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Whether a line outside the blocks of commands is one.
+/// True for a line that looks like a command but is outside of a `console` block.
 fn is_command(line: &str) -> bool {
     let line = line.trim_start().trim_start_matches("$ ");
     let is_variable = |word: &&str| {
@@ -393,7 +393,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Whether an output is what a page shows.
+/// Compares an output with the one on the page, where `...` matches any text.
 fn fits(shown: &str, output: &str) -> bool {
     let shown: Vec<&str> = shown.lines().collect();
     let output: Vec<&str> = output.lines().collect();

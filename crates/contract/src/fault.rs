@@ -116,7 +116,7 @@ impl Fault {
         fault.with_class(FaultClass::Timeout)
     }
 
-    /// The same fault in another class than that of its row.
+    /// Changes the fault class that the error table gives.
     #[must_use]
     pub const fn with_class(mut self, class: FaultClass) -> Self {
         self.class = class;

@@ -47,7 +47,7 @@ pub(crate) fn equal(file: &Path, lock: &Lock, present: &Present) -> String {
     finish(partial(page, lock, present))
 }
 
-/// What a lock holds, in a few words.
+/// Summarises a lock: its tools, and the other lists that it covers.
 fn contents(lock: &Lock) -> String {
     let mut words = vec![count(lock.tools.len(), "tool", "tools")];
     if let Some(surface) = &lock.surface {

@@ -44,7 +44,7 @@ const LAST_WORDS: [&str; 5] = ["key", "pass", "pwd", "pat", "dsn"];
 /// Last words of variables that only name the place of one.
 const PLACES: [&str; 3] = ["file", "path", "dir"];
 
-/// Whether an environment variable of this name holds a secret.
+/// True for names of environment variables that usually hold secrets.
 pub fn is_secret_variable(name: &str) -> bool {
     let last = words(name).last().filter(|last| last.len() < name.len());
     let is_one_of = |known: &[&str]| {

@@ -12,7 +12,7 @@ use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
 
 use super::Core;
-use super::action::{CheckRequest, CoreAction, LogLevel, WorkerNews};
+use super::action::{CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose;
 use super::sessions::Front;
 use crate::call::SlotId;
@@ -353,19 +353,10 @@ impl Core {
         if definition.output.is_none() && is_object {
             return self.kernel.handle_checked(now, call, answer);
         }
-        let session = self.kernel.request_of(call);
-        let fair = session.map_or(0, |(session, _)| session.get());
-        let until = now.plus_ms(self.kernel.limits().call_timeout_ms);
+        let timeout_ms = self.kernel.limits().call_timeout_ms;
         let answer = Box::new(answer);
         let purpose = Purpose::PackReply { call, tool, answer };
-        let request = CheckRequest {
-            fair,
-            definition,
-            subject,
-            until,
-        };
-        let check = self.checks.begin(purpose, request);
-        self.out.push_back(check);
+        self.begin_check(call, purpose, definition, subject, timeout_ms);
     }
 
     fn lose(&mut self, slot: SlotId, generation: Generation, fault: &Fault, unsent: &[CallId]) {

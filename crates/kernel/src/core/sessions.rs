@@ -10,7 +10,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::telemetry::Side;
 use mainstay_schema::Violation;
-use mainstay_schema::check::{Subject, Verdict};
+use mainstay_schema::check::{Definition, Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::action::{CheckRequest, CoreAction};
@@ -249,16 +249,26 @@ impl Core {
         };
         let subject = Subject::Arguments(arguments.clone());
         self.kernel.start_clock(now, call, timeout_ms);
-        let session = self.kernel.request_of(call);
-        let fair = session.map_or(0, |(session, _)| session.get());
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
-        let until = now.plus_ms(timeout_ms);
+        self.begin_check(call, purpose, definition, subject, timeout_ms);
+    }
+
+    /// Asks for a check on behalf of a call's session, which is given up after `timeout_ms`.
+    pub(super) fn begin_check(
+        &mut self,
+        call: CallId,
+        purpose: Purpose,
+        definition: Definition,
+        subject: Subject,
+        timeout_ms: u64,
+    ) {
+        let session = self.kernel.request_of(call);
         let request = CheckRequest {
-            fair,
+            fair: session.map_or(0, |(session, _)| session.get()),
             definition,
             subject,
-            until,
+            until: self.clock.now.plus_ms(timeout_ms),
         };
         let check = self.checks.begin(purpose, request);
         self.out.push_back(check);

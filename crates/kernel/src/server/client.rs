@@ -16,7 +16,7 @@ use mainstay_contract::scan;
 use mainstay_contract::telemetry::Side;
 use mainstay_contract::tool::Pace;
 use mainstay_contract::trace::TraceContext;
-use mainstay_schema::check::{Subject, Verdict};
+use mainstay_schema::check::{Definition, Subject, Verdict};
 use serde_json::json;
 
 use super::requests::ClientRequest;
@@ -194,14 +194,24 @@ impl Link {
         let (timeout_ms, _) = self.patience(cx, &name);
         cx.kernel.start_clock(cx.now, call, timeout_ms);
         let purpose = Purpose::ServerArguments { slot, call };
-        let until = cx.now.plus_ms(timeout_ms);
         let subject = Subject::Arguments(arguments);
-        let fair = self.fair();
+        self.begin_check(cx, purpose, definition, subject, timeout_ms);
+    }
+
+    /// Asks for a check, which is given up after `timeout_ms`.
+    pub(super) fn begin_check(
+        &self,
+        cx: &mut Cx<'_>,
+        purpose: Purpose,
+        definition: Definition,
+        subject: Subject,
+        timeout_ms: u64,
+    ) {
         let request = CheckRequest {
-            fair,
+            fair: self.fair(),
             definition,
             subject,
-            until,
+            until: cx.now.plus_ms(timeout_ms),
         };
         let check = cx.checks.begin(purpose, request);
         cx.out.push_back(check);

@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
 use super::{Cx, Link, edit};
-use crate::core::action::CheckRequest;
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -327,16 +326,8 @@ impl Link {
             generation,
             call,
         };
-        let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
-        let fair = self.fair();
-        let request = CheckRequest {
-            fair,
-            definition,
-            subject,
-            until,
-        };
-        let check = cx.checks.begin(purpose, request);
-        cx.out.push_back(check);
+        let timeout_ms = cx.kernel.limits().call_timeout_ms;
+        self.begin_check(cx, purpose, definition, subject, timeout_ms);
         true
     }
 

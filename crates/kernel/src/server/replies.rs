@@ -20,7 +20,7 @@ use super::requests::ClientRequest;
 use super::tools::{Learned, Standing};
 use super::{Cx, Discovered, Link, edit, probe};
 use crate::action::End;
-use crate::core::action::{CheckRequest, CoreAction};
+use crate::core::action::CoreAction;
 use crate::core::checks::Purpose;
 use crate::core::mismatches::Culprit;
 use crate::locked::Withdrawn;
@@ -234,16 +234,8 @@ impl Link {
             culprit: Culprit::of(cx.kernel, call),
         };
         let definition = tool.check.clone();
-        let until = cx.now.plus_ms(cx.kernel.limits().call_timeout_ms);
-        let fair = self.fair();
-        let request = CheckRequest {
-            fair,
-            definition,
-            subject,
-            until,
-        };
-        let check = cx.checks.begin(purpose, request);
-        cx.out.push_back(check);
+        let timeout_ms = cx.kernel.limits().call_timeout_ms;
+        self.begin_check(cx, purpose, definition, subject, timeout_ms);
     }
 
     /// The handshake with `resources`: stored outputs can be read, whatever the server offers.
