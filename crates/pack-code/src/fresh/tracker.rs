@@ -153,8 +153,7 @@ impl Tracker {
     /// Ignore files that are not in the tree decide about it, too: when one of them has changed the
     /// tree is compared again.
     fn compare_outer_rules(&self, state: &mut State) {
-        let stamp = |path: &PathBuf| fs::metadata(path).ok().map(|found| Stamp::of(&found));
-        let rules: Vec<Option<Stamp>> = self.outer_rules.iter().map(stamp).collect();
+        let rules = self.outer_stamps();
         if rules != state.outer_rules {
             let known = !state.outer_rules.is_empty();
             state.outer_rules = rules;
@@ -163,6 +162,11 @@ impl Tracker {
                 state.view = None;
             }
         }
+    }
+
+    fn outer_stamps(&self) -> Vec<Option<Stamp>> {
+        let stamp = |path: &PathBuf| fs::metadata(path).ok().map(|found| Stamp::of(&found));
+        self.outer_rules.iter().map(stamp).collect()
     }
 
     /// Looks at the files of which no watch tells everything, as far as these are few.
