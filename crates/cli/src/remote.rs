@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::meta;
+use mainstay_contract::outcome::VERDICT_HEADER;
 use mainstay_contract::uri::encode_segment;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
@@ -113,7 +114,10 @@ impl Remote {
         let answer = self.answer(request.send(body))?;
         if answer.status == 200 && wants == Wants::Text {
             return Ok(ToolAnswer {
-                code: exit::SUCCESS,
+                code: match answer.says_no {
+                    true => exit::NO,
+                    false => exit::SUCCESS,
+                },
                 text: answer.text,
                 json: Value::Null,
             });
@@ -139,6 +143,7 @@ impl Remote {
         };
         let mut response = sent.map_err(unreachable)?;
         let status = response.status().as_u16();
+        let says_no = response.headers().contains_key(VERDICT_HEADER);
         let mut text = String::new();
         response
             .body_mut()
@@ -151,7 +156,11 @@ impl Remote {
             let said = anyhow!("the answer of {} is too long", self.url);
             return Err(Failure::input(said));
         }
-        Ok(Answer { status, text })
+        Ok(Answer {
+            status,
+            says_no,
+            text,
+        })
     }
 
     fn parsed(&self, answer: &Answer) -> Result<Value, Failure> {
@@ -196,6 +205,8 @@ impl Remote {
 #[derive(Debug)]
 struct Answer {
     status: u16,
+    /// True for a text whose tool answered "no".
+    says_no: bool,
     text: String,
 }
 
