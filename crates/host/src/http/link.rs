@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::transport::Client;
@@ -34,6 +34,7 @@ impl Back {
     /// Asks as an operator would.
     pub(super) async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
+        let reply = Replier::Task(reply);
         self.0.send(Control { request, reply }.into()).await.ok()?;
         wait.await.ok()
     }
