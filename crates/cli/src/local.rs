@@ -58,6 +58,7 @@ pub(crate) fn config(
         reread: None,
         tasks,
         state_dir: None,
+        upgrade: None,
     })
 }
 

@@ -10,12 +10,13 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
 pub use crate::reread::{Changed, Found, Reread};
 use crate::telemetry::OtlpConfig;
+use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub tasks: TaskRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
+    /// What the host needs to replace its executable in place; a host of one command has none.
+    pub upgrade: Option<UpgradeConfig>,
 }
 
 /// Whether the envelopes that the host sends are checked against their schemas.
@@ -125,7 +128,7 @@ pub struct Expected {
 }
 
 /// A program and its arguments, as its shim starts it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     pub program: PathBuf,
     /// What the process is called, where that differs from `program`.

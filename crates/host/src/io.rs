@@ -12,9 +12,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags};
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+
+use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// Chunk of a read in a thread.
 const CHUNK: usize = 16 * 1024;
@@ -51,7 +54,36 @@ pub(crate) enum Sink {
     Simulated(crate::sim::PipeWriter),
 }
 
+/// An end of a connection, as it is saved.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SavedEnd {
+    Pipe(Place),
+    Socket(Place),
+}
+
 impl Source {
+    /// The descriptor, for a process that continues in this one's place; `None` if there is none of its own.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedEnd> {
+        match self {
+            Self::Pipe(fd) => Some(SavedEnd::Pipe(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Socket(fd) => Some(SavedEnd::Socket(descriptors.add(fd.get_ref().as_fd()))),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedEnd, descriptors: &mut Incoming) -> io::Result<Self> {
+        match saved {
+            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(place)?),
+            SavedEnd::Socket(place) => Self::socket(descriptors.take(place)?),
+        }
+    }
+
+    /// True if another process can continue to read from here.
+    pub(crate) const fn can_move(&self) -> bool {
+        matches!(self, Self::Pipe(_) | Self::Socket(_))
+    }
+
     /// A descriptor that may be shared with other processes, such as standard input.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
         match Opened::of(fd, OFlags::RDONLY)? {
@@ -185,6 +217,27 @@ async fn ready_read(
 }
 
 impl Sink {
+    /// The descriptor, for a process that continues in this one's place; `None` if there is none of its own.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedEnd> {
+        match self {
+            Self::Pipe(fd) => Some(SavedEnd::Pipe(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Socket(fd) => Some(SavedEnd::Socket(descriptors.add(fd.get_ref().as_fd()))),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedEnd, descriptors: &mut Incoming) -> io::Result<Self> {
+        match saved {
+            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(place)?),
+            SavedEnd::Socket(place) => Self::socket(descriptors.take(place)?),
+        }
+    }
+
+    /// True if another process can continue to write here.
+    pub(crate) const fn can_move(&self) -> bool {
+        matches!(self, Self::Pipe(_) | Self::Socket(_))
+    }
+
     /// A descriptor that may be shared with other processes, such as standard output.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
         match Opened::of(fd, OFlags::WRONLY)? {

@@ -32,6 +32,11 @@ pub(crate) enum Written {
 }
 
 impl ReadyFile {
+    /// The file that this process wrote before it executed this program.
+    pub(crate) const fn written(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Writes the file, unless another living host of this user owns it.
     pub(crate) fn write(path: &Path) -> io::Result<Written> {
         let own = Pid::as_raw(Some(rustix::process::getpid()));

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_contract::fault::Fault;
@@ -24,7 +25,8 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Resumed, Setup,
+    Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -37,6 +39,7 @@ use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
+use crate::upgrade::{Pause, UpgradeConfig};
 use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
 
@@ -67,6 +70,8 @@ pub enum ServeError {
     ShortToken { address: SocketAddr },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
+    #[error("cannot continue the host that ran before: {0}")]
+    State(String),
     #[error("cannot {what}")]
     Io {
         what: &'static str,
@@ -121,6 +126,16 @@ pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
     run_plan(Plan::wrapped(config, log)?, log).map(drop)
 }
 
+/// Reads the state of a running host as its successor would, and changes nothing.
+pub fn check_state(config: Config, log: &Log) -> Result<(), ServeError> {
+    Plan::packs(config, log).map(drop)
+}
+
+/// As [`check_state`], for a host that wraps a server.
+pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    Plan::wrapped(config, log).map(drop)
+}
+
 /// A host that is configured and not yet running.
 struct Plan {
     core: Core,
@@ -138,11 +153,38 @@ struct Plan {
     facts: HostFacts,
     envelopes: Envelopes,
     tasks: TaskLedger,
+    upgrade: Option<UpgradeConfig>,
+    /// The host that this one continues.
+    resumed: Option<Resumed>,
+}
+
+/// The core and the shell of the host that this process continues, if it does.
+fn resume(
+    core: Core,
+    upgrade: Option<&mut UpgradeConfig>,
+    version: &str,
+    builds: &[(String, String)],
+) -> Result<(Core, Option<Resumed>), ServeError> {
+    let Some(mut arrival) = upgrade.and_then(|upgrade| upgrade.arrival.take()) else {
+        return Ok((core, None));
+    };
+    let (header, state, shell) = arrival.read().map_err(ServeError::State)?;
+    let unreadable = |error: &dyn std::fmt::Display| ServeError::State(error.to_string());
+    let mut core = Core::restore(&state).map_err(|error| unreadable(&error))?;
+    core.adopt(version, builds)
+        .map_err(|error| unreadable(&error))?;
+    let resumed = Resumed {
+        from: header.build,
+        shell: serde_json::from_str(&shell).map_err(|error| unreadable(&error))?,
+        descriptors: arrival.take_descriptors(),
+    };
+    Ok((core, Some(resumed)))
 }
 
 impl Plan {
-    fn packs(config: Config, log: &Log) -> Result<Self, ServeError> {
+    fn packs(mut config: Config, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
+        let mut builds = Vec::new();
         let mut commands = Vec::new();
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
@@ -154,6 +196,8 @@ impl Plan {
                     .iter()
                     .flat_map(|follows| follows.named_only.clone()),
             );
+            let expected = pack.expected.as_ref();
+            builds.extend(expected.map(|expected| (pack.name.clone(), expected.build.clone())));
             packs.push(PackConfig {
                 name: pack.name,
                 settings: pack.settings,
@@ -192,6 +236,8 @@ impl Plan {
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let version = &config.server_version;
+        let (core, resumed) = resume(core, config.upgrade.as_mut(), version, &builds)?;
         Ok(Self {
             core,
             commands: Commands::Packs(commands),
@@ -217,10 +263,12 @@ impl Plan {
                 reread: config.reread,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            upgrade: config.upgrade,
+            resumed,
         })
     }
 
-    fn wrapped(config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
+    fn wrapped(mut config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
         let remembered = config.cache_dir.as_deref();
         let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
@@ -252,6 +300,7 @@ impl Plan {
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
             commands: Commands::Server(config.command),
@@ -277,6 +326,8 @@ impl Plan {
                 reread: config.reread,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            upgrade: config.upgrade,
+            resumed,
         })
     }
 }
@@ -363,7 +414,7 @@ fn in_runtime<T: Send + 'static>(
     served
 }
 
-async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
+async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
     let mode = plan.facts.mode;
     crate::process::adopt();
     let limits = plan.core.limits().clone();
@@ -374,7 +425,34 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
-    let Opened { place, source } = open_transport(plan.transport)?;
+    let mut upgrades = Upgrades::default();
+    if plan.upgrade.is_some() {
+        watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
+        upgrades = Upgrades::new(plan.upgrade);
+    }
+    let failed = |error: io::Error| ServeError::State(error.to_string());
+    let (mut control, mut opened) = (None, None);
+    if let Some(resumed) = &mut plan.resumed {
+        let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
+        let control_socket = shell.control.take();
+        let socket = control_socket.map(|saved| Bound::restore(saved, descriptors));
+        control = socket.transpose().map_err(failed)?;
+        let listener = shell.listener.take();
+        let listener = listener.map(|saved| Bound::restore(saved, descriptors));
+        let source = match listener.transpose().map_err(failed)? {
+            Some(bound) => Clients::Many(Arc::new(bound)),
+            None => Clients::Known,
+        };
+        let place = String::new();
+        opened = Some(Opened { place, source });
+    }
+    let Opened { place, source } = match opened {
+        Some(opened) => opened,
+        None => open_transport(plan.transport)?,
+    };
+    if let Clients::Many(bound) = &source {
+        upgrades.listener = Arc::downgrade(bound);
+    }
     let serves = match plan.commands {
         Commands::Packs(_) => Serves::Packs,
         Commands::Server(_) => Serves::Wrapped,
@@ -390,7 +468,23 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     let details = plan.ready_details;
     let line = format!("mcp:ready mode={mode}{place} {details}");
     let (closing, closed) = watch::channel(false);
-    let engine = Engine::new(Setup {
+    if control.is_none()
+        && let Some(folder) = plan.control_dir
+    {
+        match control::open(&folder) {
+            Ok(bound) => control = Some(bound),
+            // The host serves its clients all the same.
+            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
+        }
+    }
+    let pauses = upgrades.pauses.clone();
+    if let Some(bound) = control {
+        let (bound, reading) = (Arc::new(bound), Arc::clone(&upgrades.reading));
+        upgrades.control = Arc::downgrade(&bound);
+        let (events, log) = (events.clone(), log.clone());
+        tokio::spawn(control::listen(bound, events, log, reading, pauses.watch()));
+    }
+    let mut engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
             shim: plan.shim,
@@ -398,6 +492,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
         },
+        upgrade: upgrades,
         reports: Reports {
             log: log.clone(),
             recorder,
@@ -415,16 +510,10 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         closing,
         tasks: plan.tasks,
     });
-    let front = source.start(events.clone(), facts, &log, closed);
-    if let Some(folder) = plan.control_dir {
-        match control::open(&folder) {
-            Ok(bound) => {
-                tokio::spawn(control::listen(bound, events.clone(), log.clone()));
-            }
-            // The host serves its clients all the same.
-            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
-        }
+    if let Some(resumed) = plan.resumed {
+        engine.resume(resumed).map_err(failed)?;
     }
+    let front = source.start(events.clone(), facts, &log, closed, pauses.watch());
     // The engine has its own sender; the loop ends when all others are gone.
     drop(events);
     if !place.is_empty() {
@@ -469,6 +558,7 @@ pub(crate) fn simulate(
         },
         facts: plan.facts,
         announcement: Announcement::default(),
+        upgrade: Upgrades::default(),
         queue,
         closing: watch::channel(false).0,
         tasks: plan.tasks,
@@ -510,7 +600,9 @@ struct Opened {
 /// Where clients come from.
 enum Clients {
     One(Client),
-    Many(Bound),
+    /// The only client is connected already.
+    Known,
+    Many(Arc<Bound>),
     Http(TcpListener, SocketAddr, HttpConfig),
     Local(LocalRequests),
 }
@@ -535,7 +627,7 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             source: Clients::Local(requests),
         }),
         Transport::Socket { path, mode } => Ok(Opened {
-            source: Clients::Many(Bound::bind(&path, mode)?),
+            source: Clients::Many(Arc::new(Bound::bind(&path, mode)?)),
             place: format!(" path={}", path.display()),
         }),
         Transport::Http(config) => {
@@ -568,8 +660,10 @@ impl Clients {
         facts: FrontFacts,
         log: &Log,
         closed: watch::Receiver<bool>,
+        pause: Pause,
     ) -> Option<Listening> {
         match self {
+            Self::Known => None,
             Self::One(client) => {
                 tokio::spawn(async move {
                     let _ = events.send(client.into()).await;
@@ -577,7 +671,7 @@ impl Clients {
                 None
             }
             Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, log.clone(), closed));
+                tokio::spawn(Self::deliver(bound, events, log.clone(), closed, pause));
                 None
             }
             Self::Local(requests) => {
@@ -593,16 +687,24 @@ impl Clients {
 
     /// Delivers clients until the host drains; then the socket's file goes, too.
     async fn deliver(
-        bound: Bound,
+        bound: Arc<Bound>,
         events: mpsc::Sender<Event>,
         log: Log,
         mut closed: watch::Receiver<bool>,
+        mut pause: Pause,
     ) {
         let mut warning = Seldom::default();
         loop {
             let accepted = tokio::select! {
-                accepted = bound.accept() => accepted,
+                biased;
+                // Clients wait in the backlog.
+                () = pause.begun() => None,
+                accepted = bound.accept() => Some(accepted),
                 _ = closed.wait_for(|closed| *closed) => return,
+            };
+            let Some(accepted) = accepted else {
+                pause.over().await;
+                continue;
             };
             let opened = match accepted {
                 Ok(fd) => both_ways(fd, &events).await,

@@ -5,7 +5,7 @@
 //! its first worker; every worker's shim holds it, too, so no other host takes over a task while a process may
 //! still work on it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -173,6 +173,8 @@ pub(crate) struct TaskLedger {
     clerk: Option<Clerk>,
     /// When this host last looked for tasks that were cancelled through others.
     watched_ms: u64,
+    /// Orders whose reply has not been handled.
+    in_flight: usize,
 }
 
 impl TaskLedger {
@@ -188,7 +190,29 @@ impl TaskLedger {
             lease,
             clerk: None,
             watched_ms: wall_ms(),
+            in_flight: 0,
         }
+    }
+
+    /// True if no order is under way.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// The reply to an order is handled.
+    pub(crate) const fn count_reply(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The lease, for a program that continues this host.
+    pub(crate) fn lease(&self) -> Option<(&str, BorrowedFd<'_>)> {
+        let lease = self.lease.as_ref()?;
+        Some((lease.holder().as_str(), lease.as_fd()))
+    }
+
+    /// Takes the lease of the host that this one continues.
+    pub(crate) fn restore(&mut self, holder: String, lease: OwnedFd) {
+        self.lease = Some(Lease::restore(holder, lease));
     }
 
     /// A descriptor that holds the lease, for shims.
@@ -242,6 +266,7 @@ impl TaskLedger {
             })
         });
         if sent {
+            self.in_flight += 1;
             None
         } else {
             let said = "too many tasks wait for the disk";
@@ -369,6 +394,7 @@ fn new_task(new: NewTask) -> mainstay_ledger::NewTask {
         origin: match new.origin {
             TaskOrigin::Task => Origin::Task,
             TaskOrigin::Key => Origin::Key,
+            TaskOrigin::Detached => Origin::Detached,
         },
         limit_ms: new.limit_ms,
         key,
@@ -425,7 +451,8 @@ fn view(task: &Task, retention_ms: u64) -> TaskView {
         replay: replay(&task.replay),
         origin: match task.origin {
             Origin::Key => TaskOrigin::Key,
-            Origin::Task | Origin::Detached => TaskOrigin::Task,
+            Origin::Task => TaskOrigin::Task,
+            Origin::Detached => TaskOrigin::Detached,
         },
         limit_ms: task.limit_ms,
         created_ms: task.created_ms,

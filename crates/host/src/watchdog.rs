@@ -31,12 +31,13 @@ pub(crate) enum Doing {
     Ledger,
     Control,
     Reread,
+    Upgrade,
     Stop,
     Timer,
 }
 
 impl Doing {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Connect,
         Self::Request,
         Self::Client,
@@ -47,6 +48,7 @@ impl Doing {
         Self::Ledger,
         Self::Control,
         Self::Reread,
+        Self::Upgrade,
         Self::Stop,
         Self::Timer,
     ];
@@ -64,6 +66,7 @@ impl Doing {
             Self::Ledger => "task ledger",
             Self::Control => "control",
             Self::Reread => "reread",
+            Self::Upgrade => "upgrade",
             Self::Stop => "stop",
             Self::Timer => "timer",
         }

@@ -22,6 +22,8 @@ pub enum Action {
     Serve { call: CallId },
     /// The one terminal outcome of a request.
     End(Box<End>),
+    /// The deadline of a call has passed that may run on: call `detach` or `abort_overdue`.
+    Overdue { call: CallId },
     /// Tell the client about progress.
     Progress(Box<Notice>),
     /// Start a worker.
@@ -53,6 +55,12 @@ pub enum Action {
     },
     /// End a worker.
     Stop { generation: Generation, how: Manner },
+    /// A worker is of no use: send it nothing more, end it, and say that it is lost with this fault and
+    /// with the calls that were not sent.
+    Abandon {
+        generation: Generation,
+        fault: Fault,
+    },
     /// Everything that this client asked has been answered, and it will ask no more.
     SessionOver { session: SessionId },
     /// The last worker of a closed slot was reaped, and the slot is removed.

@@ -23,7 +23,7 @@ use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use mainstay_kernel::core::tasks::{
-    TaskOrder, TaskOrigin, TaskOwner, TaskReply, TaskView, TaskWork, ToolTasks,
+    OnTimeout, TaskOrder, TaskOrigin, TaskOwner, TaskReply, TaskView, TaskWork, ToolTasks,
 };
 use mainstay_kernel::{CoreConfig, Lifetime};
 use serde_json::{Value, json};
@@ -101,7 +101,10 @@ impl Book {
                 }
             }
             TaskOrder::Cancel { who, id } => {
-                let found = self.tasks.get_mut(&id).filter(|(owner, _)| mine(&who, owner));
+                let found = self
+                    .tasks
+                    .get_mut(&id)
+                    .filter(|(owner, _)| mine(&who, owner));
                 TaskReply::Cancelled(found.map(|(_, view)| {
                     let ended = view.outcome.is_none();
                     let cancelled = Err(Problem::of(ErrorKind::Cancelled));
@@ -122,7 +125,9 @@ impl Book {
     }
 
     fn outcome(&self, id: &str) -> Option<&Outcome> {
-        self.tasks.get(id).and_then(|(_, view)| view.outcome.as_ref())
+        self.tasks
+            .get(id)
+            .and_then(|(_, view)| view.outcome.as_ref())
     }
 }
 
@@ -164,7 +169,10 @@ fn sent(shell: &Shell) -> Vec<rpc::Op> {
 
 /// A host whose tools `read` and `write` may run as tasks.
 fn host() -> CoreConfig {
-    let tasks = ToolTasks { tasks: Some(true) };
+    let tasks = ToolTasks {
+        tasks: Some(true),
+        ..ToolTasks::default()
+    };
     let rules = ["read", "write"].map(|tool| (tool.to_owned(), tasks));
     CoreConfig {
         tasks: rules.into_iter().collect(),
@@ -209,7 +217,9 @@ fn a_task_is_recorded_before_anything_is_sent_and_outlives_its_client() {
     assert_eq!(sent(&shell).len(), 1);
     shell.handle(CoreEvent::Gone { session: client });
     assert!(
-        !shell.actions().any(|action| matches!(action, CoreAction::Cancel { .. })),
+        !shell
+            .actions()
+            .any(|action| matches!(action, CoreAction::Cancel { .. })),
         "its client has no say in it"
     );
     shell.reply_all(&json!({ "ok": true }));
@@ -241,7 +251,10 @@ fn a_tool_that_may_not_be_a_task_is_refused_where_others_may() {
     let client = plain.greet();
     call_as_task(&mut plain, client, "1", "write");
     plain.reply_all(&json!({ "ok": true }));
-    assert!(plain.outcome(client, "1").unwrap().is_ok(), "the member is ignored");
+    assert!(
+        plain.outcome(client, "1").unwrap().is_ok(),
+        "the member is ignored"
+    );
 }
 
 #[test]
@@ -281,7 +294,9 @@ fn a_result_is_delivered_once_the_outcome_is_recorded() {
     let related = &result["_meta"]["io.modelcontextprotocol/related-task"];
     assert_eq!(related["taskId"], first());
     let told = shell.told(client);
-    let status = told.iter().find(|line| line["method"] == "notifications/tasks/status");
+    let status = told
+        .iter()
+        .find(|line| line["method"] == "notifications/tasks/status");
     assert_eq!(status.unwrap()["params"]["status"], "completed");
     shell.ask(client, "3", "tasks/get", json!({ "taskId": first() }));
     book.work(&mut shell);
@@ -330,10 +345,18 @@ fn a_modern_request_that_declares_the_extension_gets_a_task() {
     };
     let tasks = json!({ "io.modelcontextprotocol/tasks": {} });
     let call = json!({ "name": "read", "arguments": {} });
-    shell.ask(client, "1", "tools/call", params(call.clone(), tasks.clone()));
+    shell.ask(
+        client,
+        "1",
+        "tools/call",
+        params(call.clone(), tasks.clone()),
+    );
     book.work(&mut shell);
     let task = members(&shell, client, "1");
-    assert_eq!((&task["taskId"], &task["status"]), (&json!(first()), &json!("working")));
+    assert_eq!(
+        (&task["taskId"], &task["status"]),
+        (&json!(first()), &json!("working"))
+    );
     assert!(task["ttlMs"].is_number() && task["pollIntervalMs"].is_number());
     shell.reply_all(&json!({ "ok": true }));
     book.work(&mut shell);
@@ -345,7 +368,11 @@ fn a_modern_request_that_declares_the_extension_gets_a_task() {
     assert_eq!(task["result"]["structuredContent"], json!({ "ok": true }));
     shell.ask(client, "3", "tasks/cancel", params(get, tasks.clone()));
     book.work(&mut shell);
-    assert_eq!(members(&shell, client, "3"), json!({}), "an acknowledgement, also twice");
+    assert_eq!(
+        members(&shell, client, "3"),
+        json!({}),
+        "an acknowledgement, also twice"
+    );
     let unknown = json!({ "taskId": "f".repeat(32) });
     shell.ask(client, "4", "tasks/get", params(unknown, tasks));
     book.work(&mut shell);
@@ -353,7 +380,10 @@ fn a_modern_request_that_declares_the_extension_gets_a_task() {
     assert_eq!(problem.kind.row().jsonrpc, -32602);
     shell.ask(client, "5", "tools/call", params(call, json!({})));
     shell.reply_all(&json!({ "ok": true }));
-    assert!(matches!(shell.outcome(client, "5"), Some(Ok(Success::Tool(_)))));
+    assert!(matches!(
+        shell.outcome(client, "5"),
+        Some(Ok(Success::Tool(_)))
+    ));
 }
 
 #[test]
@@ -431,7 +461,11 @@ fn a_cancel_ends_the_task_before_it_is_acknowledged() {
     shell.ask(client, "3", "tasks/cancel", json!({ "taskId": first() }));
     book.work(&mut shell);
     assert_eq!(members(&shell, client, "3")["status"], "cancelled");
-    assert!(shell.actions().any(|action| matches!(action, CoreAction::Cancel { .. })));
+    assert!(
+        shell
+            .actions()
+            .any(|action| matches!(action, CoreAction::Cancel { .. }))
+    );
     book.work(&mut shell);
     assert_eq!(members(&shell, client, "2")["isError"], true);
     shell.ask(client, "4", "tasks/cancel", json!({ "taskId": first() }));
@@ -446,7 +480,11 @@ fn a_task_belongs_to_its_caller() {
     call_as_task(&mut shell, client, "1", "write");
     book.work(&mut shell);
     let get = || Op::Task(TaskOp::Get { id: first() });
-    for (caller, finds) in [("token:aa", false), ("anonymous", false), ("\"command line\"", true)] {
+    for (caller, finds) in [
+        ("token:aa", false),
+        ("anonymous", false),
+        ("\"command line\"", true),
+    ] {
         let single = shell.ask_single(caller, get());
         book.work(&mut shell);
         let outcome = shell.outcome(single, "1").unwrap();
@@ -457,7 +495,10 @@ fn a_task_belongs_to_its_caller() {
     }
     let list = Op::Task(TaskOp::List { cursor: None });
     let single = shell.ask_single("anonymous", list);
-    assert!(shell.outcome(single, "1").unwrap().is_err(), "it is offered to known callers only");
+    assert!(
+        shell.outcome(single, "1").unwrap().is_err(),
+        "it is offered to known callers only"
+    );
 }
 
 #[test]
@@ -470,8 +511,16 @@ fn a_task_can_be_read_as_a_resource_that_no_list_shows() {
     book.work(&mut shell);
     let contents = &members(&shell, client, "2")["contents"][0];
     let text: Value = serde_json::from_str(contents["text"].as_str().unwrap()).unwrap();
-    assert_eq!((&text["taskId"], &text["tool"]), (&json!(first()), &json!("write")));
-    shell.ask(client, "3", "resources/read", json!({ "uri": "mainstay://task/x" }));
+    assert_eq!(
+        (&text["taskId"], &text["tool"]),
+        (&json!(first()), &json!("write"))
+    );
+    shell.ask(
+        client,
+        "3",
+        "resources/read",
+        json!({ "uri": "mainstay://task/x" }),
+    );
     book.work(&mut shell);
     let problem = shell.outcome(client, "3").unwrap().as_ref().unwrap_err();
     assert_eq!(problem.kind, ErrorKind::ResourceNotFound);
@@ -531,4 +580,83 @@ fn a_core_that_is_saved_and_restored_at_any_event_keeps_its_tasks() {
         book.work(&mut shell);
         assert!(shell.outcome(client, "2").unwrap().is_ok(), "{event}");
     }
+}
+
+/// A host whose tool `write` runs on after its deadline.
+fn detaching() -> (Shell, Book, SessionId) {
+    let rule = ToolTasks {
+        on_timeout: OnTimeout::Detach,
+        ..ToolTasks::default()
+    };
+    let mut shell = Shell::new(CoreConfig {
+        tasks: [("write".to_owned(), rule)].into_iter().collect(),
+        ..packs(&["p"])
+    });
+    let mut book = Book::default();
+    book.work(&mut shell);
+    let client = shell.greet();
+    (shell, book, client)
+}
+
+#[test]
+fn a_call_that_detaches_is_recorded_before_its_client_gets_the_error() {
+    let (mut shell, mut book, client) = detaching();
+    let call_ms = shell.core.limits().call_timeout_ms;
+    shell.call(client, 1, "write", json!({}));
+    shell.wait(call_ms);
+    assert!(
+        shell.outcome(client, "1").is_none(),
+        "it is not recorded yet"
+    );
+    book.work(&mut shell);
+    let problem = shell.outcome(client, "1").unwrap().as_ref().unwrap_err();
+    assert_eq!(problem.kind, ErrorKind::Timeout);
+    assert_eq!(problem.timeout_ms, Some(call_ms));
+    let details = problem.details.as_ref().unwrap().to_value().unwrap();
+    assert_eq!(details, json!({ "taskId": first() }));
+    assert!(
+        !shell
+            .actions()
+            .any(|action| matches!(action, CoreAction::Cancel { .. })),
+        "it runs on"
+    );
+    shell.handle(CoreEvent::Gone { session: client });
+    shell.wait(call_ms);
+    shell.reply_all(&json!({ "ok": true }));
+    book.work(&mut shell);
+    assert!(book.outcome(&first()).unwrap().is_ok());
+    assert!(shell.core.is_idle());
+    assert_eq!(sent(&shell).len(), 1);
+}
+
+#[test]
+fn a_call_that_cannot_be_recorded_at_its_deadline_is_aborted() {
+    let (mut shell, mut book, client) = detaching();
+    let call_ms = shell.core.limits().call_timeout_ms;
+    book.is_full = true;
+    shell.call(client, 1, "write", json!({}));
+    shell.wait(call_ms);
+    book.work(&mut shell);
+    let problem = shell.outcome(client, "1").unwrap().as_ref().unwrap_err();
+    assert_eq!(
+        (problem.kind, &problem.details),
+        (ErrorKind::Timeout, &None)
+    );
+    assert!(
+        shell
+            .actions()
+            .any(|action| matches!(action, CoreAction::Cancel { .. }))
+    );
+}
+
+#[test]
+fn a_call_that_ends_while_it_is_recorded_ends_as_usual() {
+    let (mut shell, mut book, client) = detaching();
+    let call_ms = shell.core.limits().call_timeout_ms;
+    shell.call(client, 1, "write", json!({}));
+    shell.wait(call_ms);
+    shell.reply_all(&json!({ "ok": true }));
+    assert!(shell.outcome(client, "1").unwrap().is_ok());
+    book.work(&mut shell);
+    assert!(book.tasks.is_empty(), "its record is removed");
 }

@@ -6,7 +6,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -57,9 +57,23 @@ impl Lease {
         &self.holder
     }
 
+    /// The lease behind a descriptor that was handed over by another program of the same host.
+    pub fn restore(holder: String, lease: OwnedFd) -> Self {
+        Self {
+            holder: LeaseHolder(holder),
+            file: lease.into(),
+        }
+    }
+
     /// A descriptor that holds the lease, too.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.file.as_fd().try_clone_to_owned()
+    }
+}
+
+impl AsFd for Lease {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -10,7 +10,7 @@ use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::access::Credential;
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::transport::Client;
@@ -35,6 +35,7 @@ impl Back {
     /// Asks as an operator would.
     pub(super) async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
+        let reply = Replier::Task(reply);
         self.0.send(Control { request, reply }.into()).await.ok()?;
         wait.await.ok()
     }

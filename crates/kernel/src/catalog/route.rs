@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{PackCatalog, Tool};
 use crate::call::{Late, SlotId, Task, Work};
+use crate::core::tasks::OnTimeout;
 
 /// Longest cursor that is worth reading: ours are short numbers.
 const CURSOR_MAX: usize = 8;
@@ -160,6 +161,12 @@ impl PackCatalog {
     /// True if this tool may run as a task.
     pub(crate) fn is_task(&self, tool: &str) -> bool {
         self.tools.get(tool).is_some_and(|tool| tool.spec.tasks)
+    }
+
+    /// True if calls of this tool run on as tasks when their deadline passes.
+    pub(crate) fn detaches(&self, tool: &str) -> bool {
+        let rule = self.task_rules.get(tool);
+        rule.is_some_and(|rule| rule.on_timeout == OnTimeout::Detach)
     }
 
     /// The identity of the backend that runs a tool, for tasks that outlive this host.

@@ -333,6 +333,7 @@ impl Core {
             Decision::Route { call } => self.route(call),
             Decision::Serve { call } => self.serve(call),
             Decision::End(end) => self.ended(end),
+            Decision::Overdue { call } => self.overdue(call),
             Decision::Progress(notice) => self.out.push_back(CoreAction::Progress(notice)),
             Decision::Spawn { slot, generation } => self.spawn(slot, generation),
             Decision::Send { generation, call } => self.send(generation, call),
@@ -345,6 +346,10 @@ impl Core {
             Decision::RolloutOver { slot, result } => self.rollout_over(slot, &result),
             Decision::Stop { generation, how } => {
                 self.out.push_back(CoreAction::Stop { generation, how });
+            }
+            Decision::Abandon { generation, fault } => {
+                self.out
+                    .push_back(CoreAction::Abandon { generation, fault });
             }
             Decision::SessionOver { session } => self.session_over(session),
             Decision::SlotOver { slot } => self.links.remove(slot),

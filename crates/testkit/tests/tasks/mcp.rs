@@ -12,7 +12,10 @@ fn start_task(client: &Client, id: &str, tool: &str, arguments: Value) -> anyhow
     let params = json!({ "name": tool, "arguments": arguments, "task": {} });
     let answer = client.request(id, "tools/call", &params)?;
     let task = answer.at("/result/task/taskId");
-    Ok(task.as_str().with_context(|| format!("{answer:?}"))?.to_owned())
+    Ok(task
+        .as_str()
+        .with_context(|| format!("{answer:?}"))?
+        .to_owned())
 }
 
 #[test]
@@ -31,15 +34,26 @@ fn a_task_over_stdio_outlives_its_client_and_ends_with_a_result() -> anyhow::Res
     let append = tools.as_array().context("tools")?;
     let append = append.iter().find(|tool| tool["name"] == "append");
     ensure!(append.context("append")?["execution"] == json!({ "taskSupport": "optional" }));
-    let id = start_task(&client, "1", "append", json!({ "text": "a", "pause_ms": 500 }))?;
+    let id = start_task(
+        &client,
+        "1",
+        "append",
+        json!({ "text": "a", "pause_ms": 500 }),
+    )?;
     ensure!(id.len() == 32);
     let got = client.request("2", "tasks/get", &json!({ "taskId": id }))?;
     ensure!(got.at("/result/status") == json!("working"), "{got:?}");
     drop(client);
-    ensure!(host.wait()?.success(), "the host ends by itself, with its task");
+    ensure!(
+        host.wait()?.success(),
+        "the host ends by itself, with its task"
+    );
     let task = world.show(&id)?;
     ensure!(task["status"] == "completed", "{task:#}");
-    ensure!(task["result"] == json!({ "ok": true, "text": "a" }), "{task:#}");
+    ensure!(
+        task["result"] == json!({ "ok": true, "text": "a" }),
+        "{task:#}"
+    );
     let mut next = world.host(Transport::Stdio)?;
     let client = next.take_client()?;
     client.open(&json!({}))?;
@@ -48,9 +62,7 @@ fn a_task_over_stdio_outlives_its_client_and_ends_with_a_result() -> anyhow::Res
         result.at("/result/structuredContent/text") == json!("a"),
         "another host has it, too: {result:?}"
     );
-    ensure!(
-        result.at("/result/_meta/io.modelcontextprotocol~1related-task/taskId") == json!(id)
-    );
+    ensure!(result.at("/result/_meta/io.modelcontextprotocol~1related-task/taskId") == json!(id));
     let uri = format!("mainstay://task/{id}");
     let read = client.request("2", "resources/read", &json!({ "uri": uri }))?;
     ensure!(read.at("/result/contents/0/uri") == json!(uri), "{read:?}");
@@ -73,7 +85,12 @@ fn tasks_of_a_killed_host_follow_their_replay_contracts() -> anyhow::Result<()> 
     let transfer = |id: &str| json!({ "id": id, "from": "a", "to": "b", "amount": 1 });
     // Their effects take place, and their answers never come.
     let append = start_task(&client, "1", "append", slow(json!({ "text": "once" })))?;
-    let put = start_task(&client, "2", "put", slow(json!({ "key": "k", "value": "v" })))?;
+    let put = start_task(
+        &client,
+        "2",
+        "put",
+        slow(json!({ "key": "k", "value": "v" })),
+    )?;
     let applied = start_task(&client, "3", "transfer", slow(transfer("t1")))?;
     until("three effects", || Ok(world.effects()?.len() == 3))?;
     // This one is sent, and its effect never comes.
@@ -86,16 +103,24 @@ fn tasks_of_a_killed_host_follow_their_replay_contracts() -> anyhow::Result<()> 
     ensure!(listed.contains("4 tasks"), "{listed}");
     until("its workers are gone", || {
         let listed = world.tasks(&["list"])?;
-        Ok(String::from_utf8_lossy(&listed.stdout).matches("waiting").count() == 4)
+        Ok(String::from_utf8_lossy(&listed.stdout)
+            .matches("waiting")
+            .count()
+            == 4)
     })?;
     let next = world.host(Transport::Socket)?;
     let unknown = world.ended(&append)?;
     ensure!(unknown["status"] == "failed", "{unknown:#}");
     ensure!(
-        unknown["statusMessage"].as_str().is_some_and(|said| said.contains("outcome is unknown")),
+        unknown["statusMessage"]
+            .as_str()
+            .is_some_and(|said| said.contains("outcome is unknown")),
         "{unknown:#}"
     );
-    ensure!(world.ended(&applied)?["status"] == "completed", "its probe finds it");
+    ensure!(
+        world.ended(&applied)?["status"] == "completed",
+        "its probe finds it"
+    );
     // The others run again, with the pauses of their arguments.
     until("they run again", || {
         let effects = world.effects()?;
@@ -135,7 +160,10 @@ fn hosts_without_tasks_leave_the_disk_alone() -> anyhow::Result<()> {
 fn a_ledger_that_cannot_be_written_is_a_clear_error_and_nothing_runs() -> anyhow::Result<()> {
     let world = World::new()?;
     std::fs::create_dir(world.state())?;
-    std::fs::write(world.state().join("tasks.db"), "not a database, but long enough".repeat(40))?;
+    std::fs::write(
+        world.state().join("tasks.db"),
+        "not a database, but long enough".repeat(40),
+    )?;
     let host = world.host(Transport::Stdio)?;
     let client = host.client()?;
     client.open(&json!({}))?;

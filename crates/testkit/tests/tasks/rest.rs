@@ -15,20 +15,34 @@ fn a_key_runs_a_tool_once_and_gives_the_recorded_outcome() -> anyhow::Result<()>
     let append = |text: &str| json!({ "arguments": { "text": text } });
     let run = |host: &mainstay_testkit::process::Running, key: &str, body: &Value| {
         let headers = [("Idempotency-Key", key)];
-        ask(host.address()?, "POST", "/v1/tool/append", &headers, Some(body))
+        ask(
+            host.address()?,
+            "POST",
+            "/v1/tool/append",
+            &headers,
+            Some(body),
+        )
     };
     let first = run(&host, "k1", &append("a"))?;
     ensure!(first.status() == 200, "{}", first.text());
     ensure!(first.json()?["data"]["text"] == "a");
     let again = run(&host, "k1", &append("a"))?;
-    ensure!(again.status() == 200 && again.json()?["data"]["text"] == "a", "{}", again.text());
+    ensure!(
+        again.status() == 200 && again.json()?["data"]["text"] == "a",
+        "{}",
+        again.text()
+    );
     ensure!(world.effects()?.len() == 1, "it ran once");
     let other = run(&host, "k1", &append("b"))?;
     ensure!(other.status() == 422, "{}", other.text());
     let bad = run(&host, "k2", &json!({ "arguments": {} }))?;
     ensure!(bad.status() == 400, "{}", bad.text());
     let good = run(&host, "k2", &append("c"))?;
-    ensure!(good.status() == 200, "a refusal is not recorded: {}", good.text());
+    ensure!(
+        good.status() == 200,
+        "a refusal is not recorded: {}",
+        good.text()
+    );
     let bad_key = ask(
         host.address()?,
         "POST",
@@ -77,15 +91,28 @@ fn an_asynchronous_run_is_accepted_and_read_where_it_says() -> anyhow::Result<()
     let accepted = ask(address, "POST", "/v1/tool/append", &prefer, Some(&body))?;
     ensure!(accepted.status() == 202, "{}", accepted.text());
     ensure!(accepted.head.header("preference-applied") == Some("respond-async"));
-    let place = accepted.head.header("location").context("a place")?.to_owned();
+    let place = accepted
+        .head
+        .header("location")
+        .context("a place")?
+        .to_owned();
     let id = accepted.json()?["data"]["taskId"].clone();
     ensure!(place == format!("/v1/tasks/{}", id.as_str().context("an id")?));
     let read = || ask(address, "GET", &place, &[], None);
-    until("it is completed", || Ok(read()?.json()?["status"] == "completed"))?;
+    until("it is completed", || {
+        Ok(read()?.json()?["status"] == "completed")
+    })?;
     let task = read()?.json()?;
-    ensure!(task["result"] == json!({ "ok": true, "text": "a" }), "{task:#}");
+    ensure!(
+        task["result"] == json!({ "ok": true, "text": "a" }),
+        "{task:#}"
+    );
     let deleted = ask(address, "DELETE", &place, &[], None)?;
-    ensure!(deleted.json()?["status"] == "completed", "it stays as it is: {}", deleted.text());
+    ensure!(
+        deleted.json()?["status"] == "completed",
+        "it stays as it is: {}",
+        deleted.text()
+    );
     let invoke = json!({
         "id": "one", "version": "1.0.0", "timestamp": "2026-01-01T00:00:00Z",
         "tool": "append", "payload": { "text": "b", "pause_ms": 600_000 },
@@ -94,14 +121,28 @@ fn an_asynchronous_run_is_accepted_and_read_where_it_says() -> anyhow::Result<()
     ensure!(invoked.status() == 202, "{}", invoked.text());
     let answer = invoked.json()?;
     ensure!(answer["status"]["code"] == "accepted", "{answer:#}");
-    let id = answer["output"]["taskId"].as_str().context("an id")?.to_owned();
+    let id = answer["output"]["taskId"]
+        .as_str()
+        .context("an id")?
+        .to_owned();
     let place = format!("/v1/tasks/{id}");
     let cancelled = ask(address, "DELETE", &place, &[], None)?;
-    ensure!(cancelled.json()?["status"] == "cancelled", "{}", cancelled.text());
+    ensure!(
+        cancelled.json()?["status"] == "cancelled",
+        "{}",
+        cancelled.text()
+    );
     let ignored = ask(address, "POST", "/v1/tool/get", &prefer, Some(&json!({})))?;
-    ensure!(ignored.status() == 200, "this tool may not be a task: {}", ignored.text());
+    ensure!(
+        ignored.status() == 200,
+        "this tool may not be a task: {}",
+        ignored.text()
+    );
     ensure!(ignored.head.header("preference-applied").is_none());
-    for (method, path) in [("GET", "/v1/tasks/00000000000000000000000000000000"), ("GET", "/v1/tasks/x")] {
+    for (method, path) in [
+        ("GET", "/v1/tasks/00000000000000000000000000000000"),
+        ("GET", "/v1/tasks/x"),
+    ] {
         let unknown = ask(address, method, path, &[], None)?;
         ensure!(unknown.status() == 404, "{}", unknown.text());
     }
@@ -118,11 +159,24 @@ fn a_task_of_a_credential_is_unknown_to_everybody_else() -> anyhow::Result<()> {
         .env("MAINSTAY_TOKEN", TOKEN)
         .spawn()?;
     let authorization = format!("Bearer {TOKEN}");
-    let headers = [("Authorization", authorization.as_str()), ("Prefer", "respond-async")];
+    let headers = [
+        ("Authorization", authorization.as_str()),
+        ("Prefer", "respond-async"),
+    ];
     let body = json!({ "arguments": { "text": "a" } });
-    let accepted = ask(guarded.address()?, "POST", "/v1/tool/append", &headers, Some(&body))?;
+    let accepted = ask(
+        guarded.address()?,
+        "POST",
+        "/v1/tool/append",
+        &headers,
+        Some(&body),
+    )?;
     ensure!(accepted.status() == 202, "{}", accepted.text());
-    let place = accepted.head.header("location").context("a place")?.to_owned();
+    let place = accepted
+        .head
+        .header("location")
+        .context("a place")?
+        .to_owned();
     let own = ask(guarded.address()?, "GET", &place, &headers[..1], None)?;
     ensure!(own.status() == 200, "{}", own.text());
     let open = world.host(Transport::Http)?;

@@ -114,7 +114,10 @@ pub(crate) fn kill(host: &mut Running) -> anyhow::Result<()> {
 }
 
 /// Waits until something holds.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+pub(crate) fn until(
+    what: &str,
+    mut holds: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !holds()? {
         ensure!(Instant::now() < deadline, "never: {what}");

@@ -7,9 +7,9 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::scan;
 
-use super::super::{Front, Serves};
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
+use super::super::{Front, Serves};
 use super::ask::{self, Order};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");

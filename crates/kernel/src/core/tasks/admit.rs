@@ -47,6 +47,9 @@ impl Core {
             .get(&call)
             .and_then(|pending| pending.task.clone());
         let Some(wish) = wish else {
+            if self.catalog.detaches(tool) {
+                self.kernel.mark_detachable(call);
+            }
             return Work::Worker(task);
         };
         let may_be_task = self.catalog.is_task(tool);
@@ -57,6 +60,9 @@ impl Core {
         }
         let as_task = may_be_task && wish.answer == TaskAnswer::Task;
         if !as_task && wish.key.is_none() {
+            if self.catalog.detaches(tool) {
+                self.kernel.mark_detachable(call);
+            }
             return Work::Worker(task);
         }
         let limits = self.kernel.limits();

@@ -10,7 +10,7 @@
 //! again, those that need a probe are probed first, and those that must not be repeated end as "outcome
 //! unknown". A host that stops leaves tasks that may run again to its successor.
 //!
-//! * [`admit`]: from a call to a task;
+//! * [`admit`]: from a call to a task; [`detach`]: the same at a deadline;
 //! * [`run`]: running, finishing, claiming;
 //! * [`read`]: what clients ask about tasks;
 //! * [`wire`]: the forms of a task in each dialect.
@@ -18,6 +18,7 @@
 //! Deliberately absent: the file, ids and the lease, which belong to the shell and `mainstay-ledger`.
 
 mod admit;
+mod detach;
 mod read;
 mod run;
 mod wire;
@@ -39,6 +40,8 @@ pub use self::wire::describe;
 
 /// The URI of a task, before its id.
 const URI: &str = "mainstay://task/";
+/// The request id of a task's call in its own session.
+const REQUEST: &str = "\"task\"";
 /// How often a client should ask about a task, in milliseconds.
 const POLL_MS: u64 = 1000;
 
@@ -51,6 +54,19 @@ pub type TaskRules = BTreeMap<String, ToolTasks>;
 pub struct ToolTasks {
     /// Calls may run as tasks; without it the pack's contract decides.
     pub tasks: Option<bool>,
+    /// What becomes of a call that reaches its deadline.
+    pub on_timeout: OnTimeout,
+}
+
+/// What becomes of a call that reaches its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// It is aborted.
+    #[default]
+    Abort,
+    /// It runs on as a task, whose id is in the error.
+    Detach,
 }
 
 /// The one to whom a task belongs.
@@ -71,6 +87,8 @@ pub enum TaskOwner {
 pub enum TaskOrigin {
     Task,
     Key,
+    /// Its deadline passed and it runs on.
+    Detached,
 }
 
 /// A call that is to be recorded. The shell gives it an id.
@@ -217,6 +235,7 @@ struct Waiter {
 #[serde(rename_all = "snake_case")]
 enum Purpose {
     Admit(CallId),
+    Detach(CallId),
     Finish {
         again_ms: u64,
     },
@@ -308,18 +327,5 @@ impl Core {
             let at = self.clock.now.plus_ms(ms);
             self.tasks.timers.insert((at, later));
         }
-    }
-
-    /// Gives every order again that has no reply: a new shell does not know of them.
-    pub fn resume_orders(&mut self) {
-        let timed = |ticket: &u64| self.tasks.is_timed(&Later::Order(*ticket));
-        let open = self.tasks.orders.iter();
-        let open = open.filter(|(ticket, _)| !timed(ticket));
-        let again = open.map(|(ticket, (_, order))| CoreAction::Ledger {
-            ticket: *ticket,
-            order: Box::new(order.clone()),
-        });
-        let again: Vec<CoreAction> = again.collect();
-        self.out.extend(again);
     }
 }

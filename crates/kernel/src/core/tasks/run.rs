@@ -51,12 +51,16 @@ impl Core {
             creator,
         };
         self.tasks.running.insert(id.clone(), running);
-        self.later(WATCH_MS, Later::Watch);
+        self.watch_later();
         self.start_task(&id);
     }
 
+    pub(super) fn watch_later(&mut self) {
+        self.later(WATCH_MS, Later::Watch);
+    }
+
     fn start_task(&mut self, id: &str) {
-        let Ok(request_id) = RequestId::parse("\"task\"") else {
+        let Ok(request_id) = RequestId::parse(super::REQUEST) else {
             return;
         };
         let session = self.kernel.open_session();
@@ -296,6 +300,7 @@ impl Core {
         };
         match (purpose, order) {
             (Purpose::Admit(call), _) => self.admitted(call, reply),
+            (Purpose::Detach(call), _) => self.detached(call, reply),
             (Purpose::Finish { again_ms }, TaskOrder::Finish { id, outcome }) => {
                 self.finished(ticket, (again_ms, id, outcome), reply);
             }
