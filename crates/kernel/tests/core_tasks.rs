@@ -436,7 +436,13 @@ fn a_task_of_a_lost_host_whose_time_is_over_fails() {
 
 #[test]
 fn a_task_has_its_own_limit_instead_of_the_deadline_of_a_call() {
-    let (mut shell, mut book, client) = start();
+    let mut config = host();
+    config.limits.call_timeout_ms = 1_000;
+    config.limits.task_ms = 60_000;
+    let mut shell = Shell::new(config);
+    let mut book = Book::default();
+    book.work(&mut shell);
+    let client = shell.greet();
     call_as_task(&mut shell, client, "1", "read");
     book.work(&mut shell);
     let call_ms = shell.core.limits().call_timeout_ms;

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::judge::Suite;
-use mainstay_testkit::process::{Launch, binary};
+use mainstay_testkit::process::{Launch, Serve, binary};
 
 /// Each revision with the number of scenarios that it requires of a server.
 const LEGACY: (&str, usize) = ("2025-11-25", 30);
@@ -39,6 +39,41 @@ fn wrapped_server_meets_the_legacy_requirements_over_http() -> anyhow::Result<()
 #[test]
 fn wrapped_server_meets_the_modern_requirements_over_http() -> anyhow::Result<()> {
     wrapped(MODERN)
+}
+
+/// The scenarios of the tasks extension that apply to packs: they never ask the client for input, and no tool of
+/// theirs must run as a task.
+const TASKS: [&str; 6] = [
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+];
+
+#[test]
+fn packs_meet_the_scenarios_of_the_tasks_extension() -> anyhow::Result<()> {
+    let Some(suite) = installed()? else {
+        return Ok(());
+    };
+    let host = Serve::http()?.program("tasks", "task-pack", "")?.spawn()?;
+    let url = format!("http://{}/mcp", host.address()?);
+    let (revision, _) = MODERN;
+    let verdict = suite.run(&url, revision)?;
+    let mut faults = Vec::new();
+    for scenario in TASKS {
+        let checks = verdict.scenarios.get(scenario);
+        let checks = checks.with_context(|| format!("{scenario} did not run"))?;
+        let good = checks.iter().filter(|check| check.status == "SUCCESS");
+        println!("{scenario}: {} of {} checks", good.count(), checks.len());
+        for check in checks.iter().filter(|check| check.status == "FAILURE") {
+            let said = check.error_message.as_deref().unwrap_or_default();
+            faults.push(format!("{scenario}: {}: {said}", check.id));
+        }
+    }
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    host.stop()
 }
 
 fn wrapped(requirements: (&str, usize)) -> anyhow::Result<()> {
