@@ -49,13 +49,14 @@ impl ServerFacts {
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
         let mut capabilities = self.capabilities(self.lists_change);
         if let Some(TaskFacts { list }) = self.tasks {
-            let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
-            if list {
-                tasks["list"] = json!({});
-            }
-            capabilities["tasks"] = tasks;
+            let requests = json!({ "tools": { "call": {} } });
+            let tasks = match list {
+                true => json!({ "list": {}, "cancel": {}, "requests": requests }),
+                false => json!({ "cancel": {}, "requests": requests }),
+            };
+            capabilities.insert("tasks".into(), tasks);
         }
-        result.insert("capabilities".into(), capabilities);
+        result.insert("capabilities".into(), Value::Object(capabilities));
         result.insert("serverInfo".into(), self.server_info());
         self.add_instructions(&mut result);
         Value::Object(result).into()
@@ -70,16 +71,16 @@ impl ServerFacts {
         // Modern clients subscribe to changes of lists, and no subscription announces any.
         let mut capabilities = self.capabilities(false);
         if self.tasks.is_some() {
-            capabilities["extensions"] = json!({ meta::TASKS: {} });
+            capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
         }
-        result.insert("capabilities".into(), capabilities);
+        result.insert("capabilities".into(), Value::Object(capabilities));
         self.add_instructions(&mut result);
         let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);
         Value::Object(result).into()
     }
 
-    fn capabilities(&self, lists_change: bool) -> Value {
+    fn capabilities(&self, lists_change: bool) -> Map<String, Value> {
         let mut capabilities = Map::new();
         let optional = [
             ("tools", true, lists_change),
@@ -96,7 +97,7 @@ impl ServerFacts {
                 capabilities.insert(name.into(), declared);
             }
         }
-        Value::Object(capabilities)
+        capabilities
     }
 
     fn server_info(&self) -> Value {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use mainstay_worker::{
-    Annotations, Context, ErrorKind, Pack, Problem, Replay, Reply, SpecBuilder, run, tool_spec,
-    typed,
+    Annotations, Context, ErrorKind, Pack, Porcelain, Problem, Replay, Reply, SpecBuilder, run,
+    tool_spec, typed,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -43,12 +43,18 @@ fn main() -> ExitCode {
                 effects(spec("greet", "Greets at once.")),
                 typed(|greet: Greet, _: &Context| {
                     let text = format!("Hello, {}!", greet.name);
-                    Ok(Reply::json(&json!({ "ok": true, "text": text })))
+                    let reply = Reply::json(&json!({ "ok": true, "text": text }));
+                    Ok(reply.porcelain(move || Porcelain::summary(text)))
                 }),
             )
             .tool(
                 effects(spec("slow_compute", "Takes some seconds.").tasks()),
                 typed(|arguments: Compute, context: &Context| compute(&arguments, context)),
+            )
+            .tool(
+                // Packs ask their client nothing: it ends at once.
+                effects(spec("confirm_delete", "Deletes nothing.").tasks()),
+                typed(|_: Any, _: &Context| Ok(Reply::json(&json!({ "ok": true })))),
             )
             .tool(
                 effects(spec("failing_job", "Fails.").tasks()),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::world::{World, kill, until};
 
 /// Calls a tool as a task in the legacy way, and gives the task's id.
-fn start_task(client: &Client, id: &str, tool: &str, arguments: Value) -> anyhow::Result<String> {
+fn start_task(client: &Client, id: &str, tool: &str, arguments: &Value) -> anyhow::Result<String> {
     let params = json!({ "name": tool, "arguments": arguments, "task": {} });
     let answer = client.request(id, "tools/call", &params)?;
     let task = answer.at("/result/task/taskId");
@@ -38,7 +38,7 @@ fn a_task_over_stdio_outlives_its_client_and_ends_with_a_result() -> anyhow::Res
         &client,
         "1",
         "append",
-        json!({ "text": "a", "pause_ms": 500 }),
+        &json!({ "text": "a", "pause_ms": 500 }),
     )?;
     ensure!(id.len() == 32);
     let got = client.request("2", "tasks/get", &json!({ "taskId": id }))?;
@@ -84,19 +84,19 @@ fn tasks_of_a_killed_host_follow_their_replay_contracts() -> anyhow::Result<()> 
     };
     let transfer = |id: &str| json!({ "id": id, "from": "a", "to": "b", "amount": 1 });
     // Their effects take place, and their answers never come.
-    let append = start_task(&client, "1", "append", slow(json!({ "text": "once" })))?;
+    let append = start_task(&client, "1", "append", &slow(json!({ "text": "once" })))?;
     let put = start_task(
         &client,
         "2",
         "put",
-        slow(json!({ "key": "k", "value": "v" })),
+        &slow(json!({ "key": "k", "value": "v" })),
     )?;
-    let applied = start_task(&client, "3", "transfer", slow(transfer("t1")))?;
+    let applied = start_task(&client, "3", "transfer", &slow(transfer("t1")))?;
     until("three effects", || Ok(world.effects()?.len() == 3))?;
     // This one is sent, and its effect never comes.
     let mut late = transfer("t2");
     late["pause_ms"] = json!(600_000);
-    let not_applied = start_task(&client, "4", "transfer", late)?;
+    let not_applied = start_task(&client, "4", "transfer", &late)?;
     kill(&mut host)?;
     let listed = world.tasks(&["list"])?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
