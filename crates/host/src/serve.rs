@@ -25,12 +25,14 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Resumed, Setup,
-    Upgrades,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, Queue, Reports, Resumed,
+    Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
-use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, MIN_TOKEN, Serves};
+use crate::http::{
+    self, Front, FrontFacts, HttpConfig, Idle, Listening, MIN_TOKEN, SavedFront, Serves,
+};
 use crate::io::{Sink, Source};
 use crate::local::LocalRequests;
 use crate::log::{Level, Log, Seldom};
@@ -413,24 +415,18 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         upgrades = Upgrades::new(plan.upgrade);
     }
     let failed = |error: io::Error| ServeError::State(error.to_string());
-    let (mut control, mut opened) = (None, None);
-    if let Some(resumed) = &mut plan.resumed {
-        let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
-        let control_socket = shell.control.take();
-        let socket = control_socket.map(|saved| Bound::restore(saved, descriptors));
-        control = socket.transpose().map_err(failed)?;
-        let listener = shell.listener.take();
-        let listener = listener.map(|saved| Bound::restore(saved, descriptors));
-        let source = match listener.transpose().map_err(failed)? {
-            Some(bound) => Clients::Many(Arc::new(bound)),
-            None => Clients::Known,
-        };
-        let place = String::new();
-        opened = Some(Opened { place, source });
-    }
-    let Opened { place, source } = match opened {
-        Some(opened) => opened,
+    let mut control = None;
+    let Opened { place, source } = match &mut plan.resumed {
         None => open_transport(plan.transport)?,
+        Some(resumed) => {
+            if let Some(saved) = resumed.shell.control.take() {
+                control = Some(Bound::restore(saved, &mut resumed.descriptors).map_err(failed)?);
+            }
+            Opened {
+                place: String::new(),
+                source: continue_transport(resumed, plan.transport).map_err(failed)?,
+            }
+        }
     };
     if let Clients::Many(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
@@ -491,10 +487,15 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         queue,
         closing,
     });
-    if let Some(resumed) = plan.resumed {
-        engine.resume(resumed).map_err(failed)?;
-    }
-    let front = source.start(events.clone(), facts, &log, closed, pauses.watch());
+    let links = match plan.resumed {
+        Some(resumed) => engine.resume(resumed).map_err(failed)?,
+        None => Links::new(),
+    };
+    let front = source.start(events.clone(), facts, links, closed, pauses.watch());
+    let front = front.map(|(front, listening)| {
+        engine.set_front(front);
+        listening
+    });
     // The engine has its own sender; the loop ends when all others are gone.
     drop(events);
     if !place.is_empty() {
@@ -583,8 +584,41 @@ enum Clients {
     /// The only client is connected already.
     Known,
     Many(Arc<Bound>),
-    Http(TcpListener, SocketAddr, HttpConfig),
+    Http(Box<HttpClients>),
     Local(LocalRequests),
+}
+
+struct HttpClients {
+    listener: Arc<TcpListener>,
+    bound: SocketAddr,
+    config: HttpConfig,
+    /// Connections that are open already, and sessions.
+    idle: Vec<Idle>,
+    saved: Option<SavedFront>,
+}
+
+/// Takes over the transport of the host that this process continues.
+fn continue_transport(resumed: &mut Resumed, transport: Transport) -> io::Result<Clients> {
+    let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
+    if let Some(saved) = shell.listener.take() {
+        return Ok(Clients::Many(Arc::new(Bound::restore(saved, descriptors)?)));
+    }
+    let Some(mut saved) = shell.front.take() else {
+        return Ok(Clients::Known);
+    };
+    let (listener, bound, idle) = saved.open(descriptors)?;
+    let Transport::Http(config) = transport else {
+        return Err(io::Error::other(
+            "the configuration is not that of a host on HTTP",
+        ));
+    };
+    Ok(Clients::Http(Box::new(HttpClients {
+        listener,
+        bound,
+        config,
+        idle,
+        saved: Some(saved),
+    })))
 }
 
 /// Opens a transport.
@@ -595,7 +629,11 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
             Ok(Opened {
                 place: String::new(),
-                source: Clients::One(Client { source, sink }),
+                source: Clients::One(Client {
+                    source,
+                    sink,
+                    link: None,
+                }),
             })
         }
         Transport::Local(requests) => Ok(Opened {
@@ -622,7 +660,13 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             }
             Ok(Opened {
                 place: format!(" address={bound}"),
-                source: Clients::Http(listener, bound, config),
+                source: Clients::Http(Box::new(HttpClients {
+                    listener,
+                    bound,
+                    config,
+                    idle: Vec::new(),
+                    saved: None,
+                })),
             })
         }
     }
@@ -634,10 +678,10 @@ impl Clients {
         self,
         events: mpsc::Sender<Event>,
         facts: FrontFacts,
-        log: &Log,
+        mut links: Links,
         closed: watch::Receiver<bool>,
         pause: Pause,
-    ) -> Option<Listening> {
+    ) -> Option<(Arc<Front>, Listening)> {
         match self {
             Self::Known => None,
             Self::One(client) => {
@@ -647,16 +691,27 @@ impl Clients {
                 None
             }
             Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, log.clone(), closed, pause));
+                tokio::spawn(Self::deliver(bound, events, facts.log, closed, pause));
                 None
             }
             Self::Local(requests) => {
                 tokio::spawn(requests.deliver(events));
                 None
             }
-            Self::Http(listener, bound, config) => {
-                let front = Front::new(&config, bound, events, facts);
-                Some(http::start(listener, front, closed))
+            Self::Http(http) => {
+                let HttpClients {
+                    listener,
+                    bound,
+                    config,
+                    idle,
+                    saved,
+                } = *http;
+                let front = Front::new(&config, &listener, bound, events, facts);
+                if let Some(saved) = saved {
+                    front.restore(saved, &mut links);
+                }
+                let listening = http::start(listener, Arc::clone(&front), idle, closed, pause);
+                Some((front, listening))
             }
         }
     }
@@ -688,7 +743,16 @@ impl Clients {
             };
             match opened {
                 Ok((source, sink)) => {
-                    let _ = events.send(Client { source, sink }.into()).await;
+                    let _ = events
+                        .send(
+                            Client {
+                                source,
+                                sink,
+                                link: None,
+                            }
+                            .into(),
+                        )
+                        .await;
                 }
                 Err(error) => {
                     warning.warn(&log, &format!("reason=accept_failed {error}"));

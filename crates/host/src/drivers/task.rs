@@ -346,7 +346,7 @@ impl Grip {
         let body = Body {
             process: Process::restore(saved.process, descriptors)?,
             program: saved.program,
-            stdout: Source::restore(saved.stdout, descriptors)?,
+            stdout: Source::restore(saved.stdout, descriptors, None)?,
             frames: saved.frames.restore(limits.worker_frame_bytes),
             output: match saved.output {
                 SavedOutput::NotYet => Output::NotYet,
@@ -363,10 +363,10 @@ impl Grip {
             lost: saved.lost,
             reported: saved.reported,
         };
-        let stdin = saved.stdin.map(|end| Sink::restore(end, descriptors));
+        let stdin = saved.stdin.map(|end| Sink::restore(end, descriptors, None));
         let stderr = saved.stderr.map(|stderr| {
             io::Result::Ok(Stderr {
-                source: Source::restore(stderr.source, descriptors)?,
+                source: Source::restore(stderr.source, descriptors, None)?,
                 frames: stderr.frames.restore(STDERR_LINE),
                 key: stderr.key,
                 form: stderr.form,

@@ -102,9 +102,9 @@ impl Engine {
                 let waiter = self.operators.add(reply);
                 return self.report(CoreEvent::Rollout { waiter, pack });
             }
-            ControlRequest::Upgrade { binary, now: _ } => {
+            ControlRequest::Upgrade { binary, now } => {
                 let waiter = self.operators.add(reply);
-                return self.begin_upgrade(Some(waiter), binary.map(Into::into));
+                return self.begin_upgrade(Some(waiter), binary.map(Into::into), now);
             }
         };
         reply.send(answer);

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::clients::Conversation;
-pub(crate) use self::clients::Single;
+pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
@@ -367,7 +367,7 @@ impl Engine {
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
-            Event::Upgrade => self.begin_upgrade(None, None),
+            Event::Upgrade => self.begin_upgrade(None, None, false),
             Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),
             Event::Stop => self.report(CoreEvent::Stop),

@@ -12,19 +12,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mainstay_contract::control::ControlReply;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::rpc::Ready;
 use mainstay_kernel::call::SlotId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::clients::{Conversation, SavedClient};
+use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
 use super::workers::{Handle, Incarnation};
 use super::{Commands, Engine, Event};
 use crate::clock::{Clock, SavedClock};
 use crate::drivers::{SavedWorker, Surroundings};
 use crate::envelopes::SavedEnvelopes;
+use crate::http::{Front, Moved, SavedFront};
 use crate::process;
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
@@ -46,10 +48,13 @@ pub(crate) struct Upgrades {
     /// The sockets that the host listens on.
     pub(crate) listener: Weak<Bound>,
     pub(crate) control: Weak<Bound>,
+    pub(crate) front: Option<Arc<Front>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
     /// Both, while the host pauses.
     doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
+    /// The HTTP listener and connections, while the host pauses.
+    moved: Option<Moved>,
     /// Lookups of a client's roots that have not ended.
     pub(super) lookups: usize,
     attempt: Option<Attempt>,
@@ -69,6 +74,8 @@ struct Facts {
 #[derive(Clone, Debug)]
 struct Attempt {
     waiter: Option<u64>,
+    /// Answers over HTTP that do not end in time are ended.
+    now: bool,
     file: Arc<File>,
     /// The new executable can read the state.
     proved: bool,
@@ -93,6 +100,7 @@ pub(crate) struct Shell {
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
+    pub(crate) front: Option<SavedFront>,
 }
 
 /// The state of another program that this one continues.
@@ -129,7 +137,12 @@ impl Upgrades {
 
 impl Engine {
     /// Begins an upgrade. Nothing changes before the new executable has read the state in a process of its own.
-    pub(super) fn begin_upgrade(&mut self, waiter: Option<u64>, binary: Option<PathBuf>) {
+    pub(super) fn begin_upgrade(
+        &mut self,
+        waiter: Option<u64>,
+        binary: Option<PathBuf>,
+        now: bool,
+    ) {
         if self.upgrade.attempt.is_some() {
             let reason = "another upgrade is under way".to_owned();
             return self.refuse_upgrade(waiter, reason);
@@ -138,6 +151,7 @@ impl Engine {
             Ok(file) => {
                 self.upgrade.attempt = Some(Attempt {
                     waiter,
+                    now,
                     file,
                     proved: false,
                 });
@@ -153,10 +167,9 @@ impl Engine {
         if !self.core.is_serving() {
             return Err("the host is stopping".to_owned());
         }
-        if self.facts.mode == "http" {
-            return Err("a host on HTTP cannot be upgraded in place; restart it".to_owned());
-        }
-        let fixed = |conversation: &Conversation| !conversation.can_move();
+        let fixed = |conversation: &Conversation| {
+            matches!(conversation, Conversation::Lines { .. }) && !conversation.can_move()
+        };
         if self.conversations.values().any(fixed) {
             return Err(
                 "standard input or output cannot be handed over: it is a terminal, a file, \
@@ -214,6 +227,12 @@ impl Engine {
         };
         self.upgrade.attempt = None;
         self.upgrade.doors = (None, None);
+        if let Some(front) = &self.upgrade.front {
+            front.set_draining(false);
+            if let Some(moved) = self.upgrade.moved.take() {
+                front.put_back(moved);
+            }
+        }
         self.upgrade.pauses.set(false);
         self.collect().await;
         self.run_tasks();
@@ -222,6 +241,7 @@ impl Engine {
     }
 
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
+        self.drain(attempt.now).await?;
         self.pause().await?;
         let words = match &self.upgrade.facts {
             Some(facts) => facts.words.clone(),
@@ -243,6 +263,49 @@ impl Engine {
         Err(format!("the new executable cannot be executed: {error}"))
     }
 
+    /// Lets the answers over HTTP end, within the drain limit. New connections wait.
+    async fn drain(&mut self, now: bool) -> Result<(), String> {
+        let Some(front) = self.upgrade.front.clone() else {
+            return Ok(());
+        };
+        front.set_draining(true);
+        let limit = Duration::from_millis(self.core.limits().drain_ms);
+        let mut until = Instant::now() + limit;
+        let mut ended = false;
+        while front.is_answering() {
+            if Instant::now() >= until {
+                let open = front.open_answers();
+                // Answers of sessions continue in streams that their clients resume.
+                if open.is_empty() || ended {
+                    break;
+                }
+                if !now {
+                    return Err(format!(
+                        "answers are still open after {} s: {}; try again later, or use --now, which \
+                         ends them with an error",
+                        limit.as_secs(),
+                        open.join(", ")
+                    ));
+                }
+                front.end_answers();
+                let all = self.conversations.values_mut();
+                all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
+                ended = true;
+                until = Instant::now() + REST;
+            }
+            tokio::select! {
+                biased;
+                Some(event) = self.queue.incoming.recv() => self.handle(event),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if !self.core.is_serving() {
+                return Err("the host is stopping".to_owned());
+            }
+        }
+        front.release_streams();
+        Ok(())
+    }
+
     /// Lets every task come to rest. Events are handled until none is left.
     async fn pause(&mut self) -> Result<(), String> {
         self.upgrade.pauses.set(true);
@@ -258,10 +321,14 @@ impl Engine {
             }
             if self.is_at_rest() {
                 self.collect().await;
-                if self.is_at_rest() && self.queue.incoming.is_empty() {
+                let mut clients = self.conversations.values();
+                let is_taken = clients.all(Conversation::is_taken);
+                if is_taken && self.is_at_rest() && self.queue.incoming.is_empty() {
+                    let front = self.upgrade.front.as_ref();
+                    let moved = front.and_then(|front| front.take_moved());
+                    self.upgrade.moved = moved.or(self.upgrade.moved.take());
                     return Ok(());
                 }
-                continue;
             }
             if Instant::now() >= until {
                 let seconds = REST.as_secs();
@@ -282,7 +349,9 @@ impl Engine {
         let is_read = Arc::strong_count(&self.upgrade.reading) > 2;
         let mut clients = self.conversations.values();
         let mut workers = self.workers.values();
+        let front = self.upgrade.front.as_ref();
         !is_read
+            && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
             && clients.all(Conversation::is_paused)
             && workers.all(|worker| worker.handle.grip().is_paused())
@@ -343,6 +412,7 @@ impl Engine {
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
+            front: None,
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
@@ -375,6 +445,9 @@ impl Engine {
                 .push((*generation, worker.slot, worker.pid, saved));
         }
         shell.operators = self.operators.save(descriptors);
+        if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
+            shell.front = Some(front.save(moved, descriptors));
+        }
         shell.listener = self
             .upgrade
             .doors
@@ -390,8 +463,12 @@ impl Engine {
         Ok(())
     }
 
+    pub(crate) fn set_front(&mut self, front: Arc<Front>) {
+        self.upgrade.front = Some(front);
+    }
+
     /// Continues the host of another program.
-    pub(crate) fn resume(&mut self, resumed: Resumed) -> io::Result<()> {
+    pub(crate) fn resume(&mut self, resumed: Resumed) -> io::Result<Links> {
         let Resumed {
             from,
             shell,
@@ -415,8 +492,9 @@ impl Engine {
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }
+        let mut links = Links::new();
         for (session, saved) in shell.clients {
-            let conversation = Conversation::restore(saved, &mut descriptors, &limits)?;
+            let conversation = Conversation::restore(saved, &mut descriptors, &mut links, &limits)?;
             self.conversations.insert(session, conversation);
         }
         self.operators.restore(shell.operators, &mut descriptors)?;
@@ -442,6 +520,6 @@ impl Engine {
             let reply = ControlReply::Upgraded { from, to };
             self.operators.reply(waiter, reply);
         }
-        Ok(())
+        Ok(links)
     }
 }

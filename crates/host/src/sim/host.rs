@@ -99,6 +99,7 @@ impl Host {
         let client = Client {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
+            link: None,
         };
         let _ = self.events.send(client.into()).await;
     }

@@ -24,6 +24,8 @@ const LARGE: usize = 16 * 1024;
 pub(crate) struct Client {
     pub(crate) source: Source,
     pub(crate) sink: Sink,
+    /// Its number among the links of the HTTP front.
+    pub(crate) link: Option<u64>,
 }
 
 /// Says whether a connection may be read.
@@ -86,6 +88,11 @@ impl Lines {
         }
     }
 
+    /// Takes everything out of a channel, so that it can be saved.
+    pub(crate) fn absorb(&mut self) {
+        self.source.absorb();
+    }
+
     /// What is read and not taken, for a process that continues in this one's place.
     pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedLines> {
         Some(SavedLines {
@@ -98,11 +105,12 @@ impl Lines {
     pub(crate) fn restore(
         saved: SavedLines,
         descriptors: &mut Incoming,
+        link: Option<mpsc::Receiver<std::io::Result<Vec<u8>>>>,
         limit: usize,
         gate: Gate,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            source: Source::restore(saved.source, descriptors)?,
+            source: Source::restore(saved.source, descriptors, link)?,
             frames: saved.frames.restore(limit),
             gate,
             ended: saved.ended,
