@@ -47,6 +47,8 @@ use crate::exit::{Failure, report};
 const VERSION: &str = env!("MAINSTAY_VERSION");
 
 fn main() -> ExitCode {
+    // A shim hands its signals on to the server that it starts.
+    mainstay_system::restore_file_size_limit();
     // The process between a host and its worker; the command line proper does not know it.
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
         return code;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
+    mainstay_system::survive_file_size_limit();
     mainstay_system::return_large_buffers();
     // The process in which a running host lets this executable read its state.
     let mut words: Vec<_> = std::env::args_os().collect();

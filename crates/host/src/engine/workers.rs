@@ -24,6 +24,7 @@ use crate::drivers::{
     self, Grip, SavedWorker, ServerHandle, Surroundings, What, WorkerEvent, WorkerHandle,
 };
 use crate::log::Level;
+use crate::serve::is_shortage;
 use crate::upgrade::Incoming;
 
 /// Distinguishes the tickets of catalogs from those of the core.
@@ -129,7 +130,10 @@ impl Engine {
                 self.workers.insert(generation, worker);
                 self.unpaced.extend(self.core.client_of(generation));
             }
-            Err(detail) => {
+            Err((detail, is_shortage)) => {
+                if is_shortage {
+                    self.news(generation, WorkerNews::Shortage);
+                }
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 let unsent = Vec::new();
                 self.news(generation, WorkerNews::Lost { fault, unsent });
@@ -138,12 +142,13 @@ impl Engine {
         }
     }
 
+    /// Starts a worker. An error is the reason, and whether it is a shortage.
     fn start(
         &self,
         slot: SlotId,
         generation: Generation,
         settings: Option<Json>,
-    ) -> Result<Handle, String> {
+    ) -> Result<Handle, (String, bool)> {
         let shim = &self.launch.shim;
         let around = Surroundings {
             generation,
@@ -152,12 +157,14 @@ impl Engine {
             log: &self.reports.log,
             pause: self.upgrade.pauses.watch(),
         };
-        let failed =
-            |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
+        let failed = |what: &str, error: &io::Error| {
+            let said = format!("cannot start the {what}'s shim: {error}");
+            (said, is_shortage(error))
+        };
         match &self.launch.commands {
             Commands::Packs(commands) => {
                 let Some(command) = commands.get(slot.0) else {
-                    return Err("belongs to no pack".to_owned());
+                    return Err(("belongs to no pack".to_owned(), false));
                 };
                 let settings = settings.unwrap_or_else(Json::empty_object);
                 let pack = drivers::PackStart {
@@ -175,7 +182,8 @@ impl Engine {
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {
-                            format!("its cwd {} is not a directory", cwd.display())
+                            let shown = cwd.display();
+                            (format!("its cwd {shown} is not a directory"), false)
                         }
                         _ => failed("server", &error),
                     })

@@ -139,11 +139,16 @@ impl Core {
             return true;
         }
         let most = self.kernel.limits().wrapped_workers;
-        self.kernel.running_workers() < most || self.make_room()
+        self.kernel.running_workers() < most || self.stop_idlest()
+    }
+
+    /// Stops the server that has been idle for longest, if there is one.
+    pub(super) fn make_room(&mut self) {
+        let _ = self.stop_idlest();
     }
 
     /// Stops the server that has been idle for longest. False if all are busy.
-    fn make_room(&mut self) -> bool {
+    fn stop_idlest(&mut self) -> bool {
         let kernel = &self.kernel;
         let links = self.links.by_slot.iter();
         let idle = links.filter_map(|(slot, link)| Some((link.idle_since(kernel)?, *slot)));
