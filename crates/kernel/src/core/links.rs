@@ -14,6 +14,7 @@ use super::sessions::Front;
 use super::{Core, Pending, PendingStage};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
+use crate::log_limit::LogLimit;
 use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig};
 use crate::time::Time;
 
@@ -38,6 +39,8 @@ pub(super) struct Links {
     due: BTreeMap<SlotId, Time>,
     /// When an idle server is stopped because more run than may.
     crowded: Option<Time>,
+    /// For the warning that a client finds no place.
+    pub(super) refusals: LogLimit,
 }
 
 impl Links {
@@ -54,6 +57,7 @@ impl Links {
             stale: BTreeSet::new(),
             due: BTreeMap::new(),
             crowded: None,
+            refusals: LogLimit::default(),
         }
     }
 
