@@ -125,7 +125,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
-        Some(Command::Upgrade(upgrade)) => operate::upgrade(upgrade),
+        Some(Command::Upgrade(upgrade)) => operate::upgrade(&upgrade),
         Some(Command::Serve(serve)) => serve::run(&serve, is_check),
         Some(Command::Validate(validate)) => validate::run(&validate),
         None => match arguments.validate {

@@ -3,6 +3,7 @@
 //! The engine pauses every task, saves what they own, and executes the new program. If anything before that
 //! fails, it starts the tasks again with the parts that they returned: nothing has changed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -36,9 +37,6 @@ use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
 const REST: Duration = Duration::from_secs(3);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks for processes that a predecessor of this program left, and the pause between two.
-const SWEEPS: usize = 100;
-const SWEEP: Duration = Duration::from_millis(20);
 
 /// What an engine knows about upgrades.
 #[derive(Debug, Default)]
@@ -97,6 +95,8 @@ pub(crate) struct Shell {
     announced: bool,
     has_ready_file: bool,
     uses: u64,
+    /// Processes that the host has started and not reaped.
+    children: BTreeSet<i32>,
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
@@ -409,6 +409,7 @@ impl Engine {
             announced: this.announcement.line.is_none(),
             has_ready_file: this.ready_file.is_some(),
             uses: this.uses,
+            children: process::children(),
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
@@ -498,15 +499,8 @@ impl Engine {
             self.conversations.insert(session, conversation);
         }
         self.operators.restore(shell.operators, &mut descriptors)?;
-        // Checkers and other processes of the program before.
-        tokio::spawn(async {
-            for _ in 0..SWEEPS {
-                if process::sweep() == 0 {
-                    return;
-                }
-                tokio::time::sleep(SWEEP).await;
-            }
-        });
+        // Its checkers; this program starts its own.
+        process::end_others(shell.children);
         self.run_tasks();
         self.core.resume_checks();
         for (generation, ready) in shell.vetting {
