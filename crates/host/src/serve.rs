@@ -21,17 +21,19 @@ use tokio::sync::{mpsc, watch};
 
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, PackCommand, Queue, Reports, Setup,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
+use crate::file_watch::FileWatch;
 use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, MIN_TOKEN, Serves};
 use crate::io::{Sink, Source};
 use crate::local::LocalRequests;
 use crate::log::{Level, Log, Seldom};
+use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
@@ -136,6 +138,7 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    watch: Vec<Watched>,
 }
 
 impl Plan {
@@ -145,7 +148,10 @@ impl Plan {
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
         for pack in config.packs {
-            commands.push(pack.command);
+            commands.push(PackCommand {
+                command: pack.command,
+                is_held: pack.expected.is_none(),
+            });
             let follows = pack.follows_roots;
             named_only.extend(
                 follows
@@ -199,8 +205,10 @@ impl Plan {
                 started: iso_now(),
                 remembered: None,
                 reread: config.reread,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            watch: config.watch,
         })
     }
 
@@ -257,8 +265,10 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                read_lock: None,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            watch: config.watch,
         })
     }
 }
@@ -356,6 +366,13 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
+    if !plan.watch.is_empty() {
+        // Before any worker reads its files, so that no change falls between.
+        FileWatch::start(plan.watch, events.clone(), &log).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        })?;
+    }
     let Opened { place, source } = open_transport(plan.transport)?;
     let serves = match plan.commands {
         Commands::Packs(_) => Serves::Packs,
@@ -379,6 +396,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         reports: Reports {
             log: log.clone(),
@@ -441,6 +459,7 @@ pub(crate) fn simulate(
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         reports: Reports {
             log,

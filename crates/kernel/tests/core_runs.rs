@@ -312,6 +312,7 @@ impl Run {
             Event::Rollout => self.shell.handle(CoreEvent::Rollout {
                 waiter: 1,
                 pack: None,
+                reasons: Vec::new(),
             }),
             _ => self.worker_happens(event),
         }

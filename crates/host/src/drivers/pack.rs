@@ -1,6 +1,7 @@
 //! The pack driver: private RPC over the pipes of a worker of ours.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::Frame;
@@ -66,6 +67,8 @@ fn line(message: &ToWorker) -> String {
 pub(crate) struct PackStart<'a> {
     pub(crate) name: &'a str,
     pub(crate) command: &'a Command,
+    /// Its executable, if that is held open and runs instead of its path.
+    pub(crate) program: Option<&'a OwnedFd>,
     /// Handed to the worker as it starts.
     pub(crate) settings: Json,
 }
@@ -96,6 +99,7 @@ pub(crate) fn start<E: Listener>(
     task::start(
         shim,
         pack.command,
+        pack.program,
         generation,
         limits,
         Rpc,

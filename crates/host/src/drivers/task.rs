@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +91,7 @@ impl Drop for Grip {
 pub(super) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
+    program: Option<&OwnedFd>,
     generation: Generation,
     limits: &Limits,
     speech: impl Speech,
@@ -105,7 +107,7 @@ pub(super) fn start<E: Listener>(
             stdout,
             stderr,
         },
-    ) = Process::spawn(shim, command)?;
+    ) = Process::spawn(shim, command, program)?;
     let (orders, incoming) = mpsc::channel(2);
     let gate = Gate::default();
     let last_words = LastWords::new(limits.stderr_lines);

@@ -90,7 +90,7 @@ pub(crate) fn start<E: Listener>(
         StderrForm::Redacted
     };
     task::start(
-        shim, command, generation, limits, Lines, form, outbox, events, log,
+        shim, command, None, generation, limits, Lines, form, outbox, events, log,
     )
     .map(ServerHandle)
 }

@@ -1,6 +1,7 @@
 //! Operators: status, metrics, stop, rollout, and a configuration that is read again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
 use mainstay_contract::health::Health;
@@ -8,7 +9,7 @@ use mainstay_kernel::core::action::CoreEvent;
 use tokio::sync::oneshot;
 
 use super::Engine;
-use crate::config::Changed;
+use crate::config::{Changed, ReadLock};
 use crate::control::Control;
 use crate::telemetry::with_client_ids;
 
@@ -54,9 +55,14 @@ impl Engine {
                 self.report(CoreEvent::Stop);
                 ControlReply::Stopping {}
             }
-            ControlRequest::Rollout { pack } => {
+            ControlRequest::Rollout { pack, reasons } => {
+                self.read_lock();
                 let waiter = self.operators.add(reply);
-                return self.report(CoreEvent::Rollout { waiter, pack });
+                return self.report(CoreEvent::Rollout {
+                    waiter,
+                    pack,
+                    reasons,
+                });
             }
         };
         let _ = reply.send(answer);
@@ -91,8 +97,22 @@ impl Engine {
         health
     }
 
+    /// Reads the lock of the packs again. A lock that cannot be read changes nothing.
+    fn read_lock(&mut self) {
+        match self.facts.read_lock.as_ref().map(ReadLock::read) {
+            None => {}
+            Some(Ok(locked)) => self.report(CoreEvent::Lock(Arc::new(locked))),
+            Some(Err(why)) => {
+                let why = why.replace('\n', " ");
+                let log = &self.reports.log;
+                log.line(&format!("mcp:error reason=lock_refused {why}"));
+            }
+        }
+    }
+
     /// Reads the configuration again. A file that cannot be read changes nothing.
     pub(super) fn reread(&mut self) {
+        self.read_lock();
         let Some(reread) = &self.facts.reread else {
             return;
         };

@@ -26,10 +26,10 @@ pub(crate) use self::clients::Single;
 use self::control::Operators;
 use self::isolate::Origin;
 use self::workers::Incarnation;
-pub(crate) use self::workers::{Commands, Launch};
+pub(crate) use self::workers::{Commands, Launch, PackCommand};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
-use crate::config::Reread;
+use crate::config::{ReadLock, Reread};
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -196,6 +196,8 @@ pub(crate) struct HostFacts {
     pub(crate) remembered: Option<Remembered>,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
+    /// Reads the lock of the packs again.
+    pub(crate) read_lock: Option<ReadLock>,
 }
 
 /// The loop's own queue of events.

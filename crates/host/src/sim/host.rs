@@ -51,7 +51,9 @@ impl Host {
             envelopes: EnvelopeMode::Off,
             envelope_ids: IdSource::Deterministic,
             locked: None,
+            read_lock: None,
             reread: None,
+            watch: Vec::new(),
         };
         Self::start(Ok(config))
     }
@@ -75,6 +77,7 @@ impl Host {
             version: "0".to_owned(),
             reread: None,
             envelopes: EnvelopeMode::Off,
+            watch: Vec::new(),
         }))
     }
 

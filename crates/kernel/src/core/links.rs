@@ -267,6 +267,7 @@ impl Core {
                 asked: None,
                 stage: PendingStage::Open,
                 house: Some(slot),
+                admitted: None,
             };
             self.requests.insert(call, Box::new(pending));
         }
@@ -288,6 +289,7 @@ impl Core {
                 asked: None,
                 stage: PendingStage::Open,
                 house: None,
+                admitted: None,
             })
         });
         pending.dialect = dialect;
