@@ -61,6 +61,8 @@ pub(crate) struct FileWatch {
 /// Files that belong to one pack or server.
 struct Target {
     watched: Watched,
+    /// Its paths without links.
+    places: Vec<PathBuf>,
     mark: u64,
     /// The last rollout failed.
     failed: bool,
@@ -85,6 +87,7 @@ impl FileWatch {
     fn new(watched: Vec<Watched>, events: mpsc::Sender<Event>, log: &Log) -> io::Result<Self> {
         let targets = watched.into_iter().map(|watched| Target {
             watched,
+            places: Vec::new(),
             mark: 0,
             failed: false,
             touched: false,
@@ -166,7 +169,7 @@ impl FileWatch {
             let name = event.file_name().and_then(|name| name.to_str().ok());
             let path = directory.join(name.unwrap_or_default());
             for target in targets.iter_mut() {
-                target.touched |= target.watched.paths.iter().any(|of| concerns(of, &path));
+                target.touched |= target.places.iter().any(|place| path.starts_with(place));
             }
             if event.events().contains(ReadFlags::IGNORED) {
                 directories.remove(&event.wd());
@@ -209,9 +212,11 @@ impl FileWatch {
     fn watch_directories(&mut self) {
         let mut wanted = BTreeSet::new();
         let mut complete = true;
-        for target in &self.targets {
-            for path in &target.watched.paths {
-                complete &= directories_of(path, &mut wanted);
+        for target in &mut self.targets {
+            let paths = target.watched.paths.iter();
+            target.places = paths.flat_map(|path| places_of(path)).collect();
+            for place in &target.places {
+                complete &= directories_of(place, &mut wanted);
             }
         }
         // Known directories have their number already.
@@ -240,14 +245,19 @@ impl FileWatch {
     }
 }
 
-/// True if an event at `path` may change what is below `watched`.
-fn concerns(watched: &Path, path: &Path) -> bool {
-    path.starts_with(watched) || resolved(watched).is_some_and(|watched| path.starts_with(watched))
-}
-
-/// Where a link leads to.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()
+/// The places whose events concern a path: where it is, and where it leads to.
+fn places_of(path: &Path) -> Vec<PathBuf> {
+    let folder = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    };
+    let own = folder
+        .canonicalize()
+        .ok()
+        .zip(path.file_name())
+        .map(|(folder, name)| folder.join(name));
+    own.into_iter().chain(path.canonicalize().ok()).collect()
 }
 
 /// True if everything that is watched is there.
@@ -255,17 +265,11 @@ fn is_complete(watched: &Watched) -> bool {
     watched.paths.iter().all(|path| path.exists())
 }
 
-/// Adds the directories whose events concern a path. False if there are too many.
-fn directories_of(path: &Path, wanted: &mut BTreeSet<PathBuf>) -> bool {
-    let parent = |path: &Path| match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Some(PathBuf::from(".")),
-        Some(parent) => Some(parent.to_owned()),
-        None => None,
-    };
-    wanted.extend(parent(path));
-    wanted.extend(resolved(path).as_deref().and_then(parent));
+/// Adds the directories whose events concern a place. False if there are too many.
+fn directories_of(place: &Path, wanted: &mut BTreeSet<PathBuf>) -> bool {
+    wanted.extend(place.parent().map(Path::to_owned));
     let mut complete = true;
-    walk(path, &mut |found, facts| {
+    walk(place, &mut |found, facts| {
         if facts.is_dir() {
             complete &= wanted.len() < DIRECTORIES;
             if complete {
@@ -355,15 +359,15 @@ mod tests {
     }
 
     #[test]
-    fn a_change_below_a_directory_or_of_a_file_concerns_it_and_a_neighbour_does_not() {
+    fn a_path_is_where_it_is_and_where_it_leads_to() {
         let folder = TempDir::new().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::create_dir(at("real")).unwrap();
-        std::os::unix::fs::symlink(at("real"), at("link")).unwrap();
-        assert!(concerns(&at("real"), &at("real/below/a")));
-        assert!(concerns(&at("link"), &at("real/a")));
-        assert!(!concerns(&at("real"), &at("really")));
-        assert!(!concerns(&at("real"), &at("other")));
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
+        let places = places_of(&root.join("link"));
+        assert_eq!(places, [root.join("link"), root.join("real")]);
+        let gone = places_of(&root.join("link/gone"));
+        assert_eq!(gone, [root.join("real/gone")]);
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_testkit::built::{bytes, catalog, install, tool};
+use mainstay_testkit::http::{Connection, Event, Events, Request, Session, modern};
 use mainstay_testkit::peer::{Client, Message, PATIENCE};
 use mainstay_testkit::process::{Running, Serve, TempDir, binary};
 use serde_json::{Value, json};
@@ -105,7 +108,9 @@ fn end(host: Running) -> anyhow::Result<()> {
 /// Ends the worker and waits until the call that did so is answered.
 fn crash(client: &Client, id: &str) -> anyhow::Result<()> {
     let answer = client.call(id, "die", &json!({}))?;
-    ensure!(error_of(&answer)?["fault"] == "process", "{answer:?}");
+    let error = error_of(&answer)?;
+    let fault = error.get("fault").and_then(Value::as_str);
+    ensure!(fault == Some("process"), "{answer:?}");
     Ok(())
 }
 
@@ -345,6 +350,60 @@ fn a_modern_subscription_hears_of_the_lists_that_it_asked_for() -> anyhow::Resul
     let twice = rest.iter().any(|line| line.text().contains("list_changed"));
     assert!(!twice, "{rest:?}");
     Ok(())
+}
+
+/// Waits on a stream of events for a changed list. Sends once the stream is sure to get it.
+fn hear(
+    address: SocketAddr,
+    request: &Request,
+    is_ready: impl Fn(&Event) -> bool + Send + 'static,
+) -> anyhow::Result<(Receiver<()>, JoinHandle<anyhow::Result<Event>>)> {
+    let mut connection = Connection::open(address)?;
+    connection.send(&request.bytes())?;
+    let (head, mut framing) = connection.head()?;
+    ensure!(head.is_stream(), "{head:?}");
+    let (ready, waits) = channel();
+    let heard = spawn(move || {
+        let mut reader = Events::default();
+        while let Some(piece) = connection.piece(&mut framing)? {
+            for event in reader.push(&piece) {
+                if is_ready(&event) {
+                    ready.send(())?;
+                }
+                if event.data.contains(LIST_CHANGED) {
+                    return Ok(event);
+                }
+            }
+        }
+        anyhow::bail!("the stream ended")
+    });
+    Ok((waits, heard))
+}
+
+#[test]
+fn sessions_and_subscriptions_over_http_hear_of_a_changed_list() -> anyhow::Result<()> {
+    let pack = Pack::new(&catalog([tool("again", "one")]))?;
+    let host = Serve::http()?.pack(pack.word()).spawn()?;
+    let address = host.address()?;
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let listen = modern(address, "\"s\"", "subscriptions/listen", &wanted);
+    let acknowledged = |event: &Event| event.data.contains("subscriptions/acknowledged");
+    let (ready, subscription) = hear(address, &listen, acknowledged)?;
+    ready.recv_timeout(PATIENCE)?;
+    let session = Session::open(address)?;
+    let (_, stream) = hear(address, &session.get(), |_| false)?;
+    pack.install(&catalog([tool("again", "one"), tool("new", "two")]))?;
+    let (code, said) = rollout(&host, &[])?;
+    assert_eq!(code, Some(0), "{said}");
+    for heard in [subscription, stream] {
+        let heard = heard.join();
+        let heard = heard.map_err(|_| anyhow::anyhow!("a reader panicked"))?;
+        heard.context("no list_changed")?;
+    }
+    let answer = session.call("1", "new", &json!({}))?;
+    let build = answer.pointer("/result/structuredContent/build");
+    assert_eq!(build, Some(&json!("two")), "{answer}");
+    end(host)
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl Core {
                 waiter,
                 pack,
                 reasons,
-            } => self.rollout(waiter, pack.as_deref(), reasons),
+            } => self.rollout(waiter, pack.as_deref(), &reasons),
             CoreEvent::Lock(locked) => self.apply_lock(locked),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
             CoreEvent::Settings(settings) => self.apply_settings(settings),

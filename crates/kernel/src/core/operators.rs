@@ -46,7 +46,7 @@ impl Rollouts {
 }
 
 impl Core {
-    pub(super) fn rollout(&mut self, waiter: u64, pack: Option<&str>, reasons: Vec<String>) {
+    pub(super) fn rollout(&mut self, waiter: u64, pack: Option<&str>, reasons: &[String]) {
         let unreadable = reasons
             .iter()
             .find_map(|reason| ReasonGiven::parse(reason).err());
@@ -94,7 +94,7 @@ impl Core {
         let now = self.clock.now;
         for slot in slots {
             if !reasons.is_empty() {
-                self.rollouts.reasons.insert(slot, reasons.clone());
+                self.rollouts.reasons.insert(slot, reasons.to_vec());
             }
             self.kernel.handle_rollout(now, slot);
         }
