@@ -56,6 +56,7 @@ pub(crate) fn config(
         locked: None,
         read_lock: None,
         reread: None,
+        upgrade: None,
         watch: Vec::new(),
     })
 }

@@ -93,6 +93,7 @@ fn help_is_what_it_was() {
         "status",
         "stop",
         "rollout",
+        "upgrade",
         "errors",
         "environment",
         "worker",

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Watched;
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::Event;
 use crate::log::Log;
 
@@ -200,6 +200,7 @@ impl FileWatch {
         let (reply, answer) = oneshot::channel();
         let reasons = Vec::new();
         let request = ControlRequest::Rollout { pack, reasons };
+        let reply = Replier::Task(reply);
         let control = Control { request, reply };
         self.events.blocking_send(control.into()).ok()?;
         match answer.blocking_recv().ok()? {

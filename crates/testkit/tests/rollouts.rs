@@ -204,6 +204,11 @@ fn a_rebuild_takes_effect_by_rollout_and_not_by_a_crash() -> anyhow::Result<()> 
         let answer = client.call(&format!("1{round}"), "again", &json!({}))?;
         assert_eq!(build_of(&answer), "one", "{answer:?}");
     }
+    // Nor does an upgrade of the host bring the new build.
+    let upgraded = operate(&host, &["upgrade"])?;
+    assert_eq!(upgraded.status.code(), Some(0), "{}", text(&upgraded));
+    crash(client, "5")?;
+    assert_eq!(build_of(&client.call("15", "again", &json!({}))?), "one");
     // Neither does a build that does not start, nor one that is gone.
     std::fs::write(pack.path().with_extension("next"), "no program")?;
     std::fs::rename(pack.path().with_extension("next"), pack.path())?;

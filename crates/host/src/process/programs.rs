@@ -9,13 +9,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use mainstay_contract::id::Generation;
 use mainstay_kernel::call::SlotId;
 use rustix::fs::{CWD, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// The first bytes of a file that names its interpreter.
 const SCRIPT: [u8; 2] = *b"#!";
@@ -36,7 +39,45 @@ struct Program {
     id: (u64, u64),
 }
 
+/// [`Programs`], as they are saved.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SavedPrograms {
+    held: Vec<(SlotId, Place)>,
+    tried: Vec<(Generation, SlotId, Option<Place>)>,
+}
+
 impl Programs {
+    /// Their state, for the program that continues this one.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> SavedPrograms {
+        let mut save = |program: &'a Program| descriptors.add(program.file.as_fd());
+        let held = self.held.iter();
+        let held = held.map(|(slot, program)| (*slot, save(program))).collect();
+        let tried = self.tried.iter();
+        let tried = tried
+            .map(|(generation, (slot, program))| {
+                (*generation, *slot, program.as_ref().map(&mut save))
+            })
+            .collect();
+        SavedPrograms { held, tried }
+    }
+
+    /// The state that another program saved.
+    pub(crate) fn restore(saved: SavedPrograms, descriptors: &mut Incoming) -> io::Result<Self> {
+        let mut programs = Self::default();
+        for (slot, place) in saved.held {
+            let program = Program::of(descriptors.take(place)?)?;
+            programs.held.insert(slot, program);
+        }
+        for (generation, slot, place) in saved.tried {
+            let program = match place {
+                Some(place) => Some(Program::of(descriptors.take(place)?)?),
+                None => None,
+            };
+            programs.tried.insert(generation, (slot, program));
+        }
+        Ok(programs)
+    }
+
     /// Chooses the executable of a worker: `fresh` takes the one that is at `path` now. Returns the
     /// descriptor to run if the path leads to another file.
     pub(crate) fn choose(
@@ -81,15 +122,20 @@ impl Program {
     fn open(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let facts = rustix::fs::fstat(&file).ok()?;
         let mut start = [0; SCRIPT.len()];
         // A file that may be run and not read is not a script: its interpreter would have to read it.
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
         let is_script = read.is_ok() && start == SCRIPT;
-        (!is_script).then(|| Self {
-            file,
-            id: (facts.st_dev, facts.st_ino),
-        })
+        if is_script {
+            return None;
+        }
+        Self::of(file).ok()
+    }
+
+    fn of(file: OwnedFd) -> io::Result<Self> {
+        let facts = rustix::fs::fstat(&file)?;
+        let id = (facts.st_dev, facts.st_ino);
+        Ok(Self { file, id })
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
 use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::serve::simulate;
@@ -54,6 +54,7 @@ impl Host {
             read_lock: None,
             reread: None,
             watch: Vec::new(),
+            upgrade: None,
         };
         Self::start(Ok(config))
     }
@@ -76,6 +77,7 @@ impl Host {
             host_name: "simulated".to_owned(),
             version: "0".to_owned(),
             reread: None,
+            upgrade: None,
             envelopes: EnvelopeMode::Off,
             watch: Vec::new(),
         }))
@@ -100,6 +102,7 @@ impl Host {
         let client = Client {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
+            link: None,
         };
         let _ = self.events.send(client.into()).await;
     }
@@ -112,6 +115,7 @@ impl Host {
     /// An operator asks for something. `None` when the host ended without a reply.
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
+        let reply = Replier::Task(reply);
         let control = Control { request, reply };
         self.events.send(control.into()).await.ok()?;
         wait.await.ok()

@@ -95,6 +95,7 @@ impl PackCatalog {
             return Read::AsBefore;
         };
         entry.trouble = None;
+        entry.is_upgraded = false;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
         match had_served && before != entry.roots {
@@ -121,7 +122,8 @@ impl PackCatalog {
         if let Some(expected) = entry.expected_build.as_ref().filter(|b| **b != ready.build) {
             return Err(format!("is of build {}, not {expected}", ready.build).into());
         }
-        let must_equal = entry.expected_build.is_some() || occasion == Occasion::Standby;
+        let is_built_in = entry.expected_build.is_some();
+        let must_equal = is_built_in && !entry.is_upgraded || occasion == Occasion::Standby;
         let before = entry.catalog.clone();
         let difference = before
             .as_ref()
@@ -147,7 +149,11 @@ impl PackCatalog {
                 ..Announced::default()
             });
         };
-        let judged = self.judge(slot, &before, &ready.catalog, reasons);
+        let mut judged = self.judge(slot, &before, &ready.catalog, reasons);
+        if is_built_in {
+            // Its tools changed with the host, which the operator upgraded.
+            judged.accept_all();
+        }
         if occasion == Occasion::Rollout && !judged.missing.is_empty() {
             return Err(judged.refusal());
         }

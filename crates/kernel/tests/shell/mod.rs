@@ -487,7 +487,7 @@ impl Shell {
             } => {
                 let fits = match worker.build.map(|build| build.argument) {
                     Some("string") if name == "read" => {
-                        arguments.to_value().unwrap()["n"].is_string()
+                        !arguments.to_value().unwrap()["n"].is_number()
                     }
                     _ => true,
                 };
