@@ -20,6 +20,15 @@ pub(crate) const SMALL_CHUNKS: usize = 8;
 pub(crate) const CHUNK_FILES: usize = 16_384;
 /// Threads of a build.
 pub(crate) const BUILD_THREADS: usize = 4;
+/// Files of a build from which on it pays to read which versions git has of them.
+pub(crate) const GIT_FILES: usize = 16;
+/// Indexes of other trees that a first build compares with its own tree, the files that are compared, and
+/// how many of these have to be there with the same size, in percent.
+pub(crate) const LENDERS: usize = 4;
+pub(crate) const LENDER_SAMPLE: u32 = 64;
+pub(crate) const LENDER_PERCENT: usize = 50;
+/// Files of a borrowed segment that are read at each start rather than having their stamps kept.
+pub(crate) const UNPROVEN_FILES: usize = 256;
 /// Segments past which a build compacts.
 pub(crate) const SEGMENTS: usize = 8;
 
