@@ -83,6 +83,8 @@ pub(crate) const VERBATIM_FILES: usize = 3;
 pub(crate) const VERBATIM_LINES: usize = 24;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
+/// Commits that the pages of one listing give.
+pub(crate) const COMMITS: usize = 2_000;
 /// Hits of one answer.
 pub(crate) const HITS: usize = 200;
 /// Lines of context on either side.
@@ -99,6 +101,8 @@ pub(crate) const NAMED_SKIPS: usize = 200;
 /// Bytes of a file or an outline that is shown.
 pub(crate) const SHOW_BYTES: usize = 48_000;
 pub(crate) const MAX_SHOW_BYTES: usize = 2_000_000;
+/// Entries of a folder that its map has before its definitions; the others follow them.
+pub(crate) const MAP_ENTRIES: usize = 60;
 /// Bytes of the map of a folder unless told otherwise.
 pub(crate) const MAP_BYTES: usize = 8_000;
 /// Files of a folder that are read for its most important definitions, their bytes, and the time.

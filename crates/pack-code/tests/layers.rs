@@ -6,6 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "tests fail by panicking"
 )]
 
@@ -282,6 +283,44 @@ fn definitions_of_a_file_that_is_too_large_to_search_are_found() {
         (&lines["total"]["value"], &lines["skipped"]["count"]),
         (&json!(0), &json!(1))
     );
+}
+
+#[test]
+fn equal_names_are_ordered_by_importance() {
+    let place = Place::with(&[
+        ("a/mod.rs", "pub use self::core::Heron;\nmod core;\n"),
+        ("a/core.rs", "pub struct Heron {\n    pub wings: u32,\n}\n"),
+        ("b/heron.py", "def Heron():\n    return None\n"),
+        ("mocks/heron.rs", "pub struct Heron;\n"),
+        ("tests/heron.rs", "struct Heron;\nfn works() {}\n"),
+        ("examples/heron.rs", "struct Heron;\nfn main() {}\n"),
+    ]);
+    // Names of two modules, one of which is mentioned more often where it is.
+    for (folder, mentions) in [("quiet", 1), ("busy", 6)] {
+        place.write(&format!("{folder}/egret.rs"), "pub struct Egret;\n");
+        for number in 0..mentions {
+            let path = format!("{folder}/user{number}.rs");
+            place.write(&path, format!("fn user_{number}(egret: Egret) {{}}\n"));
+        }
+    }
+    let pack = place.built();
+    for query in [
+        json!({"query": "Heron", "kind": "symbol"}),
+        json!({"query": "struct Heron"}),
+    ] {
+        let found = paths(&search(&pack, &query));
+        assert_eq!(found[0], "a/core.rs", "{query}: {found:?}");
+        let place_of = |wanted: &str| found.iter().position(|path| path == wanted);
+        assert!(place_of("a/mod.rs").is_none_or(|at| at > 0), "{found:?}");
+        for later in ["mocks/heron.rs", "tests/heron.rs", "examples/heron.rs"] {
+            assert!(
+                place_of("b/heron.py") < place_of(later),
+                "{later}: {found:?}"
+            );
+        }
+    }
+    let egrets = paths(&search(&pack, &json!({"query": "Egret", "kind": "symbol"})));
+    assert_eq!(egrets[..2], ["busy/egret.rs", "quiet/egret.rs"]);
 }
 
 /// Runs git in a folder, without what the machine is set to.
