@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
 use mainstay_contract::outcome::VERDICT_HEADER;
 use mainstay_contract::uri::encode_segment;
@@ -94,7 +95,7 @@ impl Remote {
     pub(crate) fn call(
         &self,
         tool: &str,
-        arguments: &Value,
+        arguments: &Json,
         wants: Wants,
     ) -> Result<ToolAnswer, Failure> {
         let url = format!("{}/v1/tool/{}", self.url, encode_segment(tool));
@@ -110,7 +111,8 @@ impl Remote {
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let body = json!({ "arguments": arguments }).to_string();
+        let body = ObjectWriter::with_capacity(arguments.len() + 16);
+        let body = body.raw("arguments", arguments.as_str()).finish();
         let answer = self.answer(request.send(body))?;
         if answer.status == 200 && wants == Wants::Text {
             return Ok(ToolAnswer {

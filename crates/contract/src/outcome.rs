@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn the_error_payload_has_message_and_code_and_only_what_is_known() {
         let problem = Problem::of(ErrorKind::Timeout).with_timeout(1500);
-        let payload: serde_json::Value = serde_json::from_str(&problem.payload()).unwrap();
+        let payload: Value = serde_json::from_str(&problem.payload()).unwrap();
         assert_eq!(
             payload,
             serde_json::json!({

@@ -30,12 +30,13 @@ pub(crate) enum Doing {
     ClientRoots,
     Control,
     Reread,
+    Upgrade,
     Stop,
     Timer,
 }
 
 impl Doing {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Connect,
         Self::Request,
         Self::Client,
@@ -45,6 +46,7 @@ impl Doing {
         Self::ClientRoots,
         Self::Control,
         Self::Reread,
+        Self::Upgrade,
         Self::Stop,
         Self::Timer,
     ];
@@ -61,6 +63,7 @@ impl Doing {
             Self::ClientRoots => "client_roots",
             Self::Control => "control",
             Self::Reread => "reread",
+            Self::Upgrade => "upgrade",
             Self::Stop => "stop",
             Self::Timer => "timer",
         }

@@ -310,15 +310,9 @@ fn an_edit_that_no_watch_tells_of_is_found_by_the_next_sweep() {
     assert_eq!(paths(&search(&pack, &literal("before"))), ["l.txt"]);
     // Through the other name, which lies in no watched directory.
     fs::write(&outside, "afterwards\n").unwrap();
-    let edited = Instant::now();
     wait_until("the edit is found", || {
         search(&pack, &literal("afterwards"))["total"]["value"] == 1
     });
-    assert!(
-        edited.elapsed().as_secs() < 30,
-        "after {:?}",
-        edited.elapsed()
-    );
     assert_eq!(search(&pack, &literal("before"))["total"]["value"], 0);
     let checks = call(&pack, "check_status", &json!({}));
     let watch = checks["checks"].as_array().unwrap().iter();
@@ -326,7 +320,10 @@ fn an_edit_that_no_watch_tells_of_is_found_by_the_next_sweep() {
         .filter(|check| check["id"].as_str().unwrap().ends_with(".watch"))
         .map(|check| check["message"].as_str().unwrap())
         .collect::<String>();
-    assert!(watch.ends_with("is found within 5 s"), "{watch}");
+    // A busy machine compares less often, and says so.
+    let (_, within) = watch.split_once("is found within ").expect(&watch);
+    let seconds: u64 = within.trim_end_matches(" s").parse().unwrap();
+    assert!(seconds >= 5, "{watch}");
 }
 
 #[test]
