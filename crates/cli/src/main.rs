@@ -48,6 +48,8 @@ use crate::exit::{Failure, report};
 const VERSION: &str = env!("MAINSTAY_VERSION");
 
 fn main() -> ExitCode {
+    // A shim hands its signals on to the server that it starts.
+    mainstay_system::restore_file_size_limit();
     // The process between a host and its worker; the command line proper does not know it.
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
         return code;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
+    mainstay_system::survive_file_size_limit();
     mainstay_system::return_large_buffers();
     // The process in which a running host lets this executable read its state.
     let mut words: Vec<_> = std::env::args_os().collect();
@@ -124,7 +127,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
-        Some(Command::Upgrade(upgrade)) => operate::upgrade(upgrade),
+        Some(Command::Upgrade(upgrade)) => operate::upgrade(&upgrade),
         Some(Command::Serve(serve)) => serve::run(&serve, is_check),
         Some(Command::Validate(validate)) => validate::run(&validate),
         None => match arguments.validate {

@@ -1,9 +1,10 @@
 //! One host, from its start to its end.
 
+mod clients;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,37 +17,32 @@ use mainstay_kernel::catalog::CatalogError;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use self::clients::is_shortage;
+use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Resumed, Setup,
-    Upgrades,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, PackCommand, Queue, Reports,
+    Resumed, Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
-use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, MIN_TOKEN, Serves};
-use crate::io::{Sink, Source};
-use crate::local::LocalRequests;
-use crate::log::{Level, Log, Seldom};
+use crate::file_watch::FileWatch;
+use crate::http::{FrontFacts, MIN_TOKEN, Serves};
+use crate::log::{Level, Log};
+use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
 use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
-use crate::transport::{Client, stdio};
-use crate::upgrade::{Pause, UpgradeConfig};
+use crate::upgrade::UpgradeConfig;
 use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
-
-/// Pause between two attempts to accept a client when descriptors have run out.
-const RETRY: Duration = Duration::from_millis(20);
-/// Attempts to get the second descriptor of an accepted client.
-const TRIES: usize = 50;
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -153,6 +149,7 @@ struct Plan {
     facts: HostFacts,
     envelopes: Envelopes,
     tasks: TaskLedger,
+    watch: Vec<Watched>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
     resumed: Option<Resumed>,
@@ -189,7 +186,10 @@ impl Plan {
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
         for pack in config.packs {
-            commands.push(pack.command);
+            commands.push(PackCommand {
+                command: pack.command,
+                is_held: pack.expected.is_none(),
+            });
             let follows = pack.follows_roots;
             named_only.extend(
                 follows
@@ -261,8 +261,10 @@ impl Plan {
                 started: iso_now(),
                 remembered: None,
                 reread: config.reread,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -324,8 +326,10 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                read_lock: None,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -425,30 +429,31 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
+    if !plan.watch.is_empty() {
+        // Before any worker reads its files, so that no change falls between.
+        FileWatch::start(plan.watch, events.clone(), &log).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        })?;
+    }
     let mut upgrades = Upgrades::default();
     if plan.upgrade.is_some() {
         watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
         upgrades = Upgrades::new(plan.upgrade);
     }
     let failed = |error: io::Error| ServeError::State(error.to_string());
-    let (mut control, mut opened) = (None, None);
-    if let Some(resumed) = &mut plan.resumed {
-        let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
-        let control_socket = shell.control.take();
-        let socket = control_socket.map(|saved| Bound::restore(saved, descriptors));
-        control = socket.transpose().map_err(failed)?;
-        let listener = shell.listener.take();
-        let listener = listener.map(|saved| Bound::restore(saved, descriptors));
-        let source = match listener.transpose().map_err(failed)? {
-            Some(bound) => Clients::Many(Arc::new(bound)),
-            None => Clients::Known,
-        };
-        let place = String::new();
-        opened = Some(Opened { place, source });
-    }
-    let Opened { place, source } = match opened {
-        Some(opened) => opened,
+    let mut control = None;
+    let Opened { place, source } = match &mut plan.resumed {
         None => open_transport(plan.transport)?,
+        Some(resumed) => {
+            if let Some(saved) = resumed.shell.control.take() {
+                control = Some(Bound::restore(saved, &mut resumed.descriptors).map_err(failed)?);
+            }
+            Opened {
+                place: String::new(),
+                source: continue_transport(resumed, plan.transport).map_err(failed)?,
+            }
+        }
     };
     if let Clients::Many(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
@@ -491,6 +496,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         upgrade: upgrades,
         reports: Reports {
@@ -510,10 +516,15 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         closing,
         tasks: plan.tasks,
     });
-    if let Some(resumed) = plan.resumed {
-        engine.resume(resumed).map_err(failed)?;
-    }
-    let front = source.start(events.clone(), facts, &log, closed, pauses.watch());
+    let links = match plan.resumed {
+        Some(resumed) => engine.resume(resumed).map_err(failed)?,
+        None => Links::new(),
+    };
+    let front = source.start(events.clone(), facts, links, closed, pauses.watch());
+    let front = front.map(|(front, listening)| {
+        engine.set_front(front);
+        listening
+    });
     // The engine has its own sender; the loop ends when all others are gone.
     drop(events);
     if !place.is_empty() {
@@ -549,6 +560,7 @@ pub(crate) fn simulate(
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         reports: Reports {
             log,
@@ -588,177 +600,6 @@ pub(crate) fn write_ready_file(
         }
     }
     None
-}
-
-/// A transport that is open.
-struct Opened {
-    /// What the ready line says about where it is.
-    place: String,
-    source: Clients,
-}
-
-/// Where clients come from.
-enum Clients {
-    One(Client),
-    /// The only client is connected already.
-    Known,
-    Many(Arc<Bound>),
-    Http(TcpListener, SocketAddr, HttpConfig),
-    Local(LocalRequests),
-}
-
-/// Opens a transport.
-fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
-    match transport {
-        Transport::Stdio => {
-            let what = "open stdin and stdout";
-            let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
-            Ok(Opened {
-                place: String::new(),
-                source: Clients::One(Client {
-                    source,
-                    sink,
-                    caller: None,
-                }),
-            })
-        }
-        Transport::Local(requests) => Ok(Opened {
-            place: String::new(),
-            source: Clients::Local(requests),
-        }),
-        Transport::Socket { path, mode } => Ok(Opened {
-            source: Clients::Many(Arc::new(Bound::bind(&path, mode)?)),
-            place: format!(" path={}", path.display()),
-        }),
-        Transport::Http(config) => {
-            let address = config.address;
-            if !address.ip().is_loopback() && !config.asks() {
-                return Err(ServeError::NoToken { address });
-            }
-            if !address.ip().is_loopback() && config.has_short_token() {
-                return Err(ServeError::ShortToken { address });
-            }
-            let failed = |source| ServeError::Http { address, source };
-            let listener = http::bind(address).map_err(failed)?;
-            let bound = listener.local_addr().map_err(failed)?;
-            if let Some(told) = &config.told {
-                let _ = told.try_send(bound);
-            }
-            Ok(Opened {
-                place: format!(" address={bound}"),
-                source: Clients::Http(listener, bound, config),
-            })
-        }
-    }
-}
-
-impl Clients {
-    /// Delivers clients until `closed`. What listens for HTTP must be drained in the end.
-    fn start(
-        self,
-        events: mpsc::Sender<Event>,
-        facts: FrontFacts,
-        log: &Log,
-        closed: watch::Receiver<bool>,
-        pause: Pause,
-    ) -> Option<Listening> {
-        match self {
-            Self::Known => None,
-            Self::One(client) => {
-                tokio::spawn(async move {
-                    let _ = events.send(client.into()).await;
-                });
-                None
-            }
-            Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, log.clone(), closed, pause));
-                None
-            }
-            Self::Local(requests) => {
-                tokio::spawn(requests.deliver(events));
-                None
-            }
-            Self::Http(listener, bound, config) => {
-                let front = Front::new(&config, bound, events, facts);
-                Some(http::start(listener, front, closed))
-            }
-        }
-    }
-
-    /// Delivers clients until the host drains; then the socket's file goes, too.
-    async fn deliver(
-        bound: Arc<Bound>,
-        events: mpsc::Sender<Event>,
-        log: Log,
-        mut closed: watch::Receiver<bool>,
-        mut pause: Pause,
-    ) {
-        let mut warning = Seldom::default();
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                // Clients wait in the backlog.
-                () = pause.begun() => None,
-                accepted = bound.accept() => Some(accepted),
-                _ = closed.wait_for(|closed| *closed) => return,
-            };
-            let Some(accepted) = accepted else {
-                pause.over().await;
-                continue;
-            };
-            let opened = match accepted {
-                Ok(fd) => both_ways(fd, &events).await,
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok((source, sink)) => {
-                    let _ = events
-                        .send(
-                            Client {
-                                source,
-                                sink,
-                                caller: None,
-                            }
-                            .into(),
-                        )
-                        .await;
-                }
-                Err(error) => {
-                    warning.warn(&log, &format!("reason=accept_failed {error}"));
-                    if is_shortage(&error) {
-                        let _ = events.send(Event::Shed).await;
-                    }
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-}
-
-/// The two ends of a connection. The second descriptor may need that an idle client leaves.
-async fn both_ways(fd: OwnedFd, events: &mpsc::Sender<Event>) -> io::Result<(Source, Sink)> {
-    let mut tries = TRIES;
-    let other = loop {
-        match fd.try_clone() {
-            Err(error) if is_shortage(&error) && tries > 0 => {
-                tries -= 1;
-                let _ = events.send(Event::Shed).await;
-                tokio::time::sleep(RETRY).await;
-            }
-            cloned => break cloned?,
-        }
-    };
-    Ok((Source::socket(fd)?, Sink::socket(other)?))
-}
-
-/// True if the process or the machine has no descriptor or no memory for another connection.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    let code = error.raw_os_error();
-    shortages
-        .iter()
-        .any(|errno| Some(errno.raw_os_error()) == code)
 }
 
 fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {

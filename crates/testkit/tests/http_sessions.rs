@@ -150,7 +150,6 @@ fn a_stream_that_breaks_goes_on_where_it_broke() -> anyhow::Result<()> {
     host.stop()
 }
 
-/// Packs have nothing to announce; a wrapped server's changes are the conformance suite's matter.
 #[test]
 fn a_subscription_lasts_as_long_as_its_stream() -> anyhow::Result<()> {
     let mut host = Serve::http()?.ledger()?.spawn()?;
@@ -272,6 +271,26 @@ fn idle_servers_make_way_and_come_back() -> anyhow::Result<()> {
     while host.workers("mcp-fixture").len() > 2 {
         ensure!(Instant::now() < until, "{:?}", host.workers("mcp-fixture"));
         thread::sleep(Duration::from_millis(50));
+    }
+    host.stop()
+}
+
+#[test]
+fn idle_servers_make_way_when_descriptors_run_out() -> anyhow::Result<()> {
+    let host = Launch::new(["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"])?
+        .words([binary("mainstay")?])
+        .words(["wrap", "--http", "127.0.0.1:0", "--"])
+        .words([binary("mcp-fixture")?])
+        .spawn_http()?;
+    let address = host.address()?;
+    let mut sessions = Vec::new();
+    for _ in 0..25 {
+        sessions.push(Session::open(address)?);
+    }
+    for session in &sessions {
+        let answer = session.call("1", "echo", &json!({"text": "here"}))?;
+        let text = answer.pointer("/result/content/0/text");
+        ensure!(text == Some(&json!("here")), "{answer}");
     }
     host.stop()
 }

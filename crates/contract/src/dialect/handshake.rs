@@ -29,7 +29,7 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
-    /// The lists of tools, prompts and resources may change while the server runs.
+    /// The lists of tools and prompts may change while the server runs. That of resources always may.
     pub lists_change: bool,
     /// Tools may run as tasks, and the client may list its own.
     pub tasks: Option<TaskFacts>,
@@ -47,7 +47,7 @@ impl ServerFacts {
     pub fn initialized(&self, offered: &str) -> Json {
         let mut result = Map::new();
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        let mut capabilities = self.capabilities(self.lists_change);
+        let mut capabilities = self.capabilities();
         if let Some(TaskFacts { list }) = self.tasks {
             let requests = json!({ "tools": { "call": {} } });
             let tasks = match list {
@@ -68,8 +68,7 @@ impl ServerFacts {
         versions.extend(LEGACY_VERSIONS);
         let mut result = Map::new();
         result.insert("supportedVersions".into(), json!(versions));
-        // Modern clients subscribe to changes of lists, and no subscription announces any.
-        let mut capabilities = self.capabilities(false);
+        let mut capabilities = self.capabilities();
         if self.tasks.is_some() {
             capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
         }
@@ -80,12 +79,12 @@ impl ServerFacts {
         Value::Object(result).into()
     }
 
-    fn capabilities(&self, lists_change: bool) -> Map<String, Value> {
+    fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = Map::new();
         let optional = [
-            ("tools", true, lists_change),
-            ("resources", self.resources, lists_change),
-            ("prompts", self.prompts, lists_change),
+            ("tools", true, self.lists_change),
+            ("resources", self.resources, true),
+            ("prompts", self.prompts, self.lists_change),
             ("completions", self.completions, false),
         ];
         for (name, offered, changes) in optional {

@@ -233,8 +233,11 @@ pub enum Op {
     },
     Complete(Completion),
     Task(TaskOp),
-    /// Notifications until the client wants no more.
-    Listen {},
+    /// Notifications about these lists until the client wants no more.
+    Listen {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lists: Vec<ListKind>,
+    },
     /// A page of a wrapped server's own list, for the host itself.
     List {
         kind: ListKind,
@@ -264,7 +267,7 @@ impl Op {
             Self::Task(TaskOp::List { .. }) => Method::ListTasks,
             Self::Task(TaskOp::Cancel { .. }) => Method::CancelTask,
             Self::Task(TaskOp::Update { .. }) => Method::UpdateTask,
-            Self::Listen {} => Method::Listen,
+            Self::Listen { .. } => Method::Listen,
             Self::List { kind, .. } => kind.method(),
         })
     }

@@ -1,5 +1,6 @@
 //! Clients: connections with their outboxes and gates, and single typed requests.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 use super::workers::Handle;
 use super::{Engine, Event, Phase};
 use crate::entropy;
+use crate::http::CHUNKS;
 use crate::io::{SavedEnd, Sink};
 use crate::log::Level;
 use crate::outbox::{Outbox, SavedOutbox};
@@ -55,6 +57,8 @@ pub(super) struct Tasks {
     sink: Option<Sink>,
     /// Another process could continue them.
     can_move: bool,
+    /// Its number among the links of the HTTP front.
+    link: Option<u64>,
 }
 
 /// A connection, as it is saved.
@@ -66,7 +70,11 @@ pub(super) struct SavedClient {
     outbox: SavedOutbox,
     behind: bool,
     used: u64,
+    link: Option<u64>,
 }
+
+/// The channels of restored links, by their numbers.
+pub(crate) type Links = BTreeMap<u64, (mpsc::Sender<io::Result<Vec<u8>>>, mpsc::Receiver<Vec<u8>>)>;
 
 /// The typed end of a request, or the reason why it was not admitted.
 pub(crate) type Ended = Result<Box<End>, Problem>;
@@ -86,6 +94,23 @@ impl Conversation {
             && tasks.writer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// True if the front has taken everything that was written to it.
+    pub(super) fn is_taken(&self) -> bool {
+        match self {
+            Self::Lines { tasks, .. } => tasks.sink.as_ref().is_none_or(Sink::is_taken),
+            Self::Once { .. } => false,
+        }
+    }
+
+    /// Ends a single request with an error.
+    pub(super) fn end_single(&mut self, kind: ErrorKind) {
+        if let Self::Once { reply, .. } = self
+            && let Some(reply) = reply.take()
+        {
+            let _ = reply.send(Err(Problem::of(kind)));
+        }
+    }
+
     /// Takes the parts of the tasks that have ended.
     pub(super) async fn collect(&mut self) {
         let Self::Lines { tasks, .. } = self else {
@@ -93,6 +118,9 @@ impl Conversation {
         };
         if let Some(reader) = tasks.reader.take_if(|task| task.is_finished()) {
             tasks.lines = reader.await.ok().flatten();
+        }
+        if let Some(lines) = &mut tasks.lines {
+            lines.absorb();
         }
         if let Some(writer) = tasks.writer.take_if(|task| task.is_finished()) {
             tasks.sink = writer.await.ok().flatten();
@@ -142,6 +170,7 @@ impl Conversation {
             outbox: outbox.save(),
             behind: *behind,
             used: *used,
+            link: tasks.link,
         })
     }
 
@@ -149,16 +178,26 @@ impl Conversation {
     pub(super) fn restore(
         saved: SavedClient,
         descriptors: &mut Incoming,
+        links: &mut Links,
         limits: &Limits,
     ) -> io::Result<Self> {
+        let (mut input, mut output) = (None, None);
+        if let Some(link) = saved.link {
+            let (says, source) = mpsc::channel(CHUNKS);
+            let (sink, hears) = mpsc::channel(CHUNKS);
+            links.insert(link, (says, hears));
+            (input, output) = (Some(source), Some(sink));
+        }
         let gate = Gate::default();
         let limit = limits.request_frame_bytes;
         let lines = saved.lines;
-        let lines = lines.map(|lines| Lines::restore(lines, descriptors, limit, gate.clone()));
+        let lines =
+            lines.map(|lines| Lines::restore(lines, descriptors, input, limit, gate.clone()));
         let tasks = Tasks {
             lines: lines.transpose()?,
-            sink: Some(Sink::restore(saved.sink, descriptors)?),
+            sink: Some(Sink::restore(&saved.sink, descriptors, output)?),
             can_move: true,
+            link: saved.link,
             ..Tasks::default()
         };
         Ok(Self::Lines {
@@ -203,9 +242,12 @@ impl Engine {
         let outbox = Outbox::with_mark(limits.outbox_bytes);
         let gate = Gate::default();
         let limit = limits.request_frame_bytes;
-        let Client { source, sink, .. } = client;
+        let Client {
+            source, sink, link, ..
+        } = client;
         let tasks = Tasks {
-            can_move: source.can_move() && sink.can_move(),
+            can_move: link.is_some() || source.can_move() && sink.can_move(),
+            link,
             lines: Some(Lines::new(source, limit, gate.clone())),
             sink: Some(sink),
             ..Tasks::default()

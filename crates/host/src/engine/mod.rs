@@ -25,15 +25,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::clients::Conversation;
-pub(crate) use self::clients::Single;
+pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
-pub(crate) use self::workers::{Commands, Launch};
+pub(crate) use self::workers::{Commands, Launch, PackCommand};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
-use crate::config::Reread;
+use crate::config::{ReadLock, Reread};
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -214,6 +214,8 @@ pub(crate) struct HostFacts {
     pub(crate) remembered: Option<Remembered>,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
+    /// Reads the lock of the packs again.
+    pub(crate) read_lock: Option<ReadLock>,
 }
 
 /// The loop's own queue of events.
@@ -384,7 +386,7 @@ impl Engine {
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
-            Event::Upgrade => self.begin_upgrade(None, None),
+            Event::Upgrade => self.begin_upgrade(None, None, false),
             Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),
             Event::Stop => self.report(CoreEvent::Stop),

@@ -3,6 +3,7 @@
 //! The engine pauses every task, saves what they own, and executes the new program. If anything before that
 //! fails, it starts the tasks again with the parts that they returned: nothing has changed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -12,20 +13,23 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mainstay_contract::control::ControlReply;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::rpc::Ready;
 use mainstay_kernel::call::SlotId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::clients::{Conversation, SavedClient};
+use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
 use super::workers::{Handle, Incarnation};
 use super::{Commands, Engine, Event};
 use crate::clock::{Clock, SavedClock};
 use crate::drivers::{SavedWorker, Surroundings};
 use crate::envelopes::SavedEnvelopes;
+use crate::http::{Front, Moved, SavedFront};
 use crate::process;
+use crate::process::programs::{Programs, SavedPrograms};
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
 use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, UpgradeConfig};
@@ -34,9 +38,6 @@ use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, UpgradeCon
 const REST: Duration = Duration::from_secs(3);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks for processes that a predecessor of this program left, and the pause between two.
-const SWEEPS: usize = 100;
-const SWEEP: Duration = Duration::from_millis(20);
 
 /// What an engine knows about upgrades.
 #[derive(Debug, Default)]
@@ -46,10 +47,13 @@ pub(crate) struct Upgrades {
     /// The sockets that the host listens on.
     pub(crate) listener: Weak<Bound>,
     pub(crate) control: Weak<Bound>,
+    pub(crate) front: Option<Arc<Front>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
     /// Both, while the host pauses.
     doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
+    /// The HTTP listener and connections, while the host pauses.
+    moved: Option<Moved>,
     /// Lookups of a client's roots that have not ended.
     pub(super) lookups: usize,
     attempt: Option<Attempt>,
@@ -69,6 +73,8 @@ struct Facts {
 #[derive(Clone, Debug)]
 struct Attempt {
     waiter: Option<u64>,
+    /// Answers over HTTP that do not end in time are ended.
+    now: bool,
     file: Arc<File>,
     /// The new executable can read the state.
     proved: bool,
@@ -90,11 +96,16 @@ pub(crate) struct Shell {
     announced: bool,
     has_ready_file: bool,
     uses: u64,
+    /// Processes that the host has started and not reaped.
+    children: BTreeSet<i32>,
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
     /// The lease of the host's tasks.
     lease: Option<(String, Place)>,
+    pub(crate) front: Option<SavedFront>,
+    #[serde(default)]
+    programs: SavedPrograms,
 }
 
 /// The state of another program that this one continues.
@@ -131,7 +142,12 @@ impl Upgrades {
 
 impl Engine {
     /// Begins an upgrade. Nothing changes before the new executable has read the state in a process of its own.
-    pub(super) fn begin_upgrade(&mut self, waiter: Option<u64>, binary: Option<PathBuf>) {
+    pub(super) fn begin_upgrade(
+        &mut self,
+        waiter: Option<u64>,
+        binary: Option<PathBuf>,
+        now: bool,
+    ) {
         if self.upgrade.attempt.is_some() {
             let reason = "another upgrade is under way".to_owned();
             return self.refuse_upgrade(waiter, reason);
@@ -140,6 +156,7 @@ impl Engine {
             Ok(file) => {
                 self.upgrade.attempt = Some(Attempt {
                     waiter,
+                    now,
                     file,
                     proved: false,
                 });
@@ -155,10 +172,9 @@ impl Engine {
         if !self.core.is_serving() {
             return Err("the host is stopping".to_owned());
         }
-        if self.facts.mode == "http" {
-            return Err("a host on HTTP cannot be upgraded in place; restart it".to_owned());
-        }
-        let fixed = |conversation: &Conversation| !conversation.can_move();
+        let fixed = |conversation: &Conversation| {
+            matches!(conversation, Conversation::Lines { .. }) && !conversation.can_move()
+        };
         if self.conversations.values().any(fixed) {
             return Err(
                 "standard input or output cannot be handed over: it is a terminal, a file, \
@@ -216,6 +232,12 @@ impl Engine {
         };
         self.upgrade.attempt = None;
         self.upgrade.doors = (None, None);
+        if let Some(front) = &self.upgrade.front {
+            front.set_draining(false);
+            if let Some(moved) = self.upgrade.moved.take() {
+                front.put_back(moved);
+            }
+        }
         self.upgrade.pauses.set(false);
         self.collect().await;
         self.run_tasks();
@@ -224,6 +246,7 @@ impl Engine {
     }
 
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
+        self.drain(attempt.now).await?;
         self.pause().await?;
         let words = match &self.upgrade.facts {
             Some(facts) => facts.words.clone(),
@@ -245,6 +268,49 @@ impl Engine {
         Err(format!("the new executable cannot be executed: {error}"))
     }
 
+    /// Lets the answers over HTTP end, within the drain limit. New connections wait.
+    async fn drain(&mut self, now: bool) -> Result<(), String> {
+        let Some(front) = self.upgrade.front.clone() else {
+            return Ok(());
+        };
+        front.set_draining(true);
+        let limit = Duration::from_millis(self.core.limits().drain_ms);
+        let mut until = Instant::now() + limit;
+        let mut ended = false;
+        while front.is_answering() {
+            if Instant::now() >= until {
+                let open = front.open_answers();
+                // Answers of sessions continue in streams that their clients resume.
+                if open.is_empty() || ended {
+                    break;
+                }
+                if !now {
+                    return Err(format!(
+                        "answers are still open after {} s: {}; try again later, or use --now, which \
+                         ends them with an error",
+                        limit.as_secs(),
+                        open.join(", ")
+                    ));
+                }
+                front.end_answers();
+                let all = self.conversations.values_mut();
+                all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
+                ended = true;
+                until = Instant::now() + REST;
+            }
+            tokio::select! {
+                biased;
+                Some(event) = self.queue.incoming.recv() => self.handle(event),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if !self.core.is_serving() {
+                return Err("the host is stopping".to_owned());
+            }
+        }
+        front.release_streams();
+        Ok(())
+    }
+
     /// Lets every task come to rest. Events are handled until none is left.
     async fn pause(&mut self) -> Result<(), String> {
         self.upgrade.pauses.set(true);
@@ -260,10 +326,14 @@ impl Engine {
             }
             if self.is_at_rest() {
                 self.collect().await;
-                if self.is_at_rest() && self.queue.incoming.is_empty() {
+                let mut clients = self.conversations.values();
+                let is_taken = clients.all(Conversation::is_taken);
+                if is_taken && self.is_at_rest() && self.queue.incoming.is_empty() {
+                    let front = self.upgrade.front.as_ref();
+                    let moved = front.and_then(|front| front.take_moved());
+                    self.upgrade.moved = moved.or(self.upgrade.moved.take());
                     return Ok(());
                 }
-                continue;
             }
             if Instant::now() >= until {
                 let seconds = REST.as_secs();
@@ -284,7 +354,9 @@ impl Engine {
         let is_read = Arc::strong_count(&self.upgrade.reading) > 2;
         let mut clients = self.conversations.values();
         let mut workers = self.workers.values();
+        let front = self.upgrade.front.as_ref();
         !is_read
+            && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
             && self.tasks.is_idle()
             && clients.all(Conversation::is_paused)
@@ -343,10 +415,13 @@ impl Engine {
             announced: this.announcement.line.is_none(),
             has_ready_file: this.ready_file.is_some(),
             uses: this.uses,
+            children: process::children(),
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
             lease: None,
+            front: None,
+            programs: SavedPrograms::default(),
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
@@ -381,6 +456,10 @@ impl Engine {
         shell.operators = self.operators.save(descriptors);
         let lease = self.tasks.lease();
         shell.lease = lease.map(|(holder, lease)| (holder.to_owned(), descriptors.add(lease)));
+        shell.programs = self.launch.programs.save(descriptors);
+        if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
+            shell.front = Some(front.save(moved, descriptors));
+        }
         shell.listener = self
             .upgrade
             .doors
@@ -396,8 +475,12 @@ impl Engine {
         Ok(())
     }
 
+    pub(crate) fn set_front(&mut self, front: Arc<Front>) {
+        self.upgrade.front = Some(front);
+    }
+
     /// Continues the host of another program.
-    pub(crate) fn resume(&mut self, resumed: Resumed) -> io::Result<()> {
+    pub(crate) fn resume(&mut self, resumed: Resumed) -> io::Result<Links> {
         let Resumed {
             from,
             shell,
@@ -408,6 +491,7 @@ impl Engine {
         self.facts.started = shell.started;
         self.launch.commands = shell.commands;
         self.launch.named_only = shell.named_only;
+        self.launch.programs = Programs::restore(shell.programs, &mut descriptors)?;
         self.uses = shell.uses;
         self.reports.envelopes.restore(shell.envelopes);
         if shell.announced {
@@ -425,20 +509,14 @@ impl Engine {
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }
+        let mut links = Links::new();
         for (session, saved) in shell.clients {
-            let conversation = Conversation::restore(saved, &mut descriptors, &limits)?;
+            let conversation = Conversation::restore(saved, &mut descriptors, &mut links, &limits)?;
             self.conversations.insert(session, conversation);
         }
         self.operators.restore(shell.operators, &mut descriptors)?;
-        // Checkers and other processes of the program before.
-        tokio::spawn(async {
-            for _ in 0..SWEEPS {
-                if process::sweep() == 0 {
-                    return;
-                }
-                tokio::time::sleep(SWEEP).await;
-            }
-        });
+        // Its checkers; this program starts its own.
+        process::end_others(shell.children);
         self.run_tasks();
         self.core.resume_checks();
         for (generation, ready) in shell.vetting {
@@ -452,6 +530,6 @@ impl Engine {
             let reply = ControlReply::Upgraded { from, to };
             self.operators.reply(waiter, reply);
         }
-        Ok(())
+        Ok(links)
     }
 }

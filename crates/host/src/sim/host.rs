@@ -51,9 +51,11 @@ impl Host {
             envelopes: EnvelopeMode::Off,
             envelope_ids: IdSource::Deterministic,
             locked: None,
+            read_lock: None,
             reread: None,
             tasks: std::collections::BTreeMap::new(),
             state_dir: None,
+            watch: Vec::new(),
             upgrade: None,
         };
         Self::start(Ok(config))
@@ -79,6 +81,7 @@ impl Host {
             reread: None,
             upgrade: None,
             envelopes: EnvelopeMode::Off,
+            watch: Vec::new(),
         }))
     }
 
@@ -102,6 +105,7 @@ impl Host {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
             caller: None,
+            link: None,
         };
         let _ = self.events.send(client.into()).await;
     }

@@ -26,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) sink: Sink,
     /// Names a client over HTTP; all others are the host's own user.
     pub(crate) caller: Option<String>,
+    /// Its number among the links of the HTTP front.
+    pub(crate) link: Option<u64>,
 }
 
 /// Says whether a connection may be read.
@@ -88,6 +90,11 @@ impl Lines {
         }
     }
 
+    /// Takes everything out of a channel, so that it can be saved.
+    pub(crate) fn absorb(&mut self) {
+        self.source.absorb();
+    }
+
     /// What is read and not taken, for a process that continues in this one's place.
     pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedLines> {
         Some(SavedLines {
@@ -100,11 +107,12 @@ impl Lines {
     pub(crate) fn restore(
         saved: SavedLines,
         descriptors: &mut Incoming,
+        link: Option<mpsc::Receiver<std::io::Result<Vec<u8>>>>,
         limit: usize,
         gate: Gate,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            source: Source::restore(saved.source, descriptors)?,
+            source: Source::restore(saved.source, descriptors, link)?,
             frames: saved.frames.restore(limit),
             gate,
             ended: saved.ended,

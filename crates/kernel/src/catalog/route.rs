@@ -39,6 +39,8 @@ pub(crate) enum Route {
         definition: Definition,
         timeout_ms: u64,
         slot: Option<SlotId>,
+        /// The tool's last change.
+        epoch: u64,
     },
 }
 
@@ -61,7 +63,7 @@ impl PackCatalog {
     pub(crate) fn can_route(&self, op: &Op) -> bool {
         self.is_complete()
             || match op {
-                Op::Ping {} | Op::Listen {} | Op::List { .. } => true,
+                Op::Ping {} | Op::Listen { .. } | Op::List { .. } => true,
                 Op::CallTool { name, .. } => {
                     self.tools.contains_key(name) || self.aliases.contains_key(name)
                 }
@@ -119,7 +121,7 @@ impl PackCatalog {
             | Op::Discover {}
             | Op::Catalog {}
             | Op::Ping {}
-            | Op::Listen {}
+            | Op::Listen { .. }
             | Op::List { .. }
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
@@ -142,13 +144,13 @@ impl PackCatalog {
             | Op::Discover {}
             | Op::Catalog {}
             | Op::Ping {}
-            | Op::Listen {}
+            | Op::Listen { .. }
             | Op::ListTools {}
             | Op::CallTool { .. } => true,
         }
     }
 
-    fn has_resources(&self) -> bool {
+    pub(super) fn has_resources(&self) -> bool {
         let mut catalogs = self.catalogs();
         catalogs.any(|(_, catalog)| !catalog.resource_schemes.is_empty())
     }
@@ -206,6 +208,7 @@ impl PackCatalog {
                 definition: tool.check.clone(),
                 timeout_ms: self.timeout_of(tool),
                 slot: tool.slot(),
+                epoch: tool.epoch,
             },
         };
         Routed {
@@ -213,6 +216,11 @@ impl PackCatalog {
             route,
             deprecated,
         }
+    }
+
+    /// The number of the last change of a tool.
+    pub(crate) fn epoch_of(&self, tool: &str) -> Option<u64> {
+        self.tools.get(tool).map(|tool| tool.epoch)
     }
 
     pub(super) fn timeout_of(&self, tool: &Tool) -> u64 {

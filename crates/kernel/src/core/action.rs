@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
 use crate::core::tasks::{TaskOrder, TaskReply};
+use crate::locked::Locked;
 use crate::server::{Activity, Discovered, Rules};
 use crate::time::Time;
 
@@ -58,7 +59,14 @@ pub enum CoreEvent {
         reply: Result<TaskReply, Problem>,
     },
     /// An operator wants fresh workers.
-    Rollout { waiter: u64, pack: Option<String> },
+    Rollout {
+        waiter: u64,
+        pack: Option<String>,
+        /// Reasons for changes of tools, each as `TOOL[.ARGUMENT]: TEXT`.
+        reasons: Vec<String>,
+    },
+    /// The lock of the packs was read again.
+    Lock(Arc<Locked>),
     /// An operator changed the rules of the wrapped server.
     Rules(Arc<Rules>),
     /// An operator changed settings of packs: each pack by its name.
@@ -100,6 +108,8 @@ pub enum WorkerNews {
         fault: Fault,
         unsent: Vec<CallId>,
     },
+    /// It cannot be started for want of descriptors or memory, which an idle server may free.
+    Shortage,
     /// It and its whole tree are gone.
     Reaped,
     /// It was killed and is still there.
@@ -159,6 +169,9 @@ pub enum CoreAction {
         slot: SlotId,
         generation: Generation,
         settings: Option<Json>,
+        /// Run the executable that is on disk now, not the one of the worker before.
+        #[serde(default)]
+        fresh: bool,
     },
     /// Hand a call to a pack's worker.
     Call {

@@ -17,10 +17,11 @@ use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::mismatches::{Culprit, Mismatch};
 use super::tasks::{self, TaskOwner};
-use super::{Core, Lifetime, Pending, PendingStage};
+use super::{Admitted, Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
+use crate::log_limit::suppressed;
 use crate::session::Pace;
 
 /// The way in which a session is served.
@@ -55,7 +56,10 @@ impl Core {
         let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
         let connections = self.sessions.values().filter(is_connection).count();
         if closed || connections >= most || !self.has_room_for_server() {
-            self.log("mcp:warning reason=too_many_connections".to_owned());
+            if let Some(more) = self.links.refusals.admit(now) {
+                let more = suppressed(more);
+                self.log(format!("mcp:warning reason=too_many_connections{more}"));
+            }
             return None;
         }
         let session = self.kernel.open_session();
@@ -166,6 +170,7 @@ impl Core {
                     stage: PendingStage::Open,
                     house: None,
                     task: None,
+                    admitted: None,
                 });
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
@@ -180,6 +185,7 @@ impl Core {
                     stage: PendingStage::Open,
                     house: None,
                     task: request.task,
+                    admitted: None,
                 };
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
@@ -251,19 +257,26 @@ impl Core {
 
     pub(super) fn follow_route(&mut self, call: CallId, tool: Option<String>, route: Route) {
         let now = self.clock.now;
-        let (definition, timeout_ms) = match route {
+        let (definition, timeout_ms, epoch) = match route {
             Route::Work(work) => return self.kernel.handle_routed(now, call, tool, work),
             Route::Check {
                 definition,
                 timeout_ms,
+                epoch,
                 ..
-            } => (definition, timeout_ms),
+            } => (definition, timeout_ms, epoch),
         };
-        let pending = self.requests.get(&call);
-        let Some(Op::CallTool { arguments, .. }) = pending.map(|pending| &pending.op) else {
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
+        };
+        let Op::CallTool { arguments, .. } = &pending.op else {
             return;
         };
         let subject = Subject::Arguments(arguments.clone());
+        pending.admitted = Some(Admitted {
+            definition: definition.clone(),
+            epoch,
+        });
         let limit_ms = self.task_limit(call).unwrap_or(timeout_ms);
         self.kernel.start_clock(now, call, limit_ms);
         let tool = tool.unwrap_or_default();
@@ -401,7 +414,7 @@ impl Core {
             }
             (PendingStage::Recording(_), _) => self.record_task(call),
             (_, Op::Task(_) | Op::ReadResource { .. }) => self.ask_task(call),
-            (_, Op::Listen {}) => self.listen(call),
+            (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
                     self.with_link(slot, |link, cx| link.serve_own(cx, call));

@@ -10,9 +10,9 @@ use mainstay_contract::rpc;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::call::{Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
-use crate::slot::{Phase, Run, Slot};
+use crate::slot::{Phase, Run};
 use crate::time::Time;
 
 /// Starts in vain after which a request for the first answer fails.
@@ -202,6 +202,11 @@ impl Kernel {
             Verdict::Send => (Dispatch::Call, None),
             Verdict::Replay => (Dispatch::Call, Some(lost)),
             Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
+            // A server that ends before it answers anything: the call is not to blame.
+            Verdict::RefuseExhausted if self.has_never_answered(slot) => {
+                let problem = self.unavailable(now, slot);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
             Verdict::RefuseExhausted => {
                 let kind = match sent.is_to_blame {
                     true => ErrorKind::CallKillsWorker,
@@ -303,33 +308,6 @@ impl Kernel {
         }
     }
 
-    /// Ends the calls of a slot that wait to be sent and for which `is_void` holds: the slot's tools
-    /// are not what they were when these calls were accepted.
-    pub fn fail_waiting(&mut self, now: Time, slot: SlotId, is_void: impl Fn(&rpc::Op) -> bool) {
-        let waits = |call: &Call| {
-            let task = call.task().filter(|task| task.slot == slot);
-            matches!(call.stage, Stage::Queued { .. }) && task.is_some_and(|task| is_void(&task.op))
-        };
-        let calls = self.calls.iter().filter(|(_, call)| waits(call));
-        for (id, may_have_run) in calls
-            .map(|(id, call)| (*id, call.may_have_run()))
-            .collect::<Vec<_>>()
-        {
-            if let Some(owner) = self.slots.get_mut(&slot) {
-                owner.queue.remove(id);
-            }
-            let problem = match may_have_run {
-                true => Problem::of(ErrorKind::OutcomeUnknown),
-                false => Problem::new(
-                    ErrorKind::WorkerUnavailable,
-                    "the tool has changed since the call was accepted",
-                )
-                .with_hint("list the tools and call again"),
-            };
-            self.end(now, id, Err(problem), Delivery::Send);
-        }
-    }
-
     pub(super) fn fail_call(&mut self, now: Time, slot: SlotId, id: CallId) {
         let problem = if self.calls.get(&id).is_some_and(|call| call.may_have_run()) {
             Problem::of(ErrorKind::OutcomeUnknown)
@@ -339,16 +317,22 @@ impl Kernel {
         self.end(now, id, Err(problem), Delivery::Send);
     }
 
+    /// True for a wrapped server that was started at least once and has answered nothing.
+    fn has_never_answered(&self, slot: SlotId) -> bool {
+        let slot = self.slots.get(&slot);
+        slot.is_some_and(|slot| {
+            slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0
+        })
+    }
+
     /// The error of a call for a slot that has no worker.
     pub fn unavailable(&self, now: Time, slot: SlotId) -> Problem {
-        let slot = self.slots.get(&slot);
         // A server that ends before it answers anything lacks something that a retry does not bring.
-        let never_answered =
-            |slot: &Slot| slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0;
-        let kind = match slot.is_some_and(never_answered) {
+        let kind = match self.has_never_answered(slot) {
             true => ErrorKind::WorkerSetup,
             false => ErrorKind::WorkerUnavailable,
         };
+        let slot = self.slots.get(&slot);
         let mut problem = match slot.and_then(|slot| slot.supervisor.last_fault()) {
             Some(fault)
                 if matches!(
