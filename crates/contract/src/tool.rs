@@ -146,16 +146,6 @@ impl ToolSpec {
 
     /// The definition in `tools/list`, with the timeout that applies.
     pub fn definition(&self, default_timeout_ms: u64) -> Value {
-        let mut definition = Map::new();
-        definition.insert("name".into(), json!(self.name));
-        definition.insert("description".into(), json!(self.description));
-        definition.insert("inputSchema".into(), self.full_input_schema());
-        if let Some(output) = &self.output_schema {
-            definition.insert("outputSchema".into(), output.clone());
-        }
-        definition.insert("annotations".into(), json!(self.annotations));
-        definition.insert("schemaVersion".into(), json!(self.schema_version));
-        definition.insert("toolingVersion".into(), json!(self.tooling_version));
         let contract = json!({
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
@@ -163,8 +153,20 @@ impl ToolSpec {
             "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
             "errors": self.all_errors(),
         });
-        definition.insert("_meta".into(), json!({ meta::CONTRACT: contract }));
-        Value::Object(definition)
+        let mut definition = json!({
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.full_input_schema(),
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+            "schemaVersion": self.schema_version,
+            "toolingVersion": self.tooling_version,
+            "_meta": { meta::CONTRACT: contract },
+        });
+        if let (None, Some(members)) = (&self.output_schema, definition.as_object_mut()) {
+            members.shift_remove("outputSchema");
+        }
+        definition
     }
 
     /// The entry in the catalog of envelopes: the same, with the contract's members beside the

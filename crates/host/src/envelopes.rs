@@ -131,7 +131,7 @@ impl Envelopes {
             kind: kind_of(outcome),
             without_data: &|| {
                 let mut rest = response.clone();
-                rest.output = rest.output.map(|_| Json::empty_object());
+                rest.result = rest.result.map(|_| Json::empty_object());
                 rest.encode()
             },
             instead: &|problem| make(&Err(problem)).encode(),

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::envelope;
-use super::params::{self, Bad};
+use super::params::{self, bad, unsupported_version};
 use super::{
     Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request, Shape,
 };
@@ -187,7 +187,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 trace,
             })
         }
-        Err(bad) => {
+        Err(problem) => {
             let (shape, payload) = match dialect {
                 Dialect::Envelope => (envelope::shape(method), Some(Json::from_scanned(params))),
                 _ => (Shape::Plain, None),
@@ -195,7 +195,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
             Inbound::Refused(Refused {
                 id: EchoId::Known(id),
                 form: Form { dialect, shape },
-                problem: bad.into_problem(),
+                problem,
                 payload,
             })
         }
@@ -214,10 +214,10 @@ pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
     }
 }
 
-fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
+fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Problem> {
     let version = check_members(meta, version)?;
     if version != super::MODERN_VERSION {
-        return Err(Bad::Version(version.into_owned()));
+        return Err(unsupported_version(&version));
     }
     Ok(())
 }
@@ -228,12 +228,15 @@ pub fn modern_version(params: Option<&str>) -> Result<Cow<'_, str>, Problem> {
     let meta = params.and_then(|params| scan::member(params, "_meta"));
     let meta = meta.filter(|meta| meta.starts_with('{'));
     let version = meta.and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
-    check_members(meta, version).map_err(Bad::into_problem)
+    check_members(meta, version)
 }
 
-fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<Cow<'a, str>, Bad> {
+fn check_members<'a>(
+    meta: Option<&'a str>,
+    version: Option<&'a str>,
+) -> Result<Cow<'a, str>, Problem> {
     let Some(version) = version.and_then(scan::unquote) else {
-        return Err(Bad::params(format!(
+        return Err(bad(format!(
             "_meta must carry {PROTOCOL_VERSION} as a string"
         )));
     };
@@ -241,7 +244,7 @@ fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<
     let capabilities = meta.and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES));
     let is_object = capabilities.is_some_and(|capabilities| capabilities.starts_with('{'));
     if !is_object && version == super::MODERN_VERSION {
-        return Err(Bad::params(format!(
+        return Err(bad(format!(
             "_meta must carry {CLIENT_CAPABILITIES} as an object"
         )));
     }
@@ -249,7 +252,7 @@ fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<
 }
 
 /// The operation that a request of MCP asks for, if its era has the method and we offer it.
-fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
+fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
     match Method::parse(method).filter(|known| known.era().includes(dialect)) {
         Some(Method::Initialize) => {
             let version = params::string(params, "protocolVersion")?;
@@ -282,7 +285,7 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
             arguments: params::object(params, "arguments")?,
         }),
         Some(Method::Complete) => params::completion(params).map(Op::Complete),
-        _ => Err(Bad::method(method)),
+        _ => Err(unknown_method(method)),
     }
 }
 
@@ -308,14 +311,15 @@ fn refusal(id: EchoId, kind: ErrorKind, message: String) -> Refused {
     }
 }
 
-impl Bad {
-    fn method(method: &str) -> Self {
-        let shown: Cow<'_, str> = match method.char_indices().nth(64) {
-            None => method.into(),
-            Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
-        };
-        Self::Method(format!("the method {shown} is not offered"))
-    }
+fn unknown_method(method: &str) -> Problem {
+    let shown: Cow<'_, str> = match method.char_indices().nth(64) {
+        None => method.into(),
+        Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
+    };
+    Problem::new(
+        ErrorKind::UnknownMethod,
+        format!("the method {shown} is not offered"),
+    )
 }
 
 #[cfg(test)]

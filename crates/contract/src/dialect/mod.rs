@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::decode::{decode, decode_oversize, modern_version};
 pub use self::envelope::run_of;
 pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
+pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
@@ -60,17 +61,6 @@ impl Dialect {
         match self {
             Self::Legacy | Self::Modern | Self::Rest => Order::Free,
             Self::Direct | Self::Envelope => Order::InTurn,
-        }
-    }
-
-    /// The dialect as it stands in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-            Self::Direct => "direct",
-            Self::Envelope => "envelope",
-            Self::Rest => "rest",
         }
     }
 

@@ -9,62 +9,29 @@ use crate::canonical::{canonical_json, canonical_text};
 use crate::json::{Json, ObjectWriter};
 use crate::trace::{Hex, TraceContext};
 
-/// How a request came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    Stdio,
-    Socket,
-    Http,
-    Cli,
-}
-
-impl Transport {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Stdio, Self::Socket, Self::Http, Self::Cli];
-
-    /// The word in envelopes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Socket => "socket",
-            Self::Http => "http",
-            Self::Cli => "cli",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|transport| transport.as_str() == text)
+words! {
+    /// How a request came in.
+    pub enum Transport {
+        Stdio = "stdio",
+        Socket = "socket",
+        Http = "http",
+        Cli = "cli",
     }
 }
 
-/// The kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Route {
-    /// The catalog.
-    Discover,
-    /// One tool, answered with a result envelope.
-    Tool,
-    /// One tool, asked for with a request envelope.
-    Invoke,
-    /// The health of the host.
-    Health,
-    /// Recent schema mismatches.
-    Diagnostics,
-}
-
-impl Route {
-    /// The word in envelopes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Discover => "discover",
-            Self::Tool => "tool",
-            Self::Invoke => "invoke",
-            Self::Health => "health",
-            Self::Diagnostics => "diagnostics",
-        }
+words! {
+    /// The kind of a request.
+    pub enum Route {
+        /// The catalog.
+        Discover = "discover",
+        /// One tool, answered with a result envelope.
+        Tool = "tool",
+        /// One tool, asked for with a request envelope.
+        Invoke = "invoke",
+        /// The health of the host.
+        Health = "health",
+        /// Recent schema mismatches.
+        Diagnostics = "diagnostics",
     }
 }
 
@@ -173,7 +140,7 @@ impl Meta {
     }
 
     pub(super) fn encode(&self, status: &str) -> String {
-        let mut meta = ObjectWriter::with_capacity(448)
+        ObjectWriter::with_capacity(448)
             .string("requestId", &self.ids.request)
             .string("traceId", &self.ids.trace)
             .string("spanId", &self.ids.span)
@@ -186,11 +153,9 @@ impl Meta {
             .string("status", status)
             .value("attempt", &self.attempt)
             .value("inputBytes", &self.input_bytes)
-            .value("outputBytes", &self.output_bytes);
-        if let Some(tool_id) = &self.tool_id {
-            meta = meta.string("toolId", tool_id);
-        }
-        meta.finish()
+            .value("outputBytes", &self.output_bytes)
+            .optional_string("toolId", self.tool_id.as_deref())
+            .finish()
     }
 
     /// Reads `meta`, and gives its status beside it.

@@ -24,7 +24,7 @@ pub use self::fields::{FieldError, FieldErrorKind};
 pub use self::ids::{Ids, NAMESPACE};
 pub use self::metadata::{Asked, Meta, Route, Transport};
 pub use self::request::{Auth, AuthType, Invocation, InvocationError, RefusedInvocation};
-pub use self::response::{InvocationResponse, ResponseError, Status, StatusCode, Timings};
+pub use self::response::{InvocationResponse, Timings};
 pub use self::result::{EnvelopeError, ResultEnvelope};
 
 use std::borrow::Cow;

@@ -33,25 +33,19 @@ impl EnvelopeError {
     }
 
     fn encode(&self) -> String {
-        let mut error = ObjectWriter::with_capacity(self.message.len() + 256)
+        ObjectWriter::with_capacity(self.message.len() + 256)
             .string("code", self.code.as_str())
-            .string("message", &self.message);
-        if let Some(details) = &self.details {
-            error = error.raw("details", details.as_str());
-        }
-        error.finish()
+            .string("message", &self.message)
+            .optional_raw("details", self.details.as_ref().map(Json::as_str))
+            .finish()
     }
 
     fn parse(field: &Field<'_>) -> Read<Self> {
         let fields = Fields::of(field, &["code", "message", "details"])?;
-        let code = |text: &str| {
-            let mut all = CanonicalError::ALL.into_iter();
-            all.find(|code| code.as_str() == text)
-        };
         Ok(Self {
             code: fields
                 .required("code")?
-                .word("one of the canonical codes", code)?,
+                .word("one of the canonical codes", CanonicalError::parse)?,
             message: fields.required("message")?.text()?,
             details: fields.optional("details").map(|details| details.json()),
         })

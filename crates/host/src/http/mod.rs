@@ -130,6 +130,7 @@ pub(crate) struct FrontFacts {
 }
 
 /// Everything that requests share.
+#[derive(Debug)]
 pub(crate) struct Front {
     limits: Limits,
     guard: Guard,
@@ -144,15 +145,6 @@ pub(crate) struct Front {
     /// Requests in flight whose sender is not known yet.
     unknown: AtomicUsize,
     log: Log,
-}
-
-impl std::fmt::Debug for Front {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front")
-            .field("serves", &self.serves)
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Front {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
+use mainstay_contract::meta;
 use mainstay_contract::scan;
 use mainstay_kernel::server::edit;
 use tokio::time::Instant;
@@ -20,11 +21,6 @@ use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
 use crate::link_ids::{link_id, number_of};
-
-/// `_meta` key of the request that opened a subscription.
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// `_meta` key with which a request asks for log lines.
-const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// One link for all modern requests of a credential.
 #[derive(Debug)]
@@ -89,14 +85,14 @@ impl Shared {
             desk.used = Instant::now();
             let number = desk.next;
             let opened = lock(&self.streams).open();
-            let token = request.meta("progressToken").map(str::to_owned);
+            let token = request.meta(meta::PROGRESS_TOKEN).map(str::to_owned);
             let id = link_id(number, request.id.as_raw());
             let line = renamed(text, &id, number, token.is_some());
             let pending = Pending {
                 stream: opened.0,
                 id: request.id.as_raw().to_owned(),
                 token,
-                wants_log: request.meta(LOG_LEVEL).is_some(),
+                wants_log: request.meta(meta::LOG_LEVEL).is_some(),
             };
             desk.pending.insert(number, pending);
             let shared = Arc::clone(self);
@@ -137,7 +133,8 @@ impl Shared {
                 desk.used = Instant::now();
                 let mut line = edit::with_member(text, "id", &pending.id);
                 if let Some(result) = result.filter(|result| subscription(result).is_some()) {
-                    let result = edit::with_inner(result, "_meta", SUBSCRIPTION, &pending.id);
+                    let result =
+                        edit::with_inner(result, "_meta", meta::SUBSCRIPTION_ID, &pending.id);
                     line = edit::with_member(&line, "result", &result);
                 }
                 (pending.stream, line, true)
@@ -200,14 +197,14 @@ impl Desk {
     fn notice(&self, text: &str, method: &str, params: &str) -> Option<(StreamId, String)> {
         let with = |params: &str| edit::with_member(text, "params", params);
         if method == "notifications/progress" {
-            let token = scan::member(params, "progressToken").and_then(number_of)?;
+            let token = scan::member(params, meta::PROGRESS_TOKEN).and_then(number_of)?;
             let pending = self.pending.get(&token)?;
-            let params = edit::with_member(params, "progressToken", pending.token.as_ref()?);
+            let params = edit::with_member(params, meta::PROGRESS_TOKEN, pending.token.as_ref()?);
             return Some((pending.stream, with(&params)));
         }
         if let Some(number) = subscription(params).and_then(number_of) {
             let pending = self.pending.get(&number)?;
-            let params = edit::with_inner(params, "_meta", SUBSCRIPTION, &pending.id);
+            let params = edit::with_inner(params, "_meta", meta::SUBSCRIPTION_ID, &pending.id);
             return Some((pending.stream, with(&params)));
         }
         if method == "notifications/message" {
@@ -226,13 +223,13 @@ fn renamed(text: &str, id: &str, number: u64, has_token: bool) -> String {
         return line;
     }
     let params = scan::member(&line, "params").unwrap_or("{}");
-    let params = edit::with_inner(params, "_meta", "progressToken", &number.to_string());
+    let params = edit::with_inner(params, "_meta", meta::PROGRESS_TOKEN, &number.to_string());
     edit::with_member(&line, "params", &params)
 }
 
 /// The subscription that an object's `_meta` names.
 fn subscription(object: &str) -> Option<&str> {
-    scan::member(scan::member(object, "_meta")?, SUBSCRIPTION)
+    scan::member(scan::member(object, "_meta")?, meta::SUBSCRIPTION_ID)
 }
 
 #[cfg(test)]
@@ -259,26 +256,31 @@ mod tests {
 
     #[test]
     fn a_request_gets_an_id_and_a_token_of_ours_and_keeps_the_rest() {
-        let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#;
+        let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:"t","k":1.0}}}"#;
         assert_eq!(
             renamed(text, "\"i\"", 7, true),
-            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":7,"k":1.0}}}"#
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:7,"k":1.0}}}"#
         );
         assert_eq!(
             renamed(text, "\"i\"", 7, false),
-            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:"t","k":1.0}}}"#
         );
     }
 
     #[test]
     fn notices_find_their_request_and_get_its_words_back() {
         let desk = desk();
-        let progress = r#"{"method":"notifications/progress","params":{"progressToken":1}}"#;
+        let progress = r#"{"method":"notifications/progress","params":{meta::PROGRESS_TOKEN:1}}"#;
         assert_eq!(
-            desk.notice(progress, "notifications/progress", r#"{"progressToken":1}"#),
+            desk.notice(
+                progress,
+                "notifications/progress",
+                r#"{meta::PROGRESS_TOKEN:1}"#
+            ),
             Some((
                 StreamId(10),
-                r#"{"method":"notifications/progress","params":{"progressToken":"t"}}"#.to_owned()
+                r#"{"method":"notifications/progress","params":{meta::PROGRESS_TOKEN:"t"}}"#
+                    .to_owned()
             ))
         );
         let params = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#;

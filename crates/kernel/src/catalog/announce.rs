@@ -15,18 +15,11 @@ use crate::call::SlotId;
 /// The member of a worker's facts with digests of the files that it read at its start.
 const ROOTS: &str = "roots";
 
-/// The files that a worker read at its start, compared with those of its predecessor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    AsBefore,
-    /// Its files have changed since.
-    Otherwise,
-}
-
 /// A worker that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
-    pub(crate) read: Read,
+    /// The files that it read at its start differ from those of its predecessor.
+    pub(crate) roots_changed: bool,
     /// Clients may have seen other lists than those of now.
     pub(crate) is_news: bool,
     /// Tools that its predecessor offered and that are gone or different now.
@@ -44,28 +37,25 @@ impl PackCatalog {
             None => was_complete && !was_known,
             Some(_) => true,
         };
-        let read = self.compare_roots(slot, ready);
         Ok(Announced {
-            read,
+            roots_changed: self.record_roots(slot, ready),
             is_news,
             changed_tools: changed_tools.unwrap_or_default(),
         })
     }
 
-    fn compare_roots(&mut self, slot: SlotId, ready: &Ready) -> Read {
+    /// Records the files that a worker read. True if its predecessor read others.
+    fn record_roots(&mut self, slot: SlotId, ready: &Ready) -> bool {
         let facts = ready.facts.to_value().unwrap_or_default();
         // A null is the same as no digests, also after a restore.
         let roots = facts.get(ROOTS).filter(|roots| !roots.is_null()).cloned();
         let Some(entry) = self.packs.get_mut(&slot) else {
-            return Read::AsBefore;
+            return false;
         };
         entry.trouble = None;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
-        match had_served && before != entry.roots {
-            true => Read::Otherwise,
-            false => Read::AsBefore,
-        }
+        had_served && before != entry.roots
     }
 
     /// The tools that are not what they were, if the catalog is another one.

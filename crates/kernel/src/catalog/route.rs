@@ -5,7 +5,7 @@ use mainstay_contract::envelope::ENVELOPE_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::method::ListKind;
-use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
+use mainstay_contract::normalise::{Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
@@ -201,38 +201,22 @@ impl PackCatalog {
             return Ok((tool, None));
         }
         let names: Vec<&str> = self.tools.keys().map(String::as_str).collect();
-        let aliases: Vec<_> = self
-            .aliases
-            .iter()
-            .map(|(name, canonical)| MethodAlias {
-                name,
-                canonical,
-                deprecated: true,
-            })
-            .collect();
+        let aliases = self.aliases.iter();
+        let aliases: Vec<_> = aliases.map(|(name, tool)| (&**name, &**tool)).collect();
         let resolution = resolve_method(name, &names, &aliases);
-        let deprecated = matches!(
-            resolution,
-            Resolution::Alias {
-                deprecated: true,
-                ..
-            }
-        )
-        .then(|| name.to_owned());
-        let tool = resolution.canonical().and_then(|name| self.tools.get(name));
-        match (tool, resolution) {
-            (Some(tool), _) => Ok((tool, deprecated)),
-            (
-                None,
+        let (tool, alias) = match resolution {
+            Resolution::Named(tool) => (self.tools.get(tool), None),
+            Resolution::Alias(tool) => (self.tools.get(tool), Some(name.to_owned())),
+            Resolution::Unknown { .. } => (None, None),
+        };
+        let unknown = || self.absent(unknown_tool(name));
+        tool.map(|tool| (tool, alias))
+            .ok_or_else(|| match resolution {
                 Resolution::Unknown {
                     nearest: Some(nearest),
-                },
-            ) => {
-                let hint = format!("did you mean {nearest}?");
-                Err(self.absent(unknown_tool(name)).with_hint(hint))
-            }
-            (None, _) => Err(self.absent(unknown_tool(name))),
-        }
+                } => unknown().with_hint(format!("did you mean {nearest}?")),
+                _ => unknown(),
+            })
     }
 
     /// Listings of several packs are one page each; a cursor is the number of the pack.

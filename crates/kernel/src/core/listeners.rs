@@ -3,6 +3,7 @@
 //! The catalog of packs does not change while they are served, so there is nothing to announce: a client
 //! that subscribes gets the acknowledgement, and the result when its subscription ends.
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
@@ -23,11 +24,7 @@ impl Core {
             .raw("_meta", &subscription(id))
             .raw("notifications", "{}")
             .finish();
-        let line = ObjectWriter::with_capacity(256)
-            .string("jsonrpc", "2.0")
-            .string("method", Method::Acknowledged.name())
-            .raw("params", &params)
-            .finish();
+        let line = encode::notification(Method::Acknowledged, Some(&params));
         self.out.push_back(CoreAction::Tell { session, line });
         if let Some(pending) = self.requests.get_mut(&call) {
             pending.stage = PendingStage::Listening;

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
 use mainstay_contract::id::{CallId, Generation, SessionId};
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::Json;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::Core;
 use super::action::{CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose;
 use super::sessions::Front;
 use crate::call::SlotId;
-use crate::catalog::{Announced, Read};
+use crate::catalog::Announced;
 
 /// Facts about workers that are not reaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,20 +39,13 @@ struct WorkerFacts {
 }
 
 /// A pack cannot start as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("the pack {pack} cannot start: {said}")]
 pub struct SetupError {
     pub pack: String,
     /// In the pack's own words.
     pub said: String,
 }
-
-impl std::fmt::Display for SetupError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the pack {} cannot start: {}", self.pack, self.said)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl Workers {
     pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
@@ -99,36 +94,19 @@ impl Core {
         self.watch_crowd();
     }
 
-    pub(super) fn send(&mut self, generation: Generation, call: Box<rpc::Call>) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.send(cx, generation, &call));
-        } else {
-            self.out.push_back(CoreAction::Call { generation, call });
-        }
-    }
-
-    pub(super) fn cancel(&mut self, generation: Generation, call: CallId) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.cancel(cx, generation, call));
-        } else {
-            self.out.push_back(CoreAction::Cancel { generation, call });
-        }
-    }
-
-    pub(super) fn ping(&mut self, generation: Generation) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.ping(cx, generation));
-        } else {
-            self.out.push_back(CoreAction::Ping { generation });
+    /// Gives an order to a worker. The link of a wrapped server translates it.
+    pub(super) fn order(&mut self, generation: Generation, order: CoreAction) {
+        match self.workers.slot_of(generation) {
+            Some(slot) if self.is_server(slot) => {
+                self.with_link(slot, |link, cx| match &order {
+                    CoreAction::Call { call, .. } => link.send(cx, generation, call),
+                    CoreAction::Cancel { call, .. } => link.cancel(cx, generation, *call),
+                    CoreAction::Ping { .. } => link.ping(cx, generation),
+                    _ => {}
+                });
+            }
+            Some(_) => self.out.push_back(order),
+            None => {}
         }
     }
 
@@ -203,11 +181,11 @@ impl Core {
         let accepted = vetted.and_then(|()| self.catalog.announce(slot, &ready));
         match accepted {
             Ok(Announced {
-                read,
+                roots_changed,
                 is_news,
                 changed_tools,
             }) => {
-                if read == Read::Otherwise && !self.roots.follows(slot) {
+                if roots_changed && !self.roots.follows(slot) {
                     self.log(format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));
@@ -272,10 +250,7 @@ impl Core {
         let methods = self.catalog.lists_of(slot);
         for session in sessions {
             for method in &methods {
-                let line = ObjectWriter::with_capacity(96)
-                    .string("jsonrpc", "2.0")
-                    .string("method", method.name())
-                    .finish();
+                let line = encode::notification(*method, None);
                 self.out.push_back(CoreAction::Tell { session, line });
             }
         }

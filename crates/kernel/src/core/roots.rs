@@ -134,7 +134,7 @@ impl ClientRoots {
     }
 
     /// The rollout of a change ended: settings with which no worker starts are given up.
-    fn settle_change(&mut self, slot: SlotId, works: bool) {
+    pub(super) fn settle_change(&mut self, slot: SlotId, works: bool) {
         if let Some(before) = self.before.remove(&slot)
             && !works
         {
@@ -323,11 +323,6 @@ impl Core {
                 self.kernel.handle_rollout(self.clock.now, slot);
             }
         }
-    }
-
-    /// The rollout of a pack ended.
-    pub(super) fn settings_settled(&mut self, slot: SlotId, works: bool) {
-        self.roots.settle_change(slot, works);
     }
 
     /// Releases the calls of a pack that waited for the client's roots.

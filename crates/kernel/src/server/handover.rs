@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation};
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::Json;
 use mainstay_contract::meta;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Problem;
@@ -191,18 +192,14 @@ impl Link {
 
     /// Tells the client that a list changed, in the way it asked for.
     pub(super) fn announce(&self, cx: &mut Cx<'_>, kind: ListKind) {
-        let notice = || {
-            ObjectWriter::with_capacity(160)
-                .string("jsonrpc", "2.0")
-                .string("method", kind.changed().name())
-        };
+        let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
         if self.memory.announces(kind.capability()) {
-            self.tell_client(cx, notice().finish());
+            self.tell_client(cx, notice(None));
         }
         for id in self.listeners(kind) {
             let meta = edit::with_member("{}", meta::SUBSCRIPTION_ID, id);
             let params = edit::with_member("{}", "_meta", &meta);
-            self.tell_client(cx, notice().raw("params", &params).finish());
+            self.tell_client(cx, notice(Some(&params)));
         }
     }
 

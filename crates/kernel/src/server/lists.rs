@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::id::{Generation, RequestId};
-use mainstay_contract::json::Json;
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::method::ListKind;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
@@ -101,14 +101,10 @@ pub(super) fn page_request(
     cursor: Option<&str>,
     meta: Option<&Json>,
 ) -> Json {
-    let mut params = serde_json::Map::new();
-    if let Some(cursor) = cursor {
-        params.insert("cursor".to_owned(), Value::from(cursor));
-    }
-    let mut params = Value::Object(params).to_string();
-    if let Some(meta) = meta {
-        params = edit::with_member(&params, "_meta", meta.as_str());
-    }
+    let params = ObjectWriter::with_capacity(64)
+        .optional_string("cursor", cursor)
+        .optional_raw("_meta", meta.map(Json::as_str))
+        .finish();
     request(id, kind.method().name(), &params)
 }
 

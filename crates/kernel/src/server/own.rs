@@ -1,5 +1,6 @@
 //! Requests of the host to a server: the script that restores a session, pings, and lists.
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
@@ -390,11 +391,6 @@ impl Link {
             .string("logger", "mainstay")
             .string("data", &data)
             .finish();
-        let line = ObjectWriter::with_capacity(params.len() + 80)
-            .string("jsonrpc", "2.0")
-            .string("method", Method::LogMessage.name())
-            .raw("params", &params)
-            .finish();
-        self.tell_client(cx, line);
+        self.tell_client(cx, encode::notification(Method::LogMessage, Some(&params)));
     }
 }
