@@ -299,13 +299,9 @@ fn malformed(id: EchoId, kind: ErrorKind, message: String) -> Inbound {
 }
 
 fn refusal(id: EchoId, kind: ErrorKind, message: String) -> Refused {
-    let form = Form {
-        dialect: Dialect::Direct,
-        shape: Shape::Plain,
-    };
     Refused {
         id,
-        form,
+        form: Dialect::Direct.plain(),
         problem: Problem::new(kind, message),
         payload: None,
     }

@@ -64,6 +64,14 @@ impl Dialect {
         }
     }
 
+    /// The form of an answer without any result of its own, such as an error.
+    pub const fn plain(self) -> Form {
+        Form {
+            dialect: self,
+            shape: Shape::Plain,
+        }
+    }
+
     /// Whether it is one of MCP's eras.
     pub const fn is_mcp(self) -> bool {
         matches!(self, Self::Legacy | Self::Modern)

@@ -13,8 +13,8 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use mainstay_contract::dialect::{
-    Dialect, EchoId, Form, LEGACY_VERSIONS, MODERN_VERSION, Relayed, RelayedRequest, Shape, encode,
-    relay, unsupported_version,
+    Dialect, EchoId, LEGACY_VERSIONS, MODERN_VERSION, Relayed, RelayedRequest, encode, relay,
+    unsupported_version,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::ObjectWriter;
@@ -256,11 +256,7 @@ async fn legacy(
             ErrorKind::UnknownMethod,
             format!("the method {method:.64} is not offered"),
         );
-        let form = Form {
-            dialect: Dialect::Legacy,
-            shape: Shape::Plain,
-        };
-        let body = encode::answer(&id, form, &Err(problem));
+        let body = encode::answer(&id, Dialect::Legacy.plain(), &Err(problem));
         return Ok(respond::json(StatusCode::OK, body));
     }
     let Some(mut reading) = session.open(request) else {

@@ -385,7 +385,7 @@ mod tests {
 
     impl Bench {
         fn new(rules: &str) -> Self {
-            let mut kernel = Kernel::new(Limits::default());
+            let mut kernel = Kernel::seeded(Limits::default(), 0);
             let session = kernel.open_session();
             let slot = kernel.add_slot("demo", Conduct::Lenient, Some(session));
             let rules: Rules = serde_json::from_str(rules).unwrap();

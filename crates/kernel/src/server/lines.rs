@@ -355,11 +355,11 @@ impl Link {
             questions, upkeep, ..
         } = self;
         match questions.open(by, id.clone(), method, || upkeep.own_id()) {
-            Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
-            Ok(shown) => {
+            Some(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
+            Some(shown) => {
                 self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
             }
-            Err(_) => {
+            None => {
                 let error = ObjectWriter::with_capacity(64)
                     .raw("code", "-32603")
                     .string("message", "too many questions are open")
