@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::outcome::{Problem, ToolReply};
+use mainstay_contract::outcome::{Problem, ToolReply, says_no};
 use mainstay_contract::render::content;
 use serde_json::{Map, Value, json};
 
@@ -127,11 +127,9 @@ impl ToolAnswer {
     }
 }
 
-/// The exit code of a tool's own answer: `"ok": false`, of all or of one of several results, is a no.
+/// The exit code of a tool's own answer.
 pub(crate) fn verdict_code(answer: &Value) -> u8 {
-    let is_no = |verdict: &Value| verdict.get("ok") == Some(&json!(false));
-    let results = answer.get("results").and_then(Value::as_array);
-    match is_no(answer) || results.is_some_and(|results| results.iter().any(is_no)) {
+    match says_no(answer) {
         true => exit::NO,
         false => exit::SUCCESS,
     }

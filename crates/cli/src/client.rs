@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use mainstay_contract::dialect::LEGACY_VERSIONS;
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
 use mainstay_contract::method::Method;
 use mainstay_schema::lock::Surface;
@@ -53,16 +54,18 @@ impl Client {
             &json!({
                 "protocolVersion": LEGACY_VERSIONS[0], "capabilities": {},
                 "clientInfo": { "name": "mainstay", "version": crate::VERSION },
-            }),
+            })
+            .into(),
         )?;
-        client.send(&json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() }))?;
+        let ready = json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() });
+        client.send(&ready.to_string())?;
         Ok(client)
     }
 
     /// The definitions of all tools.
     pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Refused> {
         let mut tools = Vec::new();
-        let mut params = json!({});
+        let mut params = Json::empty_object();
         for _ in 0..MAX_PAGES {
             let mut result = match self.request(Method::ListTools, &params) {
                 // A server may well have no tools.
@@ -74,7 +77,9 @@ impl Client {
                 _ => return Err(anyhow!("the list of tools cannot be read").into()),
             }
             match result.get("nextCursor") {
-                Some(cursor) if cursor.is_string() => params = json!({ "cursor": cursor }),
+                Some(cursor) if cursor.is_string() => {
+                    params = json!({ "cursor": cursor }).into();
+                }
                 _ => return Ok(tools),
             }
         }
@@ -89,7 +94,7 @@ impl Client {
                 Some(cursor) => json!({ "cursor": cursor }),
                 None => json!({}),
             };
-            match self.request(kind.method(), &params) {
+            match self.request(kind.method(), &params.into()) {
                 Err(refused) if refused.is_unknown_method() => Ok(None),
                 page => Ok(Some(page?)),
             }
@@ -97,15 +102,14 @@ impl Client {
     }
 
     /// Calls a tool.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Refused> {
-        let mut params = json!({ "name": tool, "arguments": arguments });
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Json) -> Result<ToolAnswer, Refused> {
+        let mut params = ObjectWriter::with_capacity(arguments.len() + 128)
+            .string("name", tool)
+            .raw("arguments", arguments.as_str());
         if self.progress.is_some() {
-            let meta = json!({ meta::PROGRESS_TOKEN: "call" });
-            if let Some(params) = params.as_object_mut() {
-                params.insert("_meta".to_owned(), meta);
-            }
+            params = params.value("_meta", &json!({ meta::PROGRESS_TOKEN: "call" }));
         }
-        let result = self.request(Method::CallTool, &params);
+        let result = self.request(Method::CallTool, &Json::from_scanned(&params.finish()));
         if let Some(bar) = &mut self.progress {
             bar.clear();
         }
@@ -120,12 +124,15 @@ impl Client {
         self.progress.is_some()
     }
 
-    fn request(&mut self, method: Method, params: &Value) -> Result<Value, Refused> {
+    fn request(&mut self, method: Method, params: &Json) -> Result<Value, Refused> {
         let id = self.next_id;
         self.next_id += 1;
-        self.send(
-            &json!({ "jsonrpc": "2.0", "id": id, "method": method.name(), "params": params }),
-        )?;
+        let line = ObjectWriter::with_capacity(params.len() + 96)
+            .string("jsonrpc", "2.0")
+            .value("id", &id)
+            .string("method", method.name())
+            .raw("params", params.as_str());
+        self.send(&line.finish())?;
         loop {
             let mut answer = self.receive()?;
             if answer.get("id").and_then(Value::as_u64) != Some(id) {
@@ -154,7 +161,7 @@ impl Client {
         }
     }
 
-    fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+    fn send(&mut self, message: &str) -> anyhow::Result<()> {
         let line = format!("{message}\n");
         self.writer
             .write_all(line.as_bytes())

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
+    mainstay_system::return_large_buffers();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -79,6 +80,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    // A host reads its configuration again at a hangup, and must not end before it can.
+    if let Some(Command::Serve(_) | Command::Wrap(_)) | None = arguments.command {
+        mainstay_system::ignore_hangup();
+    }
     // A worker has no secrets of the host's.
     if !matches!(arguments.command, Some(Command::Worker(_))) {
         environment::protect();

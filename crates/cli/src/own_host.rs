@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::dialect::Op;
 use mainstay_contract::error::ErrorKind;
+use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::rpc::Progress;
 use mainstay_host::{AskError, Level, Local, Log, ServeError, Served, serve_wrapped};
@@ -97,10 +98,10 @@ impl OwnHost {
     }
 
     /// Calls a tool.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<ToolAnswer, Failure> {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Json) -> Result<ToolAnswer, Failure> {
         let op = Op::CallTool {
             name: tool.to_owned(),
-            arguments: arguments.clone().into(),
+            arguments: arguments.clone(),
         };
         let answer = match &mut self.progress {
             None => self.local.ask(op, None),

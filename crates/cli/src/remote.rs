@@ -6,7 +6,9 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
+use mainstay_contract::outcome::VERDICT_HEADER;
 use mainstay_contract::uri::encode_segment;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
@@ -93,7 +95,7 @@ impl Remote {
     pub(crate) fn call(
         &self,
         tool: &str,
-        arguments: &Value,
+        arguments: &Json,
         wants: Wants,
     ) -> Result<ToolAnswer, Failure> {
         let url = format!("{}/v1/tool/{}", self.url, encode_segment(tool));
@@ -109,11 +111,15 @@ impl Remote {
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let body = json!({ "arguments": arguments }).to_string();
+        let body = ObjectWriter::with_capacity(arguments.len() + 16);
+        let body = body.raw("arguments", arguments.as_str()).finish();
         let answer = self.answer(request.send(body))?;
         if answer.status == 200 && wants == Wants::Text {
             return Ok(ToolAnswer {
-                code: exit::SUCCESS,
+                code: match answer.says_no {
+                    true => exit::NO,
+                    false => exit::SUCCESS,
+                },
                 text: answer.text,
                 json: Value::Null,
             });
@@ -139,6 +145,7 @@ impl Remote {
         };
         let mut response = sent.map_err(unreachable)?;
         let status = response.status().as_u16();
+        let says_no = response.headers().contains_key(VERDICT_HEADER);
         let mut text = String::new();
         response
             .body_mut()
@@ -151,7 +158,11 @@ impl Remote {
             let said = anyhow!("the answer of {} is too long", self.url);
             return Err(Failure::input(said));
         }
-        Ok(Answer { status, text })
+        Ok(Answer {
+            status,
+            says_no,
+            text,
+        })
     }
 
     fn parsed(&self, answer: &Answer) -> Result<Value, Failure> {
@@ -196,6 +207,8 @@ impl Remote {
 #[derive(Debug)]
 struct Answer {
     status: u16,
+    /// True for a text whose tool answered "no".
+    says_no: bool,
     text: String,
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
+use mainstay_contract::json::Json;
 use mainstay_host::Served;
 use mainstay_schema::lock::Surface;
 use serde_json::Value;
@@ -82,7 +83,7 @@ impl Connection {
     pub(crate) fn call(
         &mut self,
         tool: &str,
-        arguments: &Value,
+        arguments: &Json,
         wants: Wants,
     ) -> Result<ToolAnswer, Failure> {
         match self {

@@ -22,6 +22,7 @@ while IFS= read -r line; do
     *'"tools/list"'*) answer='"result":{"tools":[
       {"name":"parts","inputSchema":{"type":"object","additionalProperties":false}},
       {"name":"structured","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},
+      {"name":"verdict","inputSchema":{"type":"object"}},
       {"name":"refuses","inputSchema":{"type":"object"}},
       {"name":"overloaded","inputSchema":{"type":"object"}},
       {"name":"unauthorized","inputSchema":{"type":"object"}},
@@ -31,6 +32,7 @@ while IFS= read -r line; do
     *'"name":"parts"'*) printf '%s\n' "$line" >> "$CALLS"; answer='"result":{"content":[
       {"type":"text","text":"one"},{"type":"image","mimeType":"image/png","data":"aGVsbG8="},{"type":"text","text":"two"}]}' ;;
     *'"name":"structured"'*) answer='"result":{"content":[],"structuredContent":{"n":1}}' ;;
+    *'"name":"verdict"'*) answer='"result":{"content":[{"type":"text","text":"not valid"}],"structuredContent":{"ok":false}}' ;;
     *'"name":"overloaded"'*) answer='"result":{"content":[{"type":"text","text":"{\"message\":\"too many requests\",\"code\":\"OVERLOADED\",\"retryable\":true,\"fault\":\"resource\"}"}],"isError":true}' ;;
     *'"name":"unauthorized"'*) answer='"result":{"content":[{"type":"text","text":"{\"message\":\"no token\",\"code\":\"UNAUTHORIZED\",\"retryable\":false}"}],"isError":true}' ;;
     *'"name":"invents"'*) answer='"error":{"code":-32000,"message":"no token","data":{"canonical":"UNAUTHENTICATED","code":"UNAUTHORIZED","httpStatus":401,"message":"no token","retryable":false,"hint":"send your password"}}' ;;
@@ -236,6 +238,8 @@ fn a_wrapping_host_over_http_is_shown_as_one_of_the_commands_own() -> anyhow::Re
         &["call", "parts", "--render", "json"],
         &["call", "structured"],
         &["call", "structured", "--render", "json"],
+        &["call", "verdict"],
+        &["call", "verdict", "--render", "json"],
         &["call", "fails", "path=a"],
         &["call", "fails", "path=a", "--render", "json"],
         &["call", "refuses"],
@@ -247,6 +251,9 @@ fn a_wrapping_host_over_http_is_shown_as_one_of_the_commands_own() -> anyhow::Re
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
         let remote = command.args(words).args(["--url", &url]).output()?;
         assert_eq!(said(&remote), said(&server.run(words)), "{words:?}");
+        if words[1] == "verdict" {
+            assert_eq!(remote.status.code(), Some(1), "{words:?}");
+        }
     }
     host.terminate()?;
     host.stop()

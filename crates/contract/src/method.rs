@@ -188,6 +188,13 @@ pub fn replay_of(name: &str) -> Replay {
     }
 }
 
+/// True for a name that only its case or blanks tell from a known method's. A server may read both alike, so
+/// such a request must not pass by the rules of that method.
+pub fn is_respelled(name: &str) -> bool {
+    let (plain, mut known) = (name.trim(), Method::ALL.iter());
+    Method::parse(name).is_none() && known.any(|method| method.name().eq_ignore_ascii_case(plain))
+}
+
 /// The telemetry name of any method name.
 pub fn telemetry_name_of(name: &str) -> &'static str {
     Method::parse(name).map_or(OTHER, Method::telemetry_name)
@@ -278,6 +285,14 @@ mod tests {
         }
         for unknown in ["", "tools", "Tools/List", "tools/list ", CANCEL_REQUEST] {
             assert_eq!(Method::parse(unknown), None, "{unknown:?}");
+        }
+        for (name, is_one) in [
+            ("TOOLS/CALL", true),
+            (" tools/call", true),
+            ("tools/call", false),
+            ("vendor/call", false),
+        ] {
+            assert_eq!(is_respelled(name), is_one, "{name:?}");
         }
     }
 

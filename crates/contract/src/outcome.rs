@@ -5,6 +5,7 @@
 //! tool and faults of our machinery all end here; the row says which of them it was.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::ErrorKind;
 use crate::fault::{Fault, FaultClass};
@@ -41,6 +42,25 @@ pub struct ToolReply {
     /// Porcelain, when it was asked for and the tool has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub text: Option<String>,
+}
+
+/// Header of a text answer over REST whose tool answered "no": a text alone does not show it.
+pub const VERDICT_HEADER: &str = "mainstay-verdict";
+/// The only value of [`VERDICT_HEADER`].
+pub const VERDICT_NO: &str = "no";
+
+impl ToolReply {
+    /// True when the tool answered "no": `"ok": false`, in its object or in one of its `results`.
+    pub fn says_no(&self) -> bool {
+        self.json.to_value().is_ok_and(|json| says_no(&json))
+    }
+}
+
+/// True for the JSON of a tool that answered "no".
+pub fn says_no(answer: &Value) -> bool {
+    let is_no = |verdict: &Value| verdict.get("ok") == Some(&false.into());
+    let results = answer.get("results").and_then(Value::as_array);
+    is_no(answer) || results.is_some_and(|results| results.iter().any(is_no))
 }
 
 /// Why a request did not succeed, in words and data for the client.
@@ -275,7 +295,7 @@ mod tests {
     #[test]
     fn the_error_payload_has_message_and_code_and_only_what_is_known() {
         let problem = Problem::of(ErrorKind::Timeout).with_timeout(1500);
-        let payload: serde_json::Value = serde_json::from_str(&problem.payload()).unwrap();
+        let payload: Value = serde_json::from_str(&problem.payload()).unwrap();
         assert_eq!(
             payload,
             serde_json::json!({

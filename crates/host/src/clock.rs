@@ -22,10 +22,15 @@ impl Clock {
         }
     }
 
-    /// Reads the time.
-    pub(crate) fn tick(&mut self) -> Time {
+    /// Reads the time, for what happens beside the engine's events.
+    pub(crate) fn read(&self) -> Time {
         let micros = self.start.elapsed().as_micros();
-        self.now = Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// Reads the time and keeps it for the event at hand.
+    pub(crate) fn tick(&mut self) -> Time {
+        self.now = self.read();
         self.now
     }
 

@@ -206,7 +206,7 @@ impl Envelopes {
             .log_limit
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(more) = limit.admit(self.0.clock.now()) {
+        if let Some(more) = limit.admit(self.0.clock.read()) {
             let line = format!(
                 "mcp:warning reason=schema_mismatch side=envelope tool={} path={:?}{} {}",
                 shorten(&visible(&mismatch.tool), SHOWN),

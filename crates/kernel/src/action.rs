@@ -53,6 +53,12 @@ pub enum Action {
     },
     /// End a worker.
     Stop { generation: Generation, how: Manner },
+    /// A worker is of no use: send it nothing more, end it, and say that it is lost with this fault and
+    /// with the calls that were not sent.
+    Abandon {
+        generation: Generation,
+        fault: Fault,
+    },
     /// Everything that this client asked has been answered, and it will ask no more.
     SessionOver { session: SessionId },
     /// The last worker of a closed slot was reaped, and the slot is removed.

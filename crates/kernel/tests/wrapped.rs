@@ -91,7 +91,7 @@ fn a_server_that_does_not_even_answer_a_ping_is_replaced() {
     );
     desk.wait(5000);
     let did = desk.did();
-    assert!(did.contains(&"stop 1 Terminate".to_owned()), "{did:?}");
+    assert!(did.contains(&"abandon 1".to_owned()), "{did:?}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_silent_server_is_replaced_however_often_it_is_called() {
     // It keeps what it was given until that ends, and gets nothing more.
     let sent = |did: &&String| did.starts_with("send") && did.ends_with("to 1");
     assert_eq!(did[spawned..].iter().filter(sent).count(), 0, "{did:#?}");
-    assert!(did.contains(&"stop 1 Terminate".to_owned()), "{did:#?}");
+    assert!(did.contains(&"abandon 1".to_owned()), "{did:#?}");
     // So there is none in its hands when it is ended, handed over or not, about which to guess.
     let guessed = did.iter().any(|did| did.contains("OutcomeUnknown"));
     assert!(!guessed, "{did:#?}");
@@ -180,7 +180,7 @@ fn an_idle_server_that_used_to_answer_pings_and_does_not_any_more_is_replaced() 
     desk.wait(5000);
     assert_eq!(desk.did(), ["ping 1"]);
     desk.wait(5000);
-    assert!(desk.did().contains(&"stop 1 Terminate".to_owned()));
+    assert!(desk.did().contains(&"abandon 1".to_owned()));
 }
 
 #[test]

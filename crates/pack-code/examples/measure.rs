@@ -5,6 +5,9 @@
 //! measure build ROOT CACHE                  one full build: time, size, memory
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
+//! measure random ROOT CACHE SEED [symbols]  300 literals, identifiers and expressions drawn from the tree: p50 and p99;
+//!                                           with symbols also 300 names by kind symbol
+//! measure features REPOS QUERIES CACHE      what ranking knows of each candidate, one line of JSON per query
 //! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
 //! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
 //! ```
@@ -43,6 +46,8 @@ fn main() {
         ["latency", root, cache] => latency(root, cache),
         ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
+        ["random", root, cache, seed, rest @ ..] => random(root, cache, seed, rest),
+        ["features", repos, queries, cache, rest @ ..] => features(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
             let pack = open(root, cache, false);
@@ -64,6 +69,7 @@ fn open(root: &str, cache: &str, symbols: bool) -> Pack {
         roots: vec![RootSetting::at(root)],
         cache_dir: Some(PathBuf::from(cache)),
         no_symbols: !symbols,
+        no_vectors: std::env::args().any(|argument| argument == "words"),
         ..CodeSettings::default()
     };
     pack(&settings, "0.0.0").unwrap()
@@ -79,6 +85,12 @@ fn call(pack: &Pack, tool: &str, arguments: &Value) -> Value {
 /// Processor time of this process: on a busy machine the only honest clock.
 fn cpu() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Processor time of this thread: symbols are extracted beside it.
+fn own_cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
@@ -199,6 +211,123 @@ fn latency(root: &str, cache: &str) {
     println!("{}", memory());
 }
 
+/// Lines of files that were drawn by a seed, trimmed.
+fn drawn_lines(root: &str, seed: &str, most: usize) -> Vec<String> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::from(root)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.starts_with('.') || path.is_symlink() {
+                continue;
+            }
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files.sort();
+    let mut state = seed.parse::<u64>().unwrap() * 2 + 1;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % limit.max(1) as u64).unwrap()
+    };
+    let mut lines = Vec::new();
+    while lines.len() < most {
+        let Ok(text) = std::fs::read_to_string(&files[below(files.len())]) else {
+            continue;
+        };
+        let all: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.len() >= 12)
+            .collect();
+        if !all.is_empty() {
+            lines.push(all[below(all.len())].chars().take(80).collect());
+        }
+    }
+    lines
+}
+
+fn random(root: &str, cache: &str, seed: &str, rest: &[&str]) {
+    let symbols = rest.contains(&"symbols");
+    let pack = open(root, cache, symbols);
+    let began = Instant::now();
+    let wait = if rest.contains(&"meanwhile") {
+        json!({"wait_ms": 0})
+    } else {
+        json!({})
+    };
+    call(&pack, "index_build", &wait);
+    let status = call(&pack, "index_status", &json!({}));
+    println!(
+        "index after {:.1} s: {}",
+        began.elapsed().as_secs_f64(),
+        status["layers"]
+    );
+    println!(
+        "index bytes {} of text {}; {}",
+        status["index_bytes"],
+        status["bytes"],
+        memory()
+    );
+    let word = |line: &String| {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words
+            .filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
+            .max_by_key(|word| word.len())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let lines = drawn_lines(root, seed, 300);
+    let words: Vec<String> = lines
+        .iter()
+        .map(word)
+        .filter(|word| word.len() > 3)
+        .collect();
+    let expressions: Vec<String> = words
+        .iter()
+        .map(|word| {
+            let (head, tail) = word.split_at(word.ceil_char_boundary(word.len() / 2));
+            format!(r"{head}\w*{}\b", tail.chars().last().unwrap())
+        })
+        .collect();
+    let mut groups = vec![
+        ("literal", lines),
+        ("literal", words.clone()),
+        ("regex", expressions),
+    ];
+    if symbols {
+        groups.push(("symbol", words));
+    }
+    for (kind, queries) in groups {
+        let mut times: Vec<(f64, &str)> = Vec::new();
+        for query in &queries {
+            let arguments = json!({"query": query, "kind": kind, "limit": 50});
+            let _ = run_tool(&pack, "search", &arguments);
+            let before = own_cpu();
+            let _ = run_tool(&pack, "search", &arguments);
+            times.push(((own_cpu() - before) * 1e3, query));
+        }
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].0;
+        println!(
+            "{kind:8} {} queries, processor time: p50 {:.2} ms, p90 {:.2}, p99 {:.2}, worst {:?}",
+            times.len(),
+            at(50),
+            at(90),
+            at(99),
+            times.last().unwrap()
+        );
+    }
+    let status = call(&pack, "index_status", &json!({}));
+    println!("at the end: {}; {}", status["layers"], memory());
+}
+
 fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
     let pack = open(root, cache, false);
     let arguments = json!({"query": query, "kind": kind, "limit": 50});
@@ -221,6 +350,95 @@ fn repeat(root: &str, cache: &str, kind: &str, query: &str, seconds: &str) {
 /// A discount by rank, as NDCG has it.
 fn gain(rank: usize) -> f64 {
     1.0 / ((rank + 2) as f64).log2()
+}
+
+/// One query of the benchmark with its repository opened.
+struct Asked {
+    name: String,
+    root: PathBuf,
+    /// The folder of the benchmark within the repository, unless the whole of it is searched.
+    sub: String,
+    query: String,
+    category: String,
+    relevant: Vec<String>,
+}
+
+/// Calls `each` with every query of the benchmark, repository by repository.
+fn each_query(
+    repos: &str,
+    queries: &str,
+    cache: &str,
+    whole: bool,
+    mut each: impl FnMut(&Pack, &Asked),
+) {
+    let list: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(queries).join("../repos.json")).unwrap())
+            .unwrap();
+    for entry in list.as_array().unwrap() {
+        let name = entry["name"].as_str().unwrap();
+        let sub = entry["benchmark_root"].as_str().unwrap_or("");
+        let root = Path::new(repos).join(name);
+        let root = if whole { root } else { root.join(sub) };
+        let pack = open(root.to_str().unwrap(), cache, false);
+        call(&pack, "index_build", &json!({}));
+        let text = std::fs::read(Path::new(queries).join(format!("{name}.json"))).unwrap();
+        let items: Value = serde_json::from_slice(&text).unwrap();
+        for item in items.as_array().unwrap() {
+            let path_of = |value: &Value| {
+                let path = value.as_str().or_else(|| value["path"].as_str());
+                path.unwrap().to_owned()
+            };
+            let all = ["relevant", "secondary"].map(|key| item[key].as_array().unwrap());
+            let asked = Asked {
+                name: name.to_owned(),
+                root: root.clone(),
+                sub: if whole { String::new() } else { sub.to_owned() },
+                query: item["query"].as_str().unwrap().to_owned(),
+                category: item["category"].as_str().unwrap().to_owned(),
+                relevant: all.into_iter().flatten().map(path_of).collect(),
+            };
+            each(&pack, &asked);
+        }
+    }
+}
+
+impl Asked {
+    /// The place of a path among the relevant ones.
+    fn relevant_at(&self, path: &str) -> Option<usize> {
+        let path = match self.sub.as_str() {
+            "" => path.to_owned(),
+            sub => format!("{sub}/{path}"),
+        };
+        let fits = |wanted: &String| path == *wanted || path.ends_with(&format!("/{wanted}"));
+        self.relevant.iter().position(fits)
+    }
+}
+
+fn features(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
+    each_query(
+        repos,
+        queries,
+        cache,
+        rest.contains(&"whole"),
+        |pack, asked| {
+            let arguments = json!({"query": asked.query, "kind": "ranked", "limit": 60, "explain": true, "max_bytes": 1_000_000});
+            let answer = call(pack, "search", &arguments);
+            let hits: Vec<Value> = answer["hits"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|hit| {
+                    json!({"path": hit["path"], "score": hit["score"], "why": hit["why"],
+                    "relevant": asked.relevant_at(hit["path"].as_str().unwrap())})
+                })
+                .collect();
+            println!(
+                "{}",
+                json!({"repo": asked.name, "root": asked.root, "query": asked.query, "category": asked.category,
+                "relevant": asked.relevant.len(), "hits": hits})
+            );
+        },
+    );
 }
 
 fn quality(repos: &str, queries: &str, cache: &str, rest: &[&str]) {

@@ -43,6 +43,8 @@ pub(crate) const SWEEP_REST_FACTOR: u32 = 100;
 pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 /// Time a search waits for a sweep before it answers as not fresh.
 pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
+/// Files with several links that each call looks at; with more of them no answer is called fresh.
+pub(crate) const LINKED_FILES: usize = 2_000;
 /// Files of a tree that is swept within that time.
 pub(crate) const SWEPT_AT_ONCE: u32 = 5_000;
 /// Time of a scan without an index.
@@ -59,8 +61,17 @@ pub(crate) const PATTERNS: usize = 16;
 pub(crate) const QUERY_BYTES: usize = 4096;
 /// Alternatives that a plan keeps apart.
 pub(crate) const PLAN_STRINGS: usize = 64;
-/// Files that a ranked query reads to find its passages.
+/// Files that a ranked query of one word reads to put them in order, and one of several words.
 pub(crate) const RERANK_FILES: usize = 28;
+pub(crate) const COMPARED_FILES: usize = 50;
+/// Passages of one file that a ranked query shows where few files are in scope.
+pub(crate) const FILE_PASSAGES: usize = 3;
+/// Hits that are shown when nothing matches exactly.
+pub(crate) const GUESSES: usize = 5;
+/// Files that go before the ranked ones because they have the query verbatim, and lines that are
+/// looked at to find them.
+pub(crate) const VERBATIM_FILES: usize = 3;
+pub(crate) const VERBATIM_LINES: usize = 24;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
 /// Hits of one answer.
@@ -79,6 +90,12 @@ pub(crate) const NAMED_SKIPS: usize = 200;
 /// Bytes of a file or an outline that is shown.
 pub(crate) const SHOW_BYTES: usize = 48_000;
 pub(crate) const MAX_SHOW_BYTES: usize = 2_000_000;
+/// Bytes of the map of a folder unless told otherwise.
+pub(crate) const MAP_BYTES: usize = 8_000;
+/// Files of a folder that are read for its most important definitions, their bytes, and the time.
+pub(crate) const MAP_FILES: usize = 600;
+pub(crate) const MAP_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MAP_TIME: Duration = Duration::from_millis(400);
 /// Largest file that is shown.
 pub(crate) const SHOW_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -88,8 +105,10 @@ pub(crate) const PARSE_BYTES: usize = 512 * 1024;
 pub(crate) const PARSE_DEPTH: usize = 1000;
 /// Time of one parse.
 pub(crate) const PARSE_TIME: Duration = Duration::from_millis(800);
+/// Largest file whose definitions are found although it is too large to be searched.
+pub(crate) const DEFINITION_FILE_BYTES: u64 = 48 * 1024 * 1024;
 /// Symbols of one file.
-pub(crate) const FILE_SYMBOLS: usize = 200_000;
+pub(crate) const FILE_SYMBOLS: usize = 500_000;
 /// Symbols after which a batch of the symbol layer ends early.
 pub(crate) const SYMBOL_BATCH_SYMBOLS: usize = 1_000_000;
 /// Text of one batch of the symbol layer, published as one generation.

@@ -22,6 +22,8 @@ pub struct CodeSettings {
     pub no_watch: bool,
     /// Do not build the symbol layer.
     pub no_symbols: bool,
+    /// Compare words instead of vectors in ranked search.
+    pub no_vectors: bool,
     /// Bytes of all indexes together, past which those unused longest are removed.
     pub cache_bytes: Option<u64>,
 }

@@ -134,6 +134,8 @@ pub(crate) enum Freshness {
     Behind,
     /// Nothing watches the tree, and this call had no time to sweep it.
     Unwatched,
+    /// Too many files have names outside of the tree, through which they can be edited unseen.
+    Linked,
 }
 
 impl Freshness {
@@ -150,6 +152,9 @@ impl Freshness {
             Self::Unwatched => {
                 Some("there is no directory watch; files may have changed since the last sweep")
             }
+            Self::Linked => Some(
+                "many files have names outside of the tree; edits through those may be unseen since the last sweep",
+            ),
         }
     }
 }

@@ -12,7 +12,7 @@ mod support;
 
 use std::fs;
 
-use mainstay_pack_code::{CodeSettings, cache, pack};
+use mainstay_pack_code::{CodeSettings, RootSetting, cache, pack};
 use mainstay_worker::ErrorKind;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn a_file_is_shown_whole_or_in_part() {
         (json!({"path": "../secret"}), ErrorKind::InvalidArguments),
         (json!({"path": "/etc/passwd"}), ErrorKind::InvalidArguments),
         (json!({"path": "absent.rs"}), ErrorKind::NotFound),
-        (json!({"path": "src"}), ErrorKind::NotFound),
+        (json!({"path": "src/.."}), ErrorKind::InvalidArguments),
         (json!({"path": "binary"}), ErrorKind::InvalidArguments),
         (
             json!({"path": "src/router.rs", "start_line": 99}),
@@ -105,6 +105,24 @@ fn a_definition_an_outline_and_a_checked_version_are_shown() {
         .map(|entry| entry["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["Router", "add_route"]);
+    assert_eq!(
+        outline["outline"][1],
+        json!({"name": "add_route", "owner": "Router", "kind": "method", "start_line": 8, "end_line": 10,
+            "signature": "pub fn add_route(&mut self, route: Route)"})
+    );
+    // Lines and a symbol narrow an outline.
+    let part = show(json!({"path": "src/router.rs", "outline": true, "start_line": 4}));
+    assert_eq!(part["outline"].as_array().unwrap().len(), 1, "{part}");
+    let inside = show(json!({"path": "src/main.py", "outline": true, "symbol": "Router"}));
+    let inside: Vec<&Value> = inside["outline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| &entry["name"])
+        .collect();
+    assert_eq!(inside, ["Router", "add_route"]);
+    let owned = show(json!({"path": "src/main.py", "symbol": "Router.add_route"}));
+    assert_eq!(owned["start_line"], 2);
     assert!(outline.get("text").is_none());
     let sha = outline["sha"].as_str().unwrap().to_owned();
     assert_eq!(sha.len(), 64);
@@ -122,6 +140,201 @@ fn a_definition_an_outline_and_a_checked_version_are_shown() {
         &json!({"path": "src/router.rs", "symbol": "x", "start_line": 1}),
     );
     assert!(both.1.contains("exclude"), "{both:?}");
+}
+
+#[test]
+fn a_folder_is_shown_as_a_map_within_its_bytes() {
+    let (_place, pack) = place();
+    let show = |arguments: Value| call(&pack, "show_file", &arguments);
+    let root = show(json!({"path": "."}));
+    assert_eq!(root["map"]["files"], 4);
+    let entries = root["map"]["entries"].as_array().unwrap();
+    let src = entries
+        .iter()
+        .find(|entry| entry["path"] == "src/")
+        .unwrap();
+    assert_eq!(src["files"], 2);
+    let defined = &root["map"]["definitions"][0];
+    assert_eq!(
+        (&defined["name"], &defined["mentions"]),
+        (&json!("Router"), &json!(4))
+    );
+    let src = show(json!({"path": "src/"}));
+    assert_eq!(src["map"]["entries"][0]["path"], "src/main.py");
+    let small = show(json!({"path": "src", "max_bytes": 200}));
+    assert_eq!(small["truncated"], true);
+    assert!(small["map"]["definitions"].to_string().len() <= 200);
+}
+
+#[test]
+fn the_path_that_a_search_of_several_repositories_prints_is_shown() {
+    let one = Place::with(FILES);
+    let two = Place::with(&[("only.go", "package only\n")]);
+    let root = |place: &Place, alias: &str| RootSetting {
+        alias: Some(alias.to_owned()),
+        ..RootSetting::at(place.root())
+    };
+    let settings = CodeSettings {
+        roots: vec![root(&one, "one"), root(&two, "two")],
+        ..one.settings()
+    };
+    let pack = pack(&settings, "0.0.0").unwrap();
+    for path in ["two/only.go", "only.go"] {
+        let shown = call(&pack, "show_file", &json!({"path": path}));
+        assert_eq!(
+            (&shown["path"], &shown["text"]),
+            (&json!("only.go"), &json!("package only"))
+        );
+    }
+    let said = refused(&pack, "show_file", &json!({"path": "nowhere.go"}));
+    assert!(said.1.contains("one, two"), "{said:?}");
+}
+
+#[test]
+fn references_are_told_apart_by_their_roles() {
+    let place = Place::with(&[
+        (
+            "lib.py",
+            "class Store:\n    def save(self):\n        pass\n\ndef helper():\n    # save it\n    Store().save()\n",
+        ),
+        (
+            "app.py",
+            "from lib import Store, helper\n\nclass Own(Store):\n    def run(self):\n        save = 1\n        self.save()\n        helper()\n",
+        ),
+    ]);
+    let pack = place.built();
+    let roles = |name: &str| {
+        let answer = search(&pack, &json!({"query": name, "kind": "references"}));
+        let of = |hits: &Value| -> Vec<String> {
+            let hits = hits.as_array().cloned().unwrap_or_default();
+            hits.iter()
+                .map(|hit| {
+                    format!(
+                        "{}:{} {}",
+                        hit["path"].as_str().unwrap(),
+                        hit["match_lines"][0],
+                        hit["kind"].as_str().unwrap()
+                    )
+                })
+                .collect()
+        };
+        (of(&answer["definitions"]), of(&answer["hits"]))
+    };
+    assert_eq!(
+        roles("Store"),
+        (
+            vec!["lib.py:1 definition".to_owned()],
+            ["app.py:1 import", "app.py:3 inherit", "lib.py:7 call"]
+                .map(str::to_owned)
+                .to_vec()
+        )
+    );
+    // A method is never meant by a bare name in Python.
+    assert_eq!(
+        roles("Store.save").1,
+        [
+            "app.py:5 mention",
+            "app.py:6 call",
+            "lib.py:6 mention",
+            "lib.py:7 call"
+        ]
+    );
+    let called = search(&pack, &json!({"query": "helper", "kind": "references"}));
+    assert_eq!(called["hits"][1]["symbol"], "run");
+    assert_eq!(called["hits"][1]["owner"], "Own");
+    let nothing = search(&pack, &json!({"query": "nowhere", "kind": "references"}));
+    assert_eq!(nothing["confidence"], "none");
+}
+
+#[test]
+fn history_finds_commits_and_starts_no_program_of_the_repository() {
+    let place = Place::new();
+    let root = place.root();
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args([
+                "-c",
+                "user.name=A B",
+                "-c",
+                "user.email=a@b.c",
+                "-c",
+                "commit.gpgsign=false",
+            ])
+            .args(arguments)
+            .current_dir(&root)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !git(&["init", "-q"]) {
+        println!("skipped: git is not installed");
+        return;
+    }
+    for (number, text) in ["one\n", "one\ntwo\n", "one\ntwo changed\n"]
+        .iter()
+        .enumerate()
+    {
+        place.write("a.txt", text);
+        assert!(
+            git(&["add", "a.txt"])
+                && git(&["commit", "-q", "-m", &format!("Change number {number}")])
+        );
+    }
+    // Everything by which a repository could start a program leaves a trace if it does.
+    let trace = place.dir.path().join("trace");
+    let program = place.dir.path().join("program");
+    fs::write(
+        &program,
+        format!("#!/bin/sh\necho \"$0\" >> {}\ncat\n", trace.display()),
+    )
+    .unwrap();
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let run = program.display();
+    let mut config = fs::read_to_string(root.join(".git/config")).unwrap();
+    config.push_str(&format!(
+        "[core]\n\tfsmonitor = {run}\n\tpager = {run}\n\thooksPath = {hooks}\n[pager]\n\tlog = {run}\n[diff]\n\texternal = {run}\n[diff \"evil\"]\n\ttextconv = {run}\n\tcommand = {run}\n[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n",
+        hooks = place.dir.path().display()
+    ));
+    fs::write(root.join(".git/config"), config).unwrap();
+    place.write(".gitattributes", "*.txt diff=evil\n");
+    let pack = place.open();
+    let found = |query: &str| {
+        let answer = search(&pack, &json!({"query": query, "kind": "history"}));
+        let commits = answer["commits"].as_array().unwrap().clone();
+        commits
+            .iter()
+            .map(|commit| {
+                format!(
+                    "{} {}",
+                    commit["subject"].as_str().unwrap(),
+                    commit["matched"].as_str().unwrap()
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found("number 1"), ["Change number 1 message"]);
+    assert_eq!(found("two changed"), ["Change number 2 changes"]);
+    assert_eq!(
+        found("a.txt:2"),
+        ["Change number 2 lines", "Change number 1 lines"]
+    );
+    assert!(found("never written").is_empty());
+    assert!(
+        !trace.exists(),
+        "{}",
+        fs::read_to_string(&trace).unwrap_or_default()
+    );
+    let outside = Place::with(FILES);
+    let said = refused(
+        &outside.open(),
+        "search",
+        &json!({"query": "x", "kind": "history"}),
+    );
+    assert!(said.1.contains("git repository"), "{said:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use mainstay_pack_code::{CodeSettings, pack};
 use serde_json::json;
 
-use support::{Place, call, lines, paths, search, wait_until};
+use support::{FILES, Place, call, lines, paths, search, wait_until};
 
 fn literal(query: &str) -> serde_json::Value {
     json!({"query": query, "kind": "literal", "limit": 200})
@@ -310,15 +310,9 @@ fn an_edit_that_no_watch_tells_of_is_found_by_the_next_sweep() {
     assert_eq!(paths(&search(&pack, &literal("before"))), ["l.txt"]);
     // Through the other name, which lies in no watched directory.
     fs::write(&outside, "afterwards\n").unwrap();
-    let edited = Instant::now();
     wait_until("the edit is found", || {
         search(&pack, &literal("afterwards"))["total"]["value"] == 1
     });
-    assert!(
-        edited.elapsed().as_secs() < 30,
-        "after {:?}",
-        edited.elapsed()
-    );
     assert_eq!(search(&pack, &literal("before"))["total"]["value"], 0);
     let checks = call(&pack, "check_status", &json!({}));
     let watch = checks["checks"].as_array().unwrap().iter();
@@ -326,7 +320,10 @@ fn an_edit_that_no_watch_tells_of_is_found_by_the_next_sweep() {
         .filter(|check| check["id"].as_str().unwrap().ends_with(".watch"))
         .map(|check| check["message"].as_str().unwrap())
         .collect::<String>();
-    assert!(watch.ends_with("is found within 5 s"), "{watch}");
+    // A busy machine compares less often, and says so.
+    let (_, within) = watch.split_once("is found within ").expect(&watch);
+    let seconds: u64 = within.trim_end_matches(" s").parse().unwrap();
+    assert!(seconds >= 5, "{watch}");
 }
 
 #[test]
@@ -409,4 +406,99 @@ fn a_generation_that_saw_files_which_changed_back_meanwhile_is_looked_through() 
     is_as_it_was("before it is over");
     publish(&built);
     is_as_it_was("afterwards");
+}
+
+#[test]
+fn an_edit_through_a_hard_link_is_seen_by_the_next_call() {
+    let place = Place::with(FILES);
+    let outside = place.dir.path().join("outside.rs");
+    place.write("src/linked.rs", "fn before_link() {}\n");
+    fs::hard_link(place.root().join("src/linked.rs"), &outside).unwrap();
+    let pack = place.built();
+    let found = |query: &str| {
+        let answer = search(&pack, &json!({"query": query, "kind": "literal"}));
+        (
+            answer["total"]["value"].as_u64().unwrap(),
+            answer["fresh"] == true,
+        )
+    };
+    wait_until("it is fresh", || found("before_link") == (1, true));
+    // No watch tells of it: the name that is written through is not in the tree.
+    for edit in 0..5 {
+        fs::write(&outside, format!("fn after_link_{edit}() {{}}\n")).unwrap();
+        let (count, fresh) = found(&format!("after_link_{edit}"));
+        assert!(
+            count == 1 || !fresh,
+            "edit {edit} was missed by an answer that is called fresh"
+        );
+        wait_until("it is seen", || found(&format!("after_link_{edit}")).0 == 1);
+    }
+}
+
+#[test]
+fn ignore_rules_outside_of_the_tree_are_followed_or_the_answer_is_not_fresh() {
+    let place = Place::with(FILES);
+    let above = place.dir.path().join(".ignore");
+    let exclude = place.root().join(".git/info/exclude");
+    fs::create_dir_all(exclude.parent().unwrap()).unwrap();
+    fs::write(place.root().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let pack = place.built();
+    let found = || {
+        let answer = search(&pack, &json!({"query": "add_route", "kind": "literal"}));
+        (
+            answer["total"]["value"].as_u64().unwrap(),
+            answer["fresh"] == true,
+        )
+    };
+    wait_until("it is fresh", || found() == (3, true));
+    for (file, text, left) in [
+        (&exclude, "*.py\n", 1),
+        (&exclude, "", 3),
+        (&above, "*.rs\n", 2),
+        (&above, "", 3),
+    ] {
+        fs::write(file, text).unwrap();
+        let (count, fresh) = found();
+        assert!(count == left || !fresh, "{text:?}: {count}");
+        wait_until("the rule counts", || found() == (left, true));
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_answered_around_and_says_why() {
+    let place = Place::with(FILES);
+    // A file in the way cannot be written into, not even by root.
+    fs::write(place.cache(), "in the way").unwrap();
+    let pack = place.open();
+    for _ in 0..2 {
+        let lines = search(&pack, &json!({"query": "add_route", "kind": "literal"}));
+        assert_eq!(lines["total"]["value"], 3, "{lines}");
+        assert_eq!(lines["scanned"], true);
+        let notes = lines["notes"].to_string();
+        assert!(
+            notes.contains("cannot be written") && !notes.contains("being built"),
+            "{notes}"
+        );
+        let words = search(&pack, &json!({"query": "where are routes added"}));
+        assert!(
+            words["notes"].to_string().contains("cannot be written"),
+            "{words}"
+        );
+    }
+    let (kind, said) = support::refused(
+        &pack,
+        "search",
+        &json!({"query": "routes", "kind": "ranked"}),
+    );
+    assert_eq!(kind, mainstay_worker::ErrorKind::NoIndex);
+    assert!(
+        said.contains("cannot be written") && said.contains("check_status"),
+        "{said}"
+    );
+    let job = call(&pack, "index_build", &json!({}));
+    assert_eq!(
+        (&job["state"], &job["symbols"]),
+        (&json!("failed"), &json!(0.0)),
+        "{job}"
+    );
 }

@@ -246,3 +246,37 @@ fn symbols_are_kept_long_before_all_are_extracted() {
     }
     assert!(before < 1.0);
 }
+
+#[test]
+fn definitions_of_a_file_that_is_too_large_to_search_are_found() {
+    let place = Place::with(support::FILES);
+    let mut text = String::new();
+    for number in 0..160_000 {
+        text.push_str(&format!(
+            "#define REGISTER_NUMBER_{number} 0x{number:08x}\n"
+        ));
+    }
+    assert!(text.len() > 4 * 1024 * 1024);
+    place.write("include/registers.h", &text);
+    let pack = place.built();
+    let answer = search(
+        &pack,
+        &json!({"query": "REGISTER_NUMBER_159999", "kind": "symbol"}),
+    );
+    let first = &answer["hits"][0];
+    assert_eq!(first["path"], "include/registers.h", "{answer}");
+    assert_eq!(first["start_line"], 160_000);
+    assert!(
+        first["snippet"].as_str().unwrap().contains("0x000270ff"),
+        "{first}"
+    );
+    // Its text is still not searched, and the answer says so.
+    let lines = search(
+        &pack,
+        &json!({"query": "REGISTER_NUMBER_159999", "kind": "literal"}),
+    );
+    assert_eq!(
+        (&lines["total"]["value"], &lines["skipped"]["count"]),
+        (&json!(0), &json!(1))
+    );
+}

@@ -141,15 +141,111 @@ fn a_query_is_understood_by_its_look_or_as_told() {
 }
 
 #[test]
-fn auto_falls_back_to_words_when_code_is_not_found() {
+fn what_does_not_exist_never_looks_found() {
     let (_place, pack) = place();
-    let answer = search(&pack, &json!({"query": "router::maps() paths"}));
-    assert_eq!(answer["kind"], "ranked");
-    assert!(!answer["hits"].as_array().unwrap().is_empty());
-    assert!(
-        answer["notes"][0].as_str().unwrap().contains("literal"),
-        "{answer}"
+    for (query, confidence) in [
+        ("router::maps() paths", "guess"),
+        ("HttpRouterLimiter", "guess"),
+        ("\"router maps nothing\"", "guess"),
+        ("Router::nothing", "guess"),
+        ("src/routes_elsewhere.rs", "guess"),
+        ("xyzzy_plugh", "none"),
+    ] {
+        let reply = run_tool(&pack, "search", &json!({"query": query})).unwrap();
+        let answer = reply.json.to_value().unwrap();
+        assert_eq!(answer["confidence"], confidence, "{query}: {answer}");
+        assert!(answer["hits"].as_array().unwrap().len() <= 5, "{answer}");
+        let text = reply.text.unwrap();
+        let first = text.lines().next().unwrap();
+        assert!(first.starts_with("nothing matches"), "{first}");
+        assert_eq!(answer["notes"][0], first);
+    }
+    // A name that does not exist is said to be absent beside words that do.
+    let answer = search(
+        &pack,
+        &json!({"query": "how does HttpRouterLimiter map paths"}),
     );
+    assert_eq!(answer["notes"][0], "HttpRouterLimiter occurs nowhere");
+    let part = search(&pack, &json!({"query": "oute", "kind": "symbol"}));
+    assert_eq!(part["confidence"], "near");
+    assert!(
+        part["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("is not defined"),
+        "{part}"
+    );
+}
+
+#[test]
+fn a_misspelt_name_finds_its_neighbour_and_says_so() {
+    let (_place, pack) = place();
+    for query in ["Ruoter", "ad_route", "addrote", "Router::add_ruote"] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["confidence"], "near", "{query}: {answer}");
+        let name = if query == "Ruoter" {
+            "Router"
+        } else {
+            "add_route"
+        };
+        assert_eq!(answer["hits"][0]["symbol"], name);
+        let said = answer["notes"][0].as_str().unwrap();
+        assert!(
+            said.contains(&format!("the nearest name is {name}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn auto_understands_what_agents_type() {
+    let place = Place::with(&[
+        (
+            "src/net/context.go",
+            "package net\n\n// JSON writes an object.\nfunc (c *Context) JSON(code int) {\n\tc.write(code)\n}\n\nfunc (r *Render) JSON() {}\n",
+        ),
+        (
+            "src/sync/mutex.rs",
+            "pub struct Mutex;\n\nimpl Mutex {\n    pub fn lock(&self) -> Vec<u8> {\n        self.inner.take().await?\n    }\n}\n\npub fn spawn() {}\n",
+        ),
+        (
+            "src/other.rs",
+            "fn lock() {}\nfn use_it() { sync::mutex::spawn(); Mutex::lock(); }\n",
+        ),
+        (
+            "src/errors.py",
+            "RAISED = \"cannot open the second door from here\"\n",
+        ),
+    ]);
+    let pack = place.built();
+    for (query, path, line) in [
+        ("cannot open the second door from here", "src/errors.py", 1),
+        ("second door", "src/errors.py", 1),
+        ("Context.JSON", "src/net/context.go", 4),
+        ("Render#JSON", "src/net/context.go", 8),
+        ("Mutex::lock", "src/sync/mutex.rs", 4),
+        ("sync::mutex::spawn", "src/sync/mutex.rs", 9),
+        ("func (c *Context) JSON", "src/net/context.go", 4),
+        ("func (x *Context) JSON", "src/net/context.go", 4),
+        ("src/sync/mutex.rs:4", "src/sync/mutex.rs", 4),
+        ("mutex.rs#L4", "src/sync/mutex.rs", 4),
+        ("Vec<u8>", "src/sync/mutex.rs", 4),
+        ("Vec< u8 >", "src/sync/mutex.rs", 4),
+        (".await?", "src/sync/mutex.rs", 5),
+        (
+            "something else\n   self.inner.take().await?\n",
+            "src/sync/mutex.rs",
+            5,
+        ),
+    ] {
+        let answer = search(&pack, &json!({"query": query}));
+        let first = &answer["hits"][0];
+        assert_eq!(first["path"], path, "{query}: {answer}");
+        let shown = first["start_line"].as_u64().unwrap()..=first["end_line"].as_u64().unwrap();
+        assert!(shown.contains(&line), "{query}: {answer}");
+    }
+    let wildcard = search(&pack, &json!({"query": "sync/*.rs"}));
+    assert_eq!(paths(&wildcard), ["src/sync/mutex.rs"]);
 }
 
 // covers: search.path, search.exclude, search.lang

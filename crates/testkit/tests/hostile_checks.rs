@@ -147,6 +147,24 @@ fn a_result_that_is_expensive_to_check_is_not_delayed_and_delays_nothing() -> an
     host.stop()
 }
 
+/// Fifteen million bytes over stdio, on whose way the host makes several copies.
+#[test]
+fn the_memory_of_a_large_result_comes_back() -> anyhow::Result<()> {
+    let Some(launch) = launch(&[])? else {
+        return Ok(());
+    };
+    let host = launch.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    client.call("1", "plain", &json!({}))?;
+    let before = host.usage()?.resident;
+    let answer = client.call("2", "large", &json!({ "items": 10 * ITEMS }))?;
+    ensure!(answer.text().len() > 14_000_000, "{}", answer.text().len());
+    memory_returns(&host, before)?;
+    host.finish().context("ends in order")?;
+    Ok(())
+}
+
 #[test]
 fn a_host_whose_checker_is_busy_ends_on_a_signal() -> anyhow::Result<()> {
     let Some(mut host) = over_http()? else {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
-use mainstay_testkit::peer::{Client, Message};
+use mainstay_testkit::peer::{Client, Message, request_line};
 use mainstay_testkit::process::{Launch, TempDir, binary, kill};
 use serde_json::{Value, json};
 
@@ -432,6 +432,10 @@ fn no_spelling_of_a_denied_tool_reaches_the_server() -> anyhow::Result<()> {
         let refused = failure(&client.call(&id, name, &json!({"text": "x"}))?)?;
         assert_eq!(refused["code"], "FORBIDDEN", "{name}: {refused}");
     }
+    let params = json!({"name": "echo", "arguments": {"text": "x"}});
+    client.send(&request_line("8", "Tools/Call", &params))?;
+    let refused = client.next()?;
+    assert_eq!(refused.at("/error/code"), -32601, "{refused:?}");
     let added = client.call("9", "add", &json!({"a": 1, "b": 2}))?;
     assert_ne!(added.at("/result/isError"), true, "{added:?}");
     let told = std::fs::read_to_string(state)?;

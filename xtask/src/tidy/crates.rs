@@ -42,6 +42,11 @@ const ROWS: &[Row] = &[
         ]),
     },
     Row {
+        folder: "system",
+        internal: &[],
+        external: Budget::Only(&["libc"]),
+    },
+    Row {
         folder: "schema",
         internal: &["contract"],
         external: Budget::Only(&[
@@ -137,6 +142,7 @@ const ROWS: &[Row] = &[
             "pack-asset",
             "pack-code",
             "schema",
+            "system",
             "worker",
         ],
         external: Budget::Only(&[

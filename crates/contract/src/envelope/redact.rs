@@ -250,17 +250,18 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     }
     let mut at = word.end + closing_quote(text.get(word.end..)?);
     at += spaces(text.get(at..)?);
-    let separator = text
-        .get(at..)?
-        .chars()
-        .next()
-        .filter(|c| ":=".contains(*c))?;
+    let behind = text.get(at..)?.chars().next()?;
+    // An option and its value, in a shell's words or in a list of arguments.
+    let is_option = name.starts_with("--") && at > word.end && behind != '-';
+    let separator = Some(behind).filter(|c| ":=".contains(*c));
     // Last, since few words have a separator behind them and this costs more.
-    if !is_secret_name(name) {
+    if (separator.is_none() && !is_option) || !is_secret_name(name) {
         return None;
     }
-    at += 1;
-    at += spaces(text.get(at..)?);
+    if separator.is_some() || behind == ',' {
+        at += 1;
+        at += spaces(text.get(at..)?);
+    }
     let value = text.get(at..)?;
     let length = match value.chars().next()? {
         quote @ ('"' | '\'') => {
@@ -273,7 +274,7 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
             value.find("\\\"").unwrap_or(value.len())
         }
         // A whole header line, or a container: nothing of it is safe to show.
-        _ if separator == ':' && flat(name).contains("authorization") => line(value),
+        _ if separator == Some(':') && flat(name).contains("authorization") => line(value),
         '{' | '[' if !value.starts_with(MARK) => line(value),
         _ => {
             let run = |c: char| c.is_whitespace() || ",;&}])\"'".contains(c);
@@ -283,7 +284,11 @@ fn secret_after(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
             } else {
                 length
             };
-            match value.get(..length).filter(|first| is_scheme(first)) {
+            let names_scheme = |first: &&str| {
+                let is_word = first.bytes().all(|byte| byte.is_ascii_alphabetic());
+                is_scheme(first) || (is_word && flat(name).contains("authorization"))
+            };
+            match value.get(..length).filter(names_scheme) {
                 Some(_) => scheme_value(value, length).map_or(length, |range| range.end),
                 None => length,
             }
@@ -318,8 +323,18 @@ fn closing_quote(text: &str) -> usize {
     }
 }
 
+/// The length of leading blanks and of the escape sequences that colour a terminal.
 fn spaces(text: &str) -> usize {
-    text.len() - text.trim_start_matches([' ', '\t']).len()
+    let mut rest = text;
+    loop {
+        let trimmed = rest.trim_start_matches([' ', '\t']);
+        let escape = trimmed.strip_prefix("\u{1b}[");
+        let coloured = escape.and_then(|escape| escape.get(escape.find('m')? + 1..));
+        match coloured {
+            Some(behind) => rest = behind,
+            None => return text.len() - trimmed.len(),
+        }
+    }
 }
 
 fn line(text: &str) -> usize {
@@ -436,6 +451,20 @@ mod tests {
             ),
             ("password = 'p w' x", "password = '[redacted]' x"),
             ("token: {a: b} c", "token: [redacted]"),
+            (
+                "authorization=Token abc0123 next=1",
+                "authorization=[redacted] next=1",
+            ),
+            ("run --password abc -v", "run --password [redacted] -v"),
+            ("run --token --verbose", "run --token --verbose"),
+            (
+                r#"["--api-key", "abc", "x"]"#,
+                r#"["--api-key", "[redacted]", "x"]"#,
+            ),
+            (
+                "\u{1b}[31mAPI_KEY\u{1b}[0m=abc x",
+                "\u{1b}[31mAPI_KEY\u{1b}[0m=[redacted] x",
+            ),
             ("X-Api-Key:", "X-Api-Key:"),
             ("the token is missing", "the token is missing"),
             ("expected string", "expected string"),
@@ -451,7 +480,9 @@ mod tests {
     }
 
     /// Made up, and split so that no scanner takes them for real ones.
-    const ISSUED: [&str; 7] = [
+    const ISSUED: [&str; 9] = [
+        concat!("ya", "29.a0AfH6SMBxyzABCDEFGH"),
+        concat!("GO", "CSPX-aB3dE5gH7jK9mN1pQ3s5"),
         concat!("gh", "p_abcdefghij0123456789klmn"),
         concat!("sk", "-proj-abc123def456ghi789"),
         concat!("AK", "IAABCDEFGHIJ234567"),
@@ -491,6 +522,10 @@ mod tests {
                 "https://[redacted]@example.com",
             ),
             ("http://a:b@c@d:80?q", "http://[redacted]@d:80?q"),
+            (
+                "post to https://hooks.slack.com/services/T0/B0/xyz now",
+                "post to https://hooks.slack.com/services/[redacted] now",
+            ),
         ] {
             assert_eq!(redact_text(url), expected);
         }

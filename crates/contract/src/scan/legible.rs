@@ -7,12 +7,15 @@ use crate::id::RequestId;
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// The top-level `id` of a line that [`scan`] rejects, if it can be relied on: the line is JSON
-/// but for a leading byte order mark and for bytes in its strings that are not UTF-8, the id
+/// but for a leading byte order mark, trailing NULs and bytes in its strings that are not UTF-8, the id
 /// itself is intact, and there are not two different ones.
 ///
-/// A server's unreadable answer still ends the call that it belongs to.
+/// A server's unreadable answer still ends the call that it belongs to. A line that breaks off does not:
+/// it may be a shortened copy in a server's own log, and the answer itself may follow.
 pub fn legible_id(line: &[u8]) -> Option<RequestId> {
     let line = line.strip_prefix(BOM).unwrap_or(line);
+    let end = line.iter().rposition(|byte| *byte != 0);
+    let line = line.get(..=end?).unwrap_or_default();
     let repaired = String::from_utf8_lossy(line);
     let raw = match scan(repaired.as_bytes(), DEFAULT_MAX_DEPTH) {
         Ok(envelope) => envelope.id,
@@ -45,6 +48,13 @@ mod tests {
     fn a_byte_order_mark_hides_no_id() {
         let line = b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}";
         assert_eq!(id(line).as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn trailing_nuls_hide_no_id() {
+        let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\0\0";
+        assert_eq!(id(line).as_deref(), Some("1"));
+        assert_eq!(id(b"\0\0"), None);
     }
 
     #[test]

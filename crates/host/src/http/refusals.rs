@@ -52,7 +52,7 @@ impl Refusals {
     pub(super) fn record(&self, why: &'static str, route: &str, peer: IpAddr) {
         let mut state = lock(&self.state);
         *state.counts.entry(why).or_default() += 1;
-        let Some(more) = state.limit.admit(self.clock.now()) else {
+        let Some(more) = state.limit.admit(self.clock.read()) else {
             return;
         };
         drop(state);

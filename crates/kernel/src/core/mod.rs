@@ -346,6 +346,10 @@ impl Core {
             Decision::Stop { generation, how } => {
                 self.out.push_back(CoreAction::Stop { generation, how });
             }
+            Decision::Abandon { generation, fault } => {
+                self.out
+                    .push_back(CoreAction::Abandon { generation, fault });
+            }
             Decision::SessionOver { session } => self.session_over(session),
             Decision::SlotOver { slot } => self.links.remove(slot),
         }

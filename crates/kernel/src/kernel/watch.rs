@@ -10,7 +10,7 @@ use mainstay_contract::id::Generation;
 use super::losses::Charge;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
-use crate::action::{Action, Manner, Sight};
+use crate::action::{Action, Sight};
 use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Worker};
 use crate::time::Time;
@@ -111,7 +111,14 @@ impl Kernel {
             None if lenient && behind => {
                 self.watch_at(generation, Some(now.plus_ms(interval.max(1))));
             }
-            Some(_) => self.unresponsive(now, generation),
+            Some(_) => {
+                // It gets no more calls until the driver says what was not sent.
+                if worker.phase == Phase::Serving {
+                    worker.phase = Phase::Retiring;
+                }
+                let fault = silent(generation);
+                self.act(Action::Abandon { generation, fault });
+            }
             // One that works may be too busy to answer; its calls have deadlines.
             None if lenient && !worker.running.is_empty() => {
                 let is_silent = now.ms_since(worker.heard) >= interval;
@@ -164,17 +171,6 @@ impl Kernel {
             self.watch_at(generation, Some(now.plus_ms(patience)));
             self.act(Action::Ping { generation });
         }
-    }
-
-    /// It is there but does not react: it is ended, and its calls are judged like those of a
-    /// worker that died. What is sent again waits until it is really gone.
-    fn unresponsive(&mut self, now: Time, generation: Generation) {
-        let fault = silent(generation);
-        self.act(Action::Stop {
-            generation,
-            how: Manner::Terminate,
-        });
-        self.handle_lost(now, generation, &fault, &[]);
     }
 }
 

@@ -290,7 +290,8 @@ impl Kernel {
             let Some(generation) = owner.supervisor.ready_generation() else {
                 return self.demand(now, slot);
             };
-            let Some(worker) = owner.workers.get_mut(&generation) else {
+            let worker = owner.workers.get_mut(&generation);
+            let Some(worker) = worker.filter(|worker| worker.phase == Phase::Serving) else {
                 return;
             };
             if !worker.long.is_empty() {

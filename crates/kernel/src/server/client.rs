@@ -292,6 +292,9 @@ impl Link {
         if let Some(problem) = self.reviewed.refusal(request) {
             return Work::Refused(problem);
         }
+        if method::is_respelled(&request.method) {
+            return Work::Refused(unknown_method(&request.method));
+        }
         let limits = cx.kernel.limits();
         let timeout_ms = self.rules().timeout_ms;
         let mut timeout_ms = timeout_ms.unwrap_or(limits.call_timeout_ms);

@@ -121,7 +121,8 @@ impl Link {
                 "the page of tools has {} bytes; {PAGE_BYTES} are allowed",
                 result.len()
             );
-            return Err(Problem::new(ErrorKind::AnswerTooLarge, said));
+            let problem = Problem::new(ErrorKind::AnswerTooLarge, said);
+            return Err(problem.with_hint("the server must list its tools in smaller pages"));
         }
         let mut changed: Option<String> = None;
         match method {

@@ -140,7 +140,7 @@ impl Reviewed {
         let withdrawn = self.withdrawal(ListKind::Resources, uri)?;
         let templates = self.locked.as_ref()?.names(ListKind::Templates)?;
         // The request for a completion names the template itself.
-        let covers = |template: &String| template == uri || fits(&pattern(template), uri);
+        let covers = |template: &String| template == uri || expands_to(template, uri);
         let open = |template: &&String| self.withdrawal(ListKind::Templates, template).is_none();
         let is_covered = templates.keys().filter(open).any(covers);
         let is_named = withdrawn != Withdrawn::New;
@@ -159,17 +159,23 @@ fn judge(locked: &Locked, kind: ListKind, item: &str) -> Option<(String, Option<
     Some((name, why))
 }
 
-/// A URI template as a pattern: each expression stands for any characters.
-fn pattern(template: &str) -> String {
+/// True if a URI template may become this URI. Only expressions with an operator (`{+path}`, `{/path*}`) add
+/// slashes.
+fn expands_to(template: &str, uri: &str) -> bool {
     let mut pattern = String::with_capacity(template.len());
+    let mut adds_slashes = false;
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
         pattern.push_str(before);
         pattern.push('*');
-        rest = after.split_once('}').map_or("", |(_, rest)| rest);
+        let expression;
+        (expression, rest) = after.split_once('}').unwrap_or((after, ""));
+        adds_slashes |=
+            expression.starts_with(['+', '#', '/', '?', '&']) || expression.ends_with('*');
     }
     pattern.push_str(rest);
-    pattern
+    let slashes = |text: &str| text.matches('/').count();
+    fits(&pattern, uri) && (adds_slashes || slashes(&pattern) == slashes(uri))
 }
 
 #[cfg(test)]
@@ -187,8 +193,10 @@ mod tests {
             json!({"name": "p", "description": "asks"}),
         );
         surface.add(ListKind::Resources, json!({"uri": "a://x", "name": "x"}));
-        let template = json!({"uriTemplate": "file:///{path}", "name": "files"});
-        surface.add(ListKind::Templates, template);
+        for template in ["file:///{+path}", "note:///{name}"] {
+            let template = json!({"uriTemplate": template, "name": "t"});
+            surface.add(ListKind::Templates, template);
+        }
         let lock = Lock {
             surface: Some(surface),
             ..Lock::default()
@@ -235,6 +243,8 @@ mod tests {
             |reviewed: &Reviewed, uri| refused(reviewed, "resources/read", &json!({"uri": uri}));
         assert!(!read(&reviewed, "a://x"));
         assert!(!read(&reviewed, "file:///etc/motd"));
+        assert!(!read(&reviewed, "note:///a"));
+        assert!(read(&reviewed, "note:///a/../../b"));
         assert!(read(&reviewed, "a://y"));
         assert!(refused(
             &reviewed,
@@ -254,9 +264,9 @@ mod tests {
             &reviewed,
             json!({"type": "ref/prompt", "name": "q"})
         ));
-        let template = json!({"type": "ref/resource", "uri": "file:///{path}"});
+        let template = json!({"type": "ref/resource", "uri": "file:///{+path}"});
         assert!(!complete(&reviewed, template.clone()));
-        let changed = r#"{"resourceTemplates":[{"uriTemplate":"file:///{path}","name":"all"}]}"#;
+        let changed = r#"{"resourceTemplates":[{"uriTemplate":"file:///{+path}","name":"all"}]}"#;
         reviewed.page(ListKind::Templates, true, changed);
         assert!(
             read(&reviewed, "file:///etc/motd"),

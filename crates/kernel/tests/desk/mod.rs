@@ -26,6 +26,8 @@ pub struct Desk {
     pub now: Time,
     /// Size of the next requests.
     pub bytes: usize,
+    /// Calls of which a worker that the kernel abandons has not got one byte.
+    pub waiting: Vec<CallId>,
 }
 
 impl Desk {
@@ -42,6 +44,7 @@ impl Desk {
             kernel,
             now: Time::from_ms(1),
             bytes: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -196,6 +199,10 @@ impl Desk {
         let mut said = Vec::new();
         while let Some(action) = self.kernel.poll_action() {
             said.extend(words(&action));
+            if let Action::Abandon { generation, fault } = action {
+                self.kernel
+                    .handle_lost(self.now, generation, &fault, &self.waiting);
+            }
         }
         said
     }
@@ -248,6 +255,7 @@ fn words(action: &Action) -> Option<String> {
         },
         Action::Cancel { generation, call } => format!("cancel {call} at {generation}"),
         Action::Stop { generation, how } => format!("stop {generation} {how:?}"),
+        Action::Abandon { generation, .. } => format!("abandon {generation}"),
         Action::SessionOver { session } => format!("session {session} over"),
         Action::SlotOver { slot } => format!("slot {} over", slot.0),
         Action::Ping { generation } => format!("ping {generation}"),

@@ -75,14 +75,20 @@ impl World {
                 });
             }
             Action::Stop { generation, .. } => {
+                // Both may be due at the same moment.
+                let abandoned = self.abandoned.contains(generation);
                 let worker = self.worker(*generation);
-                assert!(!worker.told_to_end, "a worker is ended once");
+                assert!(!worker.told_to_end || abandoned, "a worker is ended once");
                 worker.told_to_end = true;
             }
             Action::SessionOver { session } => {
                 let client = self.client(*session);
                 assert!(!client.over, "a session is over once");
                 client.over = true;
+            }
+            Action::Abandon { generation, .. } => {
+                self.worker(*generation).told_to_end = true;
+                self.abandoned.push_back(*generation);
             }
             Action::Look { generation } => self.to_look_at.push_back(*generation),
             Action::End(end) => self.forget_route(end.call),

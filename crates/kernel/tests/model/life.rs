@@ -170,6 +170,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         Action::Spawn { .. }
         | Action::Cancel { .. }
         | Action::Stop { .. }
+        | Action::Abandon { .. }
         | Action::SessionOver { .. }
         | Action::Ping { .. }
         | Action::Look { .. }

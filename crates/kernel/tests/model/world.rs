@@ -37,6 +37,7 @@ pub struct World {
     pub(super) at_once: VecDeque<CallId>,
     /// Workers that the kernel wants to be looked at.
     pub(super) to_look_at: VecDeque<Generation>,
+    pub(super) abandoned: VecDeque<Generation>,
     pub(super) serving: Vec<CallId>,
     pub(super) workers: BTreeMap<Generation, Worker>,
     /// Answers that the driver checks.
@@ -100,6 +101,7 @@ impl World {
             errands: BTreeMap::new(),
             at_once: VecDeque::new(),
             to_look_at: VecDeque::new(),
+            abandoned: VecDeque::new(),
             serving: Vec::new(),
             workers: BTreeMap::new(),
             checking: Vec::new(),
@@ -487,6 +489,11 @@ impl World {
         });
         while let Some(call) = self.at_once.pop_front() {
             self.route(call);
+        }
+        while let Some(generation) = self.abandoned.pop_front() {
+            if self.worker(generation).lives() {
+                self.die(generation, 1, false);
+            }
         }
         while let Some(generation) = self.to_look_at.pop_front() {
             let lives = self.worker(generation).lives();

@@ -13,6 +13,7 @@ use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::side::DocSet;
 use crate::store::table::Table;
+use crate::symbols::names;
 
 /// Share of dead documents past which a segment is written anew, in percent.
 const DEAD_PERCENT: u64 = 30;
@@ -173,6 +174,7 @@ fn join(
         }
         let name = format!("{}.sym", joined.name());
         join_tables(tables, Shape::Symbol, &place.folder.join(&name), stop)?;
+        names::write(&place.folder.join(&name))?;
         joined.symbols = vec![name];
         joined.symbols_to = joined.docs;
         let mut missed = DocSet::default();

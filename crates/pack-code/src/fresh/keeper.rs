@@ -168,6 +168,16 @@ impl Keeper {
         known.any(|(_, known)| Arc::ptr_eq(known, progress))
     }
 
+    /// Whether a build has failed so shortly before that another one is not worth a try.
+    pub(crate) fn rests(&self) -> bool {
+        let shared = self.lock();
+        let failed = shared.last_error.is_some();
+        failed
+            && shared
+                .failed_at
+                .is_some_and(|at| at.elapsed() < AFTER_FAILURE)
+    }
+
     pub(crate) fn last_error(&self) -> Option<String> {
         self.lock().last_error.clone()
     }
@@ -260,11 +270,8 @@ impl Keeper {
                 return true;
             }
             due @ (Due::Build(_) | Due::BuildAll) => {
-                let rests = self
-                    .lock()
-                    .failed_at
-                    .is_some_and(|at| at.elapsed() < AFTER_FAILURE);
-                if !rests {
+                let failed_at = self.lock().failed_at;
+                if failed_at.is_none_or(|at| at.elapsed() >= AFTER_FAILURE) {
                     let request = Request {
                         changed: match due {
                             Due::Build(paths) => Some(paths),

@@ -153,6 +153,9 @@ impl Repo {
         if let Some(view) = self.view() {
             return Some(view);
         }
+        if self.keeper.rests() {
+            return None;
+        }
         if let Some(progress) = self.keeper.ask(Request::default()) {
             self.wait(&progress, limits::FIRST_BUILD_WAIT, &|| false);
         }
@@ -178,10 +181,17 @@ impl Repo {
         }
     }
 
-    /// How many files the symbol layer covers, and of how many.
-    pub(crate) fn symbol_docs(&self) -> (u64, u64) {
-        let view = self.tracker.refresh();
-        view.map_or((0, 0), |view| view.generation.symbol_docs())
+    /// How many files the symbol layer covers, and of how many; nothing without an index.
+    pub(crate) fn symbol_docs(&self) -> Option<(u64, u64)> {
+        let view = self.tracker.refresh()?;
+        Some(view.generation.symbol_docs())
+    }
+
+    /// Why there is no index and will be none soon: the last build failed.
+    pub(crate) fn unbuilt(&self) -> Option<String> {
+        self.keeper
+            .last_error()
+            .filter(|_| self.keeper.jobs().is_empty())
     }
 
     /// The last job as the folder knows it. One that runs without a writer was cut off.

@@ -8,6 +8,7 @@ mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::limits;
 use crate::store::StoreError;
 use crate::store::manifest;
 use crate::tree::file::{Content, Reader, Stamp};
+use crate::tree::git;
 use crate::tree::walk::{Found, Listing, Walk};
 use crate::view::{Change, Freshness, Generation, Live, Overlay, View};
 
@@ -30,6 +32,8 @@ pub(crate) struct Tracker {
     place: Arc<Place>,
     watch: Option<Watch>,
     watch_problem: Option<String>,
+    /// Ignore files outside of the tree that decide about it.
+    outer_rules: Vec<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -50,6 +54,10 @@ struct State {
     /// Other stamps under which a file has the indexed content.
     touched: BTreeMap<String, Stamp>,
     directories: BTreeSet<String>,
+    /// Files that have other names, too: no watch tells of an edit through one of those.
+    linked: BTreeSet<String>,
+    /// Ignore files that are not in the tree, as they were at the last sweep.
+    outer_rules: Vec<Option<Stamp>>,
     /// Files that were looked at, and whether they were there: since this generation was opened,
     /// and while the one before it was at hand.
     looked: BTreeMap<String, bool>,
@@ -80,10 +88,15 @@ impl Tracker {
                 Err(problem) => (None, Some(problem)),
             },
         };
+        let outer_rules = match place.rules.no_ignore {
+            true => Vec::new(),
+            false => outer_rules(&place.root),
+        };
         Self {
             place,
             watch,
             watch_problem,
+            outer_rules,
             state: Mutex::default(),
         }
     }
@@ -129,10 +142,42 @@ impl Tracker {
         let mut state = self.lock();
         self.reload(&mut state);
         state.generation.as_ref()?;
+        self.compare_outer_rules(&mut state);
         if state.swept.is_some() {
             self.follow(&mut state);
+            self.look_at_linked(&mut state);
         }
         self.view(&mut state)
+    }
+
+    /// Ignore files that are not in the tree decide about it, too: when one of them has changed the
+    /// tree is compared again.
+    fn compare_outer_rules(&self, state: &mut State) {
+        let rules = self.outer_stamps();
+        if rules != state.outer_rules {
+            let known = !state.outer_rules.is_empty();
+            state.outer_rules = rules;
+            if known {
+                state.swept = None;
+                state.view = None;
+            }
+        }
+    }
+
+    fn outer_stamps(&self) -> Vec<Option<Stamp>> {
+        let stamp = |path: &PathBuf| fs::metadata(path).ok().map(|found| Stamp::of(&found));
+        self.outer_rules.iter().map(stamp).collect()
+    }
+
+    /// Looks at the files of which no watch tells everything, as far as these are few.
+    fn look_at_linked(&self, state: &mut State) {
+        if state.linked.len() > limits::LINKED_FILES {
+            return;
+        }
+        for path in std::mem::take(&mut state.linked) {
+            self.look_at_path(state, &path);
+            state.linked.insert(path);
+        }
     }
 
     /// The index is known to be damaged; it is not used until a build has replaced it.
@@ -149,6 +194,7 @@ impl Tracker {
             (None, _) => Freshness::Unswept,
             (_, true) => Freshness::Behind,
             _ if self.watch_problem().is_some() => Freshness::Unwatched,
+            _ if state.linked.len() > limits::LINKED_FILES => Freshness::Linked,
             _ => Freshness::Fresh,
         };
         // Without a watch a sweep within this call has just been made, where it is quick enough.
@@ -493,6 +539,16 @@ impl Tracker {
             _ => Due::SweepAgain,
         }
     }
+}
+
+/// Ignore files that are not in a tree and decide about it: those of the folders above it, and the
+/// one that git keeps to itself.
+fn outer_rules(root: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = git::exclude_file(root).into_iter().collect();
+    for folder in root.ancestors().skip(1) {
+        found.extend([".gitignore", ".ignore", ".rgignore"].map(|name| folder.join(name)));
+    }
+    found
 }
 
 /// What is known of a directory is of another one.

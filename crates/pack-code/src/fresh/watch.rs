@@ -98,7 +98,9 @@ mod linux {
                 .map_err(|errno| format!("inotify is not available: {errno}"))
         }
 
-        /// Watches one more directory.
+        /// Watches a directory, which may be watched already. `MASK_ADD` keeps the events of such a
+        /// directory coming: without it the kernel clears the mask before it sets the new one and
+        /// drops what happens in between.
         pub(crate) fn add(&self, root: &Path, directory: &str) {
             let flags = WatchFlags::MODIFY
                 | WatchFlags::ATTRIB
@@ -111,7 +113,8 @@ mod linux {
                 | WatchFlags::MOVE_SELF
                 | WatchFlags::ONLYDIR
                 | WatchFlags::DONT_FOLLOW
-                | WatchFlags::EXCL_UNLINK;
+                | WatchFlags::EXCL_UNLINK
+                | WatchFlags::MASK_ADD;
             let path = root.join(directory);
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if state.directories.len() >= limits::WATCHED_DIRECTORIES {
@@ -229,6 +232,19 @@ mod linux {
         use mainstay_worker::testing::TempDir;
 
         use super::*;
+
+        #[test]
+        fn a_directory_that_is_added_again_keeps_its_events_meanwhile() {
+            let dir = TempDir::new().unwrap();
+            let file = dir.path().join("a");
+            std::fs::write(&file, "text").unwrap();
+            let watch = Watch::new().unwrap();
+            // Events that are not asked for again stay only if the mask is never cleared.
+            inotify::add_watch(&watch.fd, dir.path(), WatchFlags::ACCESS).unwrap();
+            watch.add(dir.path(), "");
+            std::fs::read(&file).unwrap();
+            assert!(!watch.drain().written.is_empty());
+        }
 
         #[test]
         fn a_file_system_that_does_not_tell_all_makes_a_watch_incomplete() {

@@ -1,20 +1,28 @@
-//! What `auto` means: one stated rule, by the look of the query alone.
+//! How `auto` reads a query: attempts in order, by the look of the query alone.
 //!
-//! 1. In double quotes or backquotes: `literal`, without them. Nothing but blanks: `literal`.
-//! 2. A keyword of definition and a name (`fn spawn`, `class Foo`): `symbol`.
-//! 3. A path: a slash or a wildcard in one word that is otherwise made of names, or a file name
-//!    with a known ending: `path`.
-//! 4. An expression: it has `\b`, `.*`, `[...]`, `(...|...)`, `^` at its beginning or the like, and
-//!    compiles: `regex`.
-//! 5. Punctuation that prose does not have (`::`, `->`, `(`, `=`, `{`, `;`, `.name`): `literal`.
-//! 6. Everything else: `ranked`.
+//! Each attempt is a kind of search with the text it looks for, and a condition that its answer has
+//! to meet. The first one that meets its condition answers. The last one, if all others fail, is a
+//! ranked search whose hits are marked as guesses.
+//!
+//! | the query is | attempts |
+//! |---|---|
+//! | in quotes or backquotes | `literal` without them |
+//! | a place (`a.rs:237`, `a.rs#L237`) | `path`, shown at that line; `literal` |
+//! | a path or wildcard (`src/a.rs`, `sync/*.rs`) | `path`; `literal` |
+//! | a keyword and a name (`fn spawn`) | `symbol`; `literal` |
+//! | a qualified name (`a::b`, `A.b`, `A#b`) | `symbol` of the name in its container; `literal`; `symbol` of the name |
+//! | an expression (`fn \w+`) | `literal`; `regex` |
+//! | code (`Vec<u8>`, `.await?`, `f(x, y)`) | `literal`; `regex` with free blanks; `symbol` of what it declares or calls |
+//! | several words | `literal` if they occur verbatim and can only be a quotation; `ranked` |
+//! | a word with other signs in it (`C++`) | `literal` |
+//! | one word | `ranked` |
 
 use crate::query::pattern::{Case, Pattern};
-use crate::text::defs::keyword;
+use crate::text::defs::{is_modifier, keyword};
 use crate::text::words::is_word;
 use crate::tree::lang::Lang;
 
-/// The `kind` argument, `auto` resolved.
+/// The kind of search that answers, `auto` resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     Literal,
@@ -22,6 +30,8 @@ pub(crate) enum Chosen {
     Ranked,
     Symbol,
     Path,
+    References,
+    History,
 }
 
 impl Chosen {
@@ -32,51 +42,185 @@ impl Chosen {
             Self::Ranked => "ranked",
             Self::Symbol => "symbol",
             Self::Path => "path",
+            Self::References => "references",
+            Self::History => "history",
+        }
+    }
+
+    /// Whether it finds lines, in the order of path and line.
+    pub(crate) const fn is_exact(self) -> bool {
+        matches!(self, Self::Literal | Self::Regex | Self::References)
+    }
+
+    /// Whether it needs the index.
+    pub(crate) const fn needs_index(self) -> bool {
+        matches!(self, Self::Ranked | Self::Symbol | Self::Path)
+    }
+}
+
+/// When the answer of an attempt counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepts {
+    /// It has a hit.
+    Any,
+    /// Its first hit fits as a whole: the very name in its container, the very path.
+    Sure,
+    /// The words occur as they are written, capitals included.
+    Verbatim,
+    /// Always. `ranked` says itself if a name of the query occurs nowhere.
+    Always,
+    /// Always, but only as guesses: the query has an exact meaning, and that was not found.
+    Guess,
+}
+
+/// One way to read a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) kind: Chosen,
+    pub(crate) text: String,
+    pub(crate) accepts: Accepts,
+}
+
+impl Attempt {
+    pub(crate) fn new(kind: Chosen, text: impl Into<String>, accepts: Accepts) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+            accepts,
         }
     }
 }
 
-/// The kind of a query, and the query without what only said its kind.
-pub(crate) fn choose(query: &str) -> (Chosen, String) {
-    let text = query.trim();
-    if text.is_empty() {
-        return (Chosen::Literal, query.to_owned());
+/// Words from which on a text that occurs verbatim can only be a quotation.
+const QUOTED_WORDS: usize = 4;
+/// The same in bytes.
+const QUOTED_BYTES: usize = 28;
+
+/// Whether a text begins as questions do.
+pub(crate) fn is_question(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let words = ["how", "what", "where", "why", "when", "which", "who"];
+    words.iter().any(|word| first.eq_ignore_ascii_case(word))
+}
+
+/// Whether words that occur verbatim are a quotation and not a subject or a question.
+pub(crate) fn is_quotation(text: &str) -> bool {
+    if is_question(text) {
+        return false;
     }
-    for quote in ['"', '`'] {
-        let inner = text
-            .strip_prefix(quote)
-            .and_then(|text| text.strip_suffix(quote));
-        if let Some(inner) = inner
-            && !inner.is_empty()
-            && !inner.contains(quote)
-        {
-            return (Chosen::Literal, inner.to_owned());
-        }
+    text.len() >= QUOTED_BYTES || text.split_whitespace().count() >= QUOTED_WORDS
+}
+
+/// The ways to read a query, in their order.
+pub(crate) fn attempts(query: &str) -> Vec<Attempt> {
+    let text = longest_line(query);
+    if text.is_empty() {
+        return vec![Attempt::new(Chosen::Literal, query, Accepts::Always)];
+    }
+    let mut found = exact_attempts(text);
+    let prose = |c: char| c.is_alphanumeric() || c.is_whitespace() || "_-'’".contains(c);
+    if found.is_empty() && !text.contains(char::is_whitespace) && !text.chars().all(prose) {
+        found.push(Attempt::new(Chosen::Literal, text, Accepts::Any));
+    }
+    let exact = !found.is_empty();
+    if !exact && !is_name(text) {
+        found.push(Attempt::new(Chosen::Literal, text, Accepts::Verbatim));
+    }
+    let last = if exact {
+        Accepts::Guess
+    } else {
+        Accepts::Always
+    };
+    found.push(Attempt::new(Chosen::Ranked, query.trim(), last));
+    found
+}
+
+/// Attempts for what has an exact meaning; none for words.
+fn exact_attempts(text: &str) -> Vec<Attempt> {
+    use Accepts::{Any, Sure};
+    use Chosen::{Literal, Path, Regex, Symbol};
+    if let Some(inner) = quoted(text) {
+        return vec![Attempt::new(Literal, inner, Any)];
+    }
+    let literal = || Attempt::new(Literal, text, Any);
+    if place(text).is_some() || is_path(text) {
+        return vec![Attempt::new(Path, text, Sure), literal()];
     }
     if let [word, name] = text.split_whitespace().collect::<Vec<_>>().as_slice()
         && keyword(word.as_bytes()).is_some()
-        && is_name(name)
+        && (is_name(name) || qualified(name).is_some())
     {
-        return (Chosen::Symbol, (*name).to_owned());
+        return vec![Attempt::new(Symbol, *name, Sure), literal()];
     }
-    if is_path(text) {
-        return (Chosen::Path, text.to_owned());
+    if qualified(text).is_some() {
+        let symbol = |accepts| Attempt::new(Symbol, text, accepts);
+        return vec![symbol(Sure), literal(), symbol(Any)];
     }
-    if is_expression(text) && Pattern::regex(text, Case::Smart).is_ok() {
-        return (Chosen::Regex, text.to_owned());
+    let mut found = Vec::new();
+    let expression = is_expression(text) && Pattern::regex(text, Case::Smart).is_ok();
+    if expression || is_code(text) {
+        found.push(literal());
     }
-    if is_code(text) {
-        return (Chosen::Literal, text.to_owned());
+    if expression {
+        found.push(Attempt::new(Regex, text, Any));
     }
-    (Chosen::Ranked, text.to_owned())
+    if !expression && is_code(text) {
+        found.extend(free_blanks(text).map(|loose| Attempt::new(Regex, loose, Any)));
+        found.extend(declared(text).map(|name| Attempt::new(Symbol, name, Sure)));
+    }
+    found
+}
+
+/// The longest line of a text, without the blanks around it: a match lies within one line.
+fn longest_line(query: &str) -> &str {
+    let lines = query.lines().map(str::trim);
+    // Of equal ones the first.
+    lines
+        .rev()
+        .max_by_key(|line| line.len())
+        .unwrap_or_default()
+}
+
+fn quoted(text: &str) -> Option<&str> {
+    ['"', '`'].into_iter().find_map(|quote| {
+        let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!inner.is_empty() && !inner.contains(quote)).then_some(inner)
+    })
 }
 
 fn is_name(word: &str) -> bool {
-    word.bytes().all(is_word) && !word.starts_with(|c: char| c.is_ascii_digit())
+    !word.is_empty() && word.bytes().all(is_word) && !word.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// A path with a line, or with a first and a last one: `a.rs:237`, `a.rs:237:5`, `a.rs#L237`,
+/// `a.rs#L10-L20`, `a.rs:10-20`, `a.rs(237)`, and Python's `File "a.py", line 30`.
+pub(crate) fn place(text: &str) -> Option<(&str, u64, u64)> {
+    let python = text
+        .strip_prefix("File \"")
+        .and_then(|rest| rest.split_once("\", line "));
+    let (path, lines) = python
+        .or_else(|| text.split_once("#L"))
+        .or_else(|| {
+            let (path, line) = text.strip_suffix(')')?.rsplit_once('(')?;
+            Some((path, line))
+        })
+        .or_else(|| text.split_once(':'))?;
+    let digits = lines.trim_end_matches([':', ',']);
+    let (first, last) = match digits.split_once('-') {
+        Some((first, last)) => (first, last.trim_start_matches('L')),
+        // A column says nothing about lines.
+        None => {
+            let first = digits.split([':', ',', ' ']).next().unwrap_or(digits);
+            (first, first)
+        }
+    };
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let is_file = is_path(path) || path.contains('.') && is_path(&format!("./{path}"));
+    (is_file && first > 0 && last >= first).then_some((path, first, last))
 }
 
 fn is_path(text: &str) -> bool {
-    let plain = |c: char| c.is_alphanumeric() || "_-./*?+@".contains(c);
+    let plain = |c: char| c.is_alphanumeric() || "_-./*?+@[]{},~".contains(c);
     if text.contains(char::is_whitespace) || !text.chars().all(plain) {
         return false;
     }
@@ -86,6 +230,49 @@ fn is_path(text: &str) -> bool {
         .is_some_and(|(stem, _)| !stem.is_empty() && Lang::of_path(last) != Lang::TEXT);
     let slashes = text.contains('/') && !text.contains("//");
     slashes || file && !text.contains("..") || text.starts_with("*.") || text.starts_with("**")
+}
+
+/// A qualified name: the names before the last one, and the last one. `self`, `this`, `super` and
+/// `crate` qualify nothing.
+pub(crate) fn qualified(text: &str) -> Option<(Vec<&str>, &str)> {
+    let called = match text.find('(') {
+        Some(at) if text.ends_with(')') => text.get(..at)?,
+        _ => text.trim_end_matches('!'),
+    };
+    if called.contains(char::is_whitespace) {
+        return None;
+    }
+    let mut parts = Vec::new();
+    let mut rest = called;
+    loop {
+        let end = rest
+            .bytes()
+            .position(|byte| !is_word(byte))
+            .unwrap_or(rest.len());
+        let name = rest.get(..end)?;
+        if !is_name(name) {
+            return None;
+        }
+        parts.push(name);
+        rest = rest.get(end..)?;
+        // `Foo<T>::bar`: the arguments of a type are not part of its name.
+        if rest.starts_with('<') {
+            let close = rest.find('>')?;
+            rest = rest.get(close + 1..)?;
+        }
+        if rest.is_empty() {
+            break;
+        }
+        rest = ["::", "->", ".", "#"]
+            .iter()
+            .find_map(|sign| rest.strip_prefix(sign))?;
+    }
+    let name = parts.pop()?;
+    if matches!(parts.first(), Some(&("self" | "this" | "Self"))) {
+        return None;
+    }
+    parts.retain(|part| !matches!(*part, "crate" | "super"));
+    (!parts.is_empty()).then_some((parts, name))
 }
 
 fn is_expression(text: &str) -> bool {
@@ -110,55 +297,201 @@ fn is_expression(text: &str) -> bool {
 fn is_code(text: &str) -> bool {
     let signs = [
         "::", "->", "=>", "()", "!=", "==", "&&", "||", "{", "}", ";", "<<", ">>", "+=", "</",
-        "/>", "#[", "@",
+        "/>", "#[", "@", "[]", "&self", "*/", "/*", "//", ":=", "\\n", "%s", "%d",
     ];
-    let called = text.find('(').is_some_and(|at| {
-        at > 0
-            && text
-                .as_bytes()
-                .get(at - 1)
-                .is_some_and(|byte| is_word(*byte))
-    });
-    let assigned = text.contains(" = ") || text.contains(":=");
-    // `self.name`, `a.b.c`: dots between names in a single word.
+    let byte_at = |at: usize| text.as_bytes().get(at).copied();
+    let after_word = |at: usize| at > 0 && byte_at(at - 1).is_some_and(is_word);
+    // `f(`, `Vec<`, `a[`: a bracket right behind a name.
+    let bracket = text
+        .char_indices()
+        .any(|(at, c)| matches!(c, '(' | '<' | '[') && after_word(at));
+    // `.await?`, `#define`, `$name`, `&x`, `*p`: a sign right before a name.
+    let prefix = text.starts_with(['.', '#', '$', '&', '*', '%', '-', '<', '(', '['])
+        && byte_at(1).is_some_and(|byte| is_word(byte) || byte == b'-' || byte == b'*');
+    // `func (c *Context) JSON`, `class A(B):`: a keyword, and signs behind it.
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let declares = text.contains(['(', '*', '&', '<', ':'])
+        && (keyword(first.as_bytes()).is_some() || is_modifier(first.as_bytes()));
+    let assigned = text.contains(" = ") || text.ends_with(" =");
+    // `a.b.c`: dots between names in a single word.
     let dotted = !text.contains(char::is_whitespace)
         && text.contains('.')
         && text
             .split('.')
             .all(|part| !part.is_empty() && part.bytes().all(is_word));
-    signs.iter().any(|sign| text.contains(sign)) || called || assigned || dotted
+    signs.iter().any(|sign| text.contains(sign))
+        || bracket
+        || prefix
+        || declares
+        || assigned
+        || dotted
+}
+
+/// Code as an expression that does not care about the blanks between its signs.
+fn free_blanks(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut before = None;
+    for c in text.chars() {
+        if c.is_whitespace() {
+            if before != Some(' ') {
+                before = Some(' ');
+            }
+            continue;
+        }
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        match before {
+            None => {}
+            Some(' ') => {
+                let last = out.chars().next_back();
+                let joins = last.is_some_and(word) && word(c);
+                out.push_str(if joins { r"\s+" } else { r"\s*" });
+            }
+            Some(last) if word(last) && word(c) => {}
+            Some(_) => out.push_str(r"\s*"),
+        }
+        out.push_str(&regex_syntax::escape(&c.to_string()));
+        before = Some(c);
+    }
+    (out != regex_syntax::escape(text)).then_some(out)
+}
+
+/// The name that a line of code declares (`func (c *Context) JSON`), with its receiver where it has
+/// one, or the one that it calls.
+fn declared(text: &str) -> Option<String> {
+    let mut rest = text;
+    loop {
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let word = rest.get(..end.unwrap_or(rest.len()))?;
+        let after = rest.get(word.len()..)?.trim_start();
+        if keyword(word.as_bytes()).is_some() {
+            let (owner, after) = match after
+                .strip_prefix('(')
+                .and_then(|rest| rest.split_once(')'))
+            {
+                Some((receiver, after)) => (last_name(receiver), after.trim_start()),
+                None => (None, after),
+            };
+            let name = after
+                .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .next()?;
+            return is_name(name).then(|| match owner {
+                Some(owner) => format!("{owner}.{name}"),
+                None => name.to_owned(),
+            });
+        }
+        if !is_modifier(word.as_bytes()) || after.len() == rest.len() {
+            break;
+        }
+        rest = after;
+    }
+    let call = text.split('(').next()?;
+    (call.len() < text.len())
+        .then(|| last_name(call))
+        .flatten()
+        .map(str::to_owned)
+}
+
+fn last_name(text: &str) -> Option<&str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .rfind(|word| is_name(word))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn kinds(query: &str) -> Vec<&'static str> {
+        attempts(query)
+            .iter()
+            .map(|attempt| attempt.kind.name())
+            .collect()
+    }
+
     #[test]
     fn the_rule_is_what_it_says() {
-        for (query, kind) in [
-            ("\"exact words\"", Chosen::Literal),
-            ("  ", Chosen::Literal),
-            ("fn spawn", Chosen::Symbol),
-            ("class ClientSession", Chosen::Symbol),
-            ("src/main.rs", Chosen::Path),
-            ("*.toml", Chosen::Path),
-            ("router.go", Chosen::Path),
-            (r"fn \w+_test", Chosen::Regex),
-            ("foo|bar", Chosen::Regex),
-            ("[a-z]+_id", Chosen::Regex),
-            ("tokio::spawn", Chosen::Literal),
-            ("self.close()", Chosen::Literal),
-            ("os.path.join", Chosen::Literal),
-            ("Router", Chosen::Ranked),
-            ("how does routing work", Chosen::Ranked),
-            ("HTTP/2 stream (reset) handling", Chosen::Ranked),
-            ("what happens on e.g. timeout?", Chosen::Ranked),
-            ("read/write locks", Chosen::Ranked),
+        for (query, expected) in [
+            ("\"exact words\"", &["literal", "ranked"][..]),
+            ("  ", &["literal"]),
+            ("fn spawn", &["symbol", "literal", "ranked"]),
+            ("class ClientSession", &["symbol", "literal", "ranked"]),
+            ("src/main.rs", &["path", "literal", "ranked"]),
+            ("src/main.rs:237", &["path", "literal", "ranked"]),
+            ("main.rs#L237", &["path", "literal", "ranked"]),
+            ("sync/*.rs", &["path", "literal", "ranked"]),
+            ("*.toml", &["path", "literal", "ranked"]),
+            ("router.go", &["path", "literal", "ranked"]),
+            (r"fn \w+_test", &["literal", "regex", "ranked"]),
+            ("foo|bar", &["literal", "regex", "ranked"]),
+            ("[a-z]+_id", &["literal", "regex", "ranked"]),
+            ("tokio::spawn", &["symbol", "literal", "symbol", "ranked"]),
+            ("Flask.run", &["symbol", "literal", "symbol", "ranked"]),
+            ("Array#each", &["symbol", "literal", "symbol", "ranked"]),
+            ("os.path.join", &["symbol", "literal", "symbol", "ranked"]),
+            ("Foo<T>::bar()", &["symbol", "literal", "symbol", "ranked"]),
+            ("self.routes.push", &["literal", "regex", "ranked"]),
+            (".await?", &["literal", "regex", "ranked"]),
+            ("Vec<u8>", &["literal", "regex", "ranked"]),
+            (
+                "func (c *Context) JSON",
+                &["literal", "regex", "symbol", "ranked"],
+            ),
+            ("spawn(task)", &["literal", "regex", "symbol", "ranked"]),
+            ("Router", &["ranked"]),
+            ("C++", &["literal", "ranked"]),
+            ("rate-limit", &["literal", "ranked"]),
+            ("how does routing work", &["literal", "ranked"]),
+            ("HTTP/2 stream (reset) handling", &["literal", "ranked"]),
+            ("what happens on e.g. timeout?", &["literal", "ranked"]),
+            ("read/write locks", &["literal", "ranked"]),
         ] {
-            assert_eq!(choose(query).0, kind, "{query}");
+            assert_eq!(kinds(query), expected, "{query}");
         }
-        assert_eq!(choose("fn spawn").1, "spawn");
-        assert_eq!(choose("`a b`").1, "a b");
-        assert_eq!(choose("  ").1, "  ");
+        assert!(is_quotation("cannot open the second door"));
+        assert!(!is_quotation("where is the second door opened"));
+        let first = |query: &str| attempts(query).swap_remove(0).text;
+        assert_eq!(first("fn spawn"), "spawn");
+        assert_eq!(first("`a b`"), "a b");
+        assert_eq!(first("  "), "  ");
+        assert_eq!(first("one\n  let x = two(3);\n"), "let x = two(3);");
+    }
+
+    #[test]
+    fn places_and_qualified_names_are_taken_apart() {
+        for (text, expected) in [
+            ("src/a.rs:237", Some(("src/a.rs", 237, 237))),
+            ("a.rs:237:5", Some(("a.rs", 237, 237))),
+            ("a.rs#L10-L20", Some(("a.rs", 10, 20))),
+            ("a.rs:10-20", Some(("a.rs", 10, 20))),
+            ("a.cs(12)", Some(("a.cs", 12, 12))),
+            ("File \"a/b.py\", line 30", Some(("a/b.py", 30, 30))),
+            ("a::b", None),
+            ("std:1", None),
+            ("a.rs:0", None),
+        ] {
+            assert_eq!(place(text), expected, "{text}");
+        }
+        assert_eq!(qualified("a::B::c()"), Some((vec!["a", "B"], "c")));
+        assert_eq!(qualified("crate::a::b"), Some((vec!["a"], "b")));
+        assert_eq!(qualified("println!"), None);
+        assert_eq!(qualified("self.close()"), None);
+        assert_eq!(qualified("e.g. this"), None);
+        assert_eq!(
+            declared("func (c *Context) JSON"),
+            Some("Context.JSON".to_owned())
+        );
+        assert_eq!(declared("pub async fn run(x: u8)"), Some("run".to_owned()));
+    }
+
+    #[test]
+    fn blanks_are_free_only_between_signs() {
+        let matches = |query: &str, line: &str| {
+            use grep_matcher::Matcher as _;
+            let expression = free_blanks(query).unwrap();
+            let pattern = Pattern::regex(&expression, Case::Smart).unwrap();
+            pattern.matcher.is_match(line.as_bytes()).unwrap()
+        };
+        assert!(matches("f(a,b)", "x = f(a, b);"));
+        assert!(matches("Map< String,u8 >", "Map<String, u8>"));
+        assert!(!matches("return x;", "returnx;"));
     }
 }

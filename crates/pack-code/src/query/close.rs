@@ -11,9 +11,6 @@ use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
 
-/// Lines of a snippet.
-const SHOWN: u64 = 12;
-
 /// What a look found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
@@ -31,9 +28,9 @@ pub(crate) struct Look {
     head: f64,
     /// Share of the query in the names of the folders.
     folder: f64,
-    pub(crate) symbol: Option<(String, Kind)>,
-    pub(crate) first_line: u64,
-    pub(crate) last_line: u64,
+    /// The line of the definition that has a name of the query.
+    line: Option<u64>,
+    /// Lines that have something of the query.
     pub(crate) match_lines: Vec<u64>,
 }
 
@@ -48,6 +45,11 @@ impl Look {
             + weights::DEFINES_ALL * self.def_cover
             + weights::HEAD * self.head
             + weights::FOLDERS * self.folder
+    }
+
+    /// The line of a definition whose name the query has.
+    pub(crate) fn named_line(&self) -> Option<u64> {
+        self.line.filter(|_| self.named > 0.0)
     }
 
     pub(crate) fn boosts(&self) -> serde_json::Value {
@@ -75,8 +77,6 @@ pub(crate) struct Closer<'a> {
 /// A definition that has something of the query.
 struct Candidate {
     line: u64,
-    name: String,
-    kind: Kind,
     worth: f64,
     named: f64,
 }
@@ -142,9 +142,8 @@ impl<'a> Closer<'a> {
                 }
             }
         }
-        let (passage, at) = self.passage(&masks);
         let mut look = Look {
-            passage,
+            passage: self.passage(&masks),
             file_name: self.file_name(path),
             def_cover: (self.query.weight_of(def_mask) / self.total).min(1.0),
             head: (self.query.weight_of(
@@ -157,24 +156,15 @@ impl<'a> Closer<'a> {
             folder: self.folder(path),
             ..Look::default()
         };
-        let middle = match best {
-            Some(found) => {
-                look.defines = found.worth;
-                look.named = found.named;
-                look.symbol = Some((found.name, found.kind));
-                look.first_line = found.line;
-                found.line
-            }
-            None => {
-                look.first_line = at;
-                at
-            }
-        };
-        let count = masks.len() as u64;
-        look.last_line = (middle + SHOWN - 1).min(count).max(look.first_line);
-        look.match_lines = (look.first_line.saturating_sub(20).max(1)
-            ..=(look.last_line + 20).min(count))
-            .filter(|line| masks.get(*line as usize - 1).is_some_and(|mask| *mask != 0))
+        if let Some(found) = best {
+            look.defines = found.worth;
+            look.named = found.named;
+            look.line = Some(found.line);
+        }
+        look.match_lines = (1..)
+            .zip(&masks)
+            .filter(|(_, mask)| **mask != 0)
+            .map(|(line, _)| line)
             .collect();
         look
     }
@@ -204,20 +194,18 @@ impl<'a> Closer<'a> {
                 * (weights::PRECISION_FLOOR + (1.0 - weights::PRECISION_FLOOR) * precision)
                 * if kind.is_type() { 1.0 } else { 0.8 },
             named,
-            name,
-            kind,
         }
     }
 
-    /// The window with the most of the query, and its best line.
-    fn passage(&self, masks: &[u64]) -> (f64, u64) {
+    /// How much of the query the window with the most of it has.
+    fn passage(&self, masks: &[u64]) -> f64 {
         let lines: Vec<(usize, u64)> = masks
             .iter()
             .copied()
             .enumerate()
             .filter(|(_, mask)| *mask != 0)
             .collect();
-        let (mut best, mut at) = (0.0, 1);
+        let mut best: f64 = 0.0;
         for (number, (line, _)) in lines.iter().enumerate() {
             let mut union = 0;
             let mut density = 0_u32;
@@ -229,12 +217,9 @@ impl<'a> Closer<'a> {
                 density += 1;
             }
             let share = self.query.weight_of(union) / self.total + 0.002 * f64::from(density);
-            if share > best {
-                best = share;
-                at = *line as u64 + 1;
-            }
+            best = best.max(share);
         }
-        (best.min(1.0), at)
+        best.min(1.0)
     }
 
     fn file_name(&mut self, path: &str) -> f64 {

@@ -13,28 +13,32 @@ use mainstay_worker::{ErrorKind, Problem};
 use crate::store::codec::checksum;
 
 /// What a query was taken for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// What it was asked for, or what it looks like.
-    #[default]
-    Asked,
-    /// An exact text, after something else found nothing.
-    Literal,
-    /// Words, after something else found nothing.
-    Ranked,
+    /// One of the attempts that the query allows, by its number.
+    Attempt(u8),
     /// Its longest word, while there is no index.
     Word,
 }
 
-impl Reading {
-    const ALL: [Self; 4] = [Self::Asked, Self::Literal, Self::Ranked, Self::Word];
+impl Default for Reading {
+    fn default() -> Self {
+        Self::Attempt(0)
+    }
+}
 
-    const fn sign(self) -> &'static str {
+impl Reading {
+    fn sign(self) -> String {
         match self {
-            Self::Asked => "a",
-            Self::Literal => "l",
-            Self::Ranked => "r",
-            Self::Word => "w",
+            Self::Attempt(number) => number.to_string(),
+            Self::Word => "w".to_owned(),
+        }
+    }
+
+    fn of_sign(sign: &str) -> Option<Self> {
+        match sign {
+            "w" => Some(Self::Word),
+            number => number.parse().ok().map(Self::Attempt),
         }
     }
 }
@@ -81,14 +85,21 @@ pub(crate) struct HitCursor {
     pub(crate) name: String,
 }
 
-/// A number of hits whose scores depend on the whole tree.
+/// A number of files whose scores depend on the whole tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RankedCursor {
     pub(crate) listing: Listing,
     pub(crate) counted: u64,
-    /// Which hits these were, in any order; see [`mark`].
+    /// How many passages of the next file were given as well.
+    pub(crate) passages: u64,
+    /// Which files these were, in any order; see [`mark`].
     pub(crate) given: u64,
 }
+
+/// What the text of each sort of cursor begins with.
+const LINE: &str = "l3";
+const HIT: &str = "h3";
+const RANKED: &str = "r4";
 
 /// The order of hits: by score, path, repository, line, name.
 pub(crate) type HitKey<'a> = (Reverse<i64>, &'a str, usize, u64, &'a str);
@@ -139,7 +150,23 @@ impl LineCursor {
             self.repo as u64,
             self.line,
         ];
-        encode("l", self.listing, &numbers, &[&self.path])
+        encode(LINE, self.listing, &numbers, &[&self.path])
+    }
+
+    /// Moves the cursor of a hit with several matching lines back to one of them, after which the
+    /// hit has `left` more.
+    pub(crate) fn moved_back(text: &str, line: u64, left: u64) -> Option<String> {
+        match Cursor::parse(text)? {
+            Cursor::Line(cursor) => {
+                let cursor = Self {
+                    line,
+                    counted: cursor.counted.saturating_sub(left),
+                    ..cursor
+                };
+                Some(cursor.encode())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -151,32 +178,71 @@ impl HitCursor {
             self.repo as u64,
             self.line,
         ];
-        encode("h", self.listing, &numbers, &[&self.path, &self.name])
+        encode(HIT, self.listing, &numbers, &[&self.name, &self.path])
     }
 }
 
 impl RankedCursor {
     pub(crate) fn encode(&self) -> String {
-        encode("r", self.listing, &[self.counted, self.given], &[])
+        let numbers = [self.counted, self.passages, self.given];
+        encode(RANKED, self.listing, &numbers, &[])
     }
 }
 
+/// A cursor as text: signs and numbers between dashes, and the texts as they are behind them, the
+/// last one without its length.
 fn encode(sort: &str, listing: Listing, numbers: &[u64], texts: &[&str]) -> String {
     let mut out = format!(
-        "c2{sort}-{:x}-{}",
+        "{sort}-{:x}-{}",
         listing.fingerprint,
         listing.reading.sign()
     );
     for number in numbers {
         let _ = write!(out, "-{number:x}");
     }
-    for text in texts {
-        out.push('-');
-        for byte in text.bytes() {
-            let _ = write!(out, "{byte:02x}");
+    let last = texts.len().saturating_sub(1);
+    for (at, text) in texts.iter().enumerate() {
+        match at == last {
+            true => out.push('-'),
+            false => {
+                let _ = write!(out, "-{:x}-", text.len());
+            }
         }
+        out.push_str(text);
     }
     out
+}
+
+/// The parts of a cursor's text.
+struct Parts<'a>(Option<&'a str>);
+
+impl<'a> Parts<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.0?;
+        let (part, rest) = match rest.split_once('-') {
+            Some((part, rest)) => (part, Some(rest)),
+            None => (rest, None),
+        };
+        self.0 = rest;
+        Some(part)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        u64::from_str_radix(self.next()?, 16).ok()
+    }
+
+    /// A text behind its length.
+    fn text(&mut self) -> Option<String> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.0?.split_at_checked(length)?;
+        self.0 = Some(rest.strip_prefix('-')?);
+        Some(text.to_owned())
+    }
+
+    /// The text at the end.
+    fn rest(&mut self) -> Option<String> {
+        self.0.take().map(str::to_owned)
+    }
 }
 
 impl Cursor {
@@ -203,56 +269,42 @@ impl Cursor {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
+        let mut parts = Parts(Some(text));
         let sort = parts.next()?;
         let fingerprint = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let sign = parts.next()?;
-        let reading = Reading::ALL
-            .into_iter()
-            .find(|reading| reading.sign() == sign)?;
+        let reading = Reading::of_sign(parts.next()?)?;
         let listing = Listing {
             fingerprint,
             reading,
         };
-        let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
         let cursor = match sort {
-            "c2l" => Self::Line(LineCursor {
+            LINE => Self::Line(LineCursor {
                 listing,
-                counted: number()?,
-                class: u8::try_from(number()?).ok()?,
-                repo: usize::try_from(number()?).ok()?,
-                line: number()?,
-                path: unhex(parts.next()?)?,
+                counted: parts.number()?,
+                class: u8::try_from(parts.number()?).ok()?,
+                repo: usize::try_from(parts.number()?).ok()?,
+                line: parts.number()?,
+                path: parts.rest()?,
             }),
-            "c2h" => Self::Hit(HitCursor {
+            HIT => Self::Hit(HitCursor {
                 listing,
-                counted: number()?,
-                score: number()?.cast_signed(),
-                repo: usize::try_from(number()?).ok()?,
-                line: number()?,
-                path: unhex(parts.next()?)?,
-                name: unhex(parts.next()?)?,
+                counted: parts.number()?,
+                score: parts.number()?.cast_signed(),
+                repo: usize::try_from(parts.number()?).ok()?,
+                line: parts.number()?,
+                name: parts.text()?,
+                path: parts.rest()?,
             }),
-            "c2r" => Self::Ranked(RankedCursor {
+            RANKED => Self::Ranked(RankedCursor {
                 listing,
-                counted: number()?,
-                given: number()?,
+                counted: parts.number()?,
+                passages: parts.number()?,
+                given: parts.number()?,
             }),
             _ => return None,
         };
-        parts.next().is_none().then_some(cursor)
+        parts.0.is_none().then_some(cursor)
     }
-}
-
-fn unhex(hex: &str) -> Option<String> {
-    let (pairs, []) = hex.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let bytes: Option<Vec<u8>> = pairs
-        .iter()
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
-    String::from_utf8(bytes?).ok()
 }
 
 /// A text that no answer has had as its cursor.
@@ -301,6 +353,7 @@ mod tests {
             Cursor::Ranked(RankedCursor {
                 listing,
                 counted: 12,
+                passages: 2,
                 given: u64::MAX - 5,
             }),
         ]
@@ -317,16 +370,18 @@ mod tests {
             assert_eq!(Cursor::decode(&text, 77).unwrap(), cursor);
             let other = Cursor::decode(&text, 78).unwrap_err();
             assert!(other.message.contains("another query"));
-            assert!(Cursor::decode(&format!("{text}-0"), 77).is_err());
+            assert!(Cursor::decode(&format!("x{text}"), 77).is_err());
             assert!(Cursor::decode(&text.replace("-w-", "-x-"), 77).is_err());
         }
         for wrong in [
             "",
-            "c2l",
-            "c2l-1-a-2",
-            "c2l-g-a-0-0-0-",
-            "c2l-1-a-1-1-1-1-6",
-            "c1-1-1-1-1-1-61",
+            "l3",
+            "l3-1-0-2",
+            "l3-g-0-0-0-0-",
+            "h3-1-0-1-1-1-1-6-abc",
+            "r4-1-0-1-1-1-1",
+            "r3-1-0-1-1",
+            "c2l-1-a-1-1-1-1-61",
         ] {
             assert!(Cursor::decode(wrong, 1).is_err(), "{wrong}");
         }

@@ -318,8 +318,7 @@ impl Run<'_> {
         }
         self.found.truncated = true;
         self.found.notes.push(if late {
-            "the scan ran out of time; an index is being built, repeat the call for the rest"
-                .to_owned()
+            "the scan of the files ran out of time; the cursor goes on from there".to_owned()
         } else {
             "the search read as much as one call may; the cursor goes on from there".to_owned()
         });
@@ -399,6 +398,7 @@ impl Run<'_> {
                 start_line: start,
                 end_line: end,
                 symbol: None,
+                owner: None,
                 kind: None,
                 lang: lang.name(),
                 score,

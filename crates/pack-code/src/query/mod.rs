@@ -7,14 +7,20 @@ pub(crate) mod cursor;
 pub(crate) mod exact;
 pub(crate) mod feed;
 pub(crate) mod filter;
+pub(crate) mod history;
 pub(crate) mod look;
 pub(crate) mod matcher;
+pub(crate) mod nearest;
+pub(crate) mod passage;
 pub(crate) mod path;
 pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod ranked;
+pub(crate) mod references;
+pub(crate) mod similar;
 pub(crate) mod snippet;
 pub(crate) mod symbol;
+pub(crate) mod vectors;
 pub(crate) mod weights;
 pub(crate) mod words;
 
@@ -31,6 +37,9 @@ pub(crate) struct Hit {
     pub(crate) end_line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) symbol: Option<String>,
+    /// The type, module or function that the symbol belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<&'static str>,
     pub(crate) lang: &'static str,
@@ -60,10 +69,31 @@ pub(crate) enum Relation {
     AtLeast,
 }
 
+/// How far an answer is what was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Confidence {
+    /// The text, name or path occurs as it was written.
+    #[default]
+    Exact,
+    /// Files in the order of how well they answer.
+    Ranked,
+    /// Something with nearly the same name.
+    Near,
+    /// Nothing matches; these may be related.
+    Guess,
+    /// Nothing at all.
+    None,
+}
+
 /// What a query found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) hits: Vec<Hit>,
+    /// Of a search for references: where the name is defined.
+    pub(crate) definitions: Vec<Hit>,
+    /// Of a search of the history.
+    pub(crate) commits: Vec<history::Commit>,
     pub(crate) total: Total,
     /// There is more; the cursor says where it goes on, if it can.
     pub(crate) truncated: bool,
@@ -72,8 +102,31 @@ pub(crate) struct Found {
     pub(crate) cursor: Option<String>,
     /// Files were read without the help of the index.
     pub(crate) scanned: bool,
+    /// The first hit is the very thing that was asked for.
+    pub(crate) sure: bool,
+    /// The first hit has the wanted name, if not in the wanted place.
+    pub(crate) named: bool,
+    /// Names of a ranked query that occur nowhere.
+    pub(crate) absent: Vec<String>,
+    pub(crate) confidence: Confidence,
+    /// What the first line says before anything else.
+    pub(crate) lead: Option<String>,
     /// What a reader should know about this answer.
     pub(crate) notes: Vec<String>,
+}
+
+impl Found {
+    /// Keeps the first hits of an answer that is not what was asked for; it has no further page.
+    pub(crate) fn keep(&mut self, most: usize) {
+        self.hits.truncate(most);
+        self.cursor = None;
+        self.divisible = false;
+        self.truncated = false;
+        self.total = Total {
+            value: self.hits.len() as u64,
+            relation: Relation::Exact,
+        };
+    }
 }
 
 /// Scores are rounded, so that the last bit of a sum never decides an order.

@@ -1,10 +1,11 @@
-//! Path search: files by their names.
+//! Path search: files by their names, and by a place in them (`a.rs:237`).
 
 use std::cmp::Reverse;
 
 use mainstay_worker::Problem;
 use serde_json::json;
 
+use crate::query::auto::place;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::{Filter, globs};
 use crate::query::pattern::Case;
@@ -37,6 +38,7 @@ struct Entry {
     repo: usize,
     source: usize,
     how: &'static str,
+    is_sure: bool,
 }
 
 impl Entry {
@@ -48,9 +50,14 @@ impl Entry {
 
 /// Runs the query.
 pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Found, Problem> {
-    let text = query.text.trim().trim_start_matches("./");
+    let (text, lines) = match place(query.text.trim()) {
+        Some((path, first, last)) => (path, Some((first, last))),
+        None => (query.text.trim(), None),
+    };
+    let text = text.trim_start_matches("./");
     let set = match text.contains(['*', '?', '[', '{']) {
-        true => globs(&[text.to_owned()], "query")?,
+        // A wildcard is meant wherever its folders are.
+        true => globs(&[text.to_owned(), format!("**/{text}")], "query")?,
         false => None,
     };
     let sensitive = match query.case {
@@ -92,6 +99,7 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
                     repo: source.repo,
                     source: number,
                     how,
+                    is_sure: fit >= SURE,
                 });
             }
         };
@@ -108,8 +116,20 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
         }
     }
     found.sort_by(|a, b| a.key().cmp(&b.key()));
-    Ok(page(sources, query, &found))
+    let sure = found.first().is_some_and(|first| first.is_sure);
+    let named = found.first().is_some_and(|first| first.how != SUBSEQUENCE);
+    let mut found = page(sources, query, &found, lines);
+    (found.sure, found.named) = (sure, named);
+    Ok(found)
 }
+
+/// How a path fits that has only the letters of the query.
+const SUBSEQUENCE: &str = "the letters in order";
+/// How well a path fits whose end, or whose name, is the wanted one.
+const SURE: f64 = 0.9;
+/// Lines before a wanted line that are shown with it, and after it.
+const BEFORE: u64 = 3;
+const AFTER: u64 = 6;
 
 /// How well a path fits: all words must be in it, best in the name of the file.
 fn fit(path: &str, words: &[String]) -> Option<(f64, &'static str)> {
@@ -149,7 +169,7 @@ fn fit(path: &str, words: &[String]) -> Option<(f64, &'static str)> {
         .chars()
         .filter(|c| c.is_alphanumeric() || *c == '/')
         .collect();
-    is_subsequence(path, &letters).then_some((0.2, "the letters in order"))
+    is_subsequence(path, &letters).then_some((0.2, SUBSEQUENCE))
 }
 
 fn is_subsequence(path: &str, letters: &[char]) -> bool {
@@ -168,7 +188,12 @@ fn is_subsequence(path: &str, letters: &[char]) -> bool {
     next.is_none()
 }
 
-fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Found {
+fn page(
+    sources: &[Source<'_>],
+    query: &PathQuery<'_>,
+    entries: &[Entry],
+    wanted: Option<(u64, u64)>,
+) -> Found {
     let mut found = Found {
         total: Total {
             value: entries.len() as u64,
@@ -197,11 +222,23 @@ fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Fou
         };
         let (content, _) = source.reader.read(path, &mut buffer);
         let mut snippet = String::new();
-        let mut end = 1;
+        let (mut start, mut end) = (1, 1);
+        let mut match_lines = Vec::new();
         if matches!(content, Content::Text) {
             let lines = Lines::new(&buffer);
-            end = (1 + query.context).min(lines.count()).max(1);
-            snippet = lines.snippet(1, end, query.max_bytes.saturating_sub(bytes));
+            (start, end) = match wanted {
+                Some((first, last)) => (
+                    first.saturating_sub(BEFORE.max(query.context)).max(1),
+                    last.saturating_add(AFTER.max(query.context)),
+                ),
+                None => (1, 1 + query.context),
+            };
+            start = start.min(lines.count()).max(1);
+            end = end.min(lines.count()).max(start);
+            let inside = |line: &u64| (start..=end).contains(line);
+            let wanted = wanted.map(|(first, last)| first..=last.min(end));
+            match_lines = wanted.into_iter().flatten().filter(inside).collect();
+            snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
         let counted = counted + found.hits.len() as u64 + 1;
@@ -209,14 +246,15 @@ fn page(sources: &[Source<'_>], query: &PathQuery<'_>, entries: &[Entry]) -> Fou
             after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
             path: path.clone(),
-            start_line: 1,
+            start_line: start,
             end_line: end,
             symbol: None,
+            owner: None,
             kind: None,
             lang: Lang::of_path(path).name(),
             score: entry.score,
             snippet,
-            match_lines: Vec::new(),
+            match_lines,
             why: query
                 .explain
                 .then(|| json!({"match": how, "class": classify(path).name()})),

@@ -1,11 +1,13 @@
 //! Ranked search: which files answer a question, best first.
 //!
-//! Two steps. The first scores every file by BM25 over the terms of the query, with the fields of a
-//! term (text, definitions, file name, folders) weighed together. The second reads the best of
-//! them and looks closer: how much of the query stands close together, and whether the file defines
-//! what the query names. Nothing here knows a language model or a particular repository.
+//! Three steps. The first scores every file by BM25 over the terms of the query, with the fields of
+//! a term (text, definitions, file name, folders) weighed together. The second reads the best of
+//! them and looks closer: how much of the query is close together, and whether the file defines
+//! the name that the query has. The third, for queries of several words, compares passages, paths
+//! and the names of definitions with the query. No step knows a particular repository.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use mainstay_worker::{CancelToken, Problem};
 use serde_json::json;
@@ -14,10 +16,12 @@ use crate::limits;
 use crate::query::close::{Closer, Look};
 use crate::query::cursor::{Listing, RankedCursor, mark, outdated};
 use crate::query::filter::Filter;
+use crate::query::passage::{Passage, passages};
+use crate::query::similar::{Alike, FileTokens, Similar};
 use crate::query::snippet::Lines;
 use crate::query::weights;
 use crate::query::words::{QueryTerms, Term};
-use crate::query::{Found, Hit, Relation, Total, round_score};
+use crate::query::{Confidence, Found, Hit, Relation, Total, round_score};
 use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
@@ -32,6 +36,7 @@ pub(crate) struct Source<'a> {
     pub(crate) name: &'a str,
     pub(crate) view: &'a View,
     pub(crate) reader: Reader<'a>,
+    pub(crate) root: &'a Path,
 }
 
 /// One ranked query.
@@ -45,6 +50,21 @@ pub(crate) struct Ranked<'a> {
     pub(crate) listing: Listing,
     pub(crate) after: Option<RankedCursor>,
     pub(crate) explain: bool,
+    /// Files that have the query verbatim, by repository and path, and the line: they come first.
+    pub(crate) verbatim: &'a [(usize, String, u64)],
+    /// Whether vectors are compared, or only words.
+    pub(crate) vectors: bool,
+}
+
+/// What a closer look at a file gave.
+#[derive(Default)]
+struct Closely {
+    look: Look,
+    tokens: Option<FileTokens>,
+    /// How alike the file and the query are, and what that adds to the score.
+    alike: Option<(Alike, f64)>,
+    /// The score before the third step, between 0 and 1.
+    lexical: f64,
 }
 
 /// A file with its score.
@@ -158,18 +178,38 @@ pub(crate) fn search(
     order(&mut scored, sources);
     cancel.check()?;
     let mut looks = BTreeMap::new();
-    look_closer(sources, &terms, &mut scored, &mut looks, cancel)?;
+    let mut similar = Similar::new(query.text, &terms, query.vectors);
+    look_closer(
+        sources,
+        &terms,
+        &mut similar,
+        &mut scored,
+        &mut looks,
+        cancel,
+    )?;
+    put_first(sources, query.verbatim, &mut scored);
     let (given, rest) = scored.split_at_checked(offset).ok_or_else(outdated)?;
     let given_before = marks(sources, given);
-    if query.after.is_some_and(|after| after.given != given_before) {
+    let same = |after: RankedCursor| {
+        let begun = begun_mark(sources, rest.first(), after.passages);
+        after.given == given_before.wrapping_add(begun)
+    };
+    if !query.after.is_none_or(same) {
         return Err(outdated().into());
     }
-    let (mut found, taken, ends) = page(sources, query, &terms, rest, &mut looks);
-    let cursor_after = |taken: usize| {
+    let most = passages_per_file(total);
+    let (mut found, end, ends) = page(sources, query, &terms, &mut similar, rest, &mut looks, most);
+    let cursor_after = |end: End| {
+        let given = marks(sources, rest.get(..end.files).unwrap_or(rest));
         let cursor = RankedCursor {
             listing: query.listing,
-            counted: (offset + taken) as u64,
-            given: given_before.wrapping_add(marks(sources, rest.get(..taken).unwrap_or(rest))),
+            counted: (offset + end.files) as u64,
+            passages: end.passages as u64,
+            given: given_before.wrapping_add(given).wrapping_add(begun_mark(
+                sources,
+                rest.get(end.files),
+                end.passages as u64,
+            )),
         };
         cursor.encode()
     };
@@ -177,12 +217,18 @@ pub(crate) fn search(
         hit.after = cursor_after(end);
     }
     found.divisible = true;
+    found.confidence = Confidence::Ranked;
+    found.absent = terms
+        .doubtful_names()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     found.total = Total {
         value: total as u64,
         relation: Relation::Exact,
     };
     if found.truncated {
-        found.cursor = Some(cursor_after(taken));
+        found.cursor = Some(cursor_after(end));
     }
     Ok(found)
 }
@@ -205,7 +251,7 @@ fn best(sources: &[Source<'_>], rough: &mut [Rough], to: usize) -> Vec<Scored> {
         .iter()
         .filter(|file| round_score(file.score) > round_score(edge))
         .count();
-    match sure >= to.max(limits::RERANK_FILES) {
+    match sure >= to.max(limits::COMPARED_FILES) {
         true => scored,
         false => finish(sources, rough),
     }
@@ -222,6 +268,14 @@ fn marks(sources: &[Source<'_>], files: &[Scored]) -> u64 {
         let repo = sources.get(file.source).map_or(0, |source| source.repo);
         sum.wrapping_add(mark(repo, &file.path))
     })
+}
+
+/// Marks the file of which only the first passages were given; 0 if there is no such file.
+fn begun_mark(sources: &[Source<'_>], file: Option<&Scored>, passages: u64) -> u64 {
+    match file {
+        Some(file) if passages > 0 => marks(sources, std::slice::from_ref(file)).rotate_left(1),
+        _ => 0,
+    }
 }
 
 /// Best first; the path decides between equals.
@@ -391,16 +445,51 @@ impl Rough {
     }
 }
 
-/// The second step: the best files are read, and their order is made anew.
+/// Files that have the query verbatim go before all others.
+fn put_first(sources: &[Source<'_>], verbatim: &[(usize, String, u64)], scored: &mut Vec<Scored>) {
+    let best = scored.first().map_or(1.0, |file| file.score);
+    for (repo, path, _) in verbatim {
+        let Some(source) = sources.iter().position(|source| source.repo == *repo) else {
+            continue;
+        };
+        let known = |file: &&mut Scored| file.source == source && file.path == *path;
+        match scored.iter_mut().find(known) {
+            Some(file) => file.score += best + 1.0,
+            None => scored.push(Scored {
+                source,
+                path: path.clone(),
+                score: best + 1.0,
+                mask: 0,
+                class: classify(path),
+            }),
+        }
+    }
+    if !verbatim.is_empty() {
+        order(scored, sources);
+    }
+}
+
+/// Passages to show of each file: several where few files answer.
+const fn passages_per_file(total: usize) -> usize {
+    if total <= 2 { limits::FILE_PASSAGES } else { 1 }
+}
+
+/// The second and third step: the best files are read, and their order is made anew.
 fn look_closer(
     sources: &[Source<'_>],
     terms: &QueryTerms,
+    similar: &mut Similar,
     scored: &mut [Scored],
-    looks: &mut BTreeMap<(usize, String), Look>,
+    looks: &mut BTreeMap<(usize, String), Closely>,
     cancel: &CancelToken,
 ) -> Result<(), Problem> {
-    let head = limits::RERANK_FILES.min(scored.len());
-    let Some((best, _)) = scored.split_at_mut_checked(head) else {
+    // A single word says too little for the third step.
+    let compares = terms.words.len() > 1;
+    let head = match compares {
+        true => limits::COMPARED_FILES,
+        false => limits::RERANK_FILES,
+    };
+    let Some((best, _)) = scored.split_at_mut_checked(head.min(scored.len())) else {
         return Ok(());
     };
     let top = best
@@ -410,7 +499,8 @@ fn look_closer(
     let least = best.last().map_or(0.0, |file| file.score);
     let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
-    for file in best.iter_mut() {
+    let mut read = Vec::new();
+    for (at, file) in best.iter_mut().enumerate() {
         cancel.check()?;
         let Some(source) = sources.get(file.source) else {
             continue;
@@ -419,79 +509,210 @@ fn look_closer(
             continue;
         }
         let look = closer.look(&file.path, &buffer);
+        let lexical = look.score(file.score / top)
+            * class_factor(file.class).powf(weights::SECOND_STEP)
+            * path_factor(&file.path).powf(weights::SECOND_STEP);
         // Everything below the head stays below it.
-        file.score = least
-            + top
-                * look.score(file.score / top)
-                * class_factor(file.class).powf(weights::SECOND_STEP)
-                * path_factor(&file.path).powf(weights::SECOND_STEP);
-        looks.insert((file.source, file.path.clone()), look);
+        file.score = least + top * lexical;
+        let tokens = compares.then(|| similar.read(&file.path, &buffer));
+        read.push((at, look, tokens, lexical));
+    }
+    let (mut alikes, mut parts) = (Vec::new(), Vec::new());
+    if compares {
+        let files: Vec<&FileTokens> = read.iter().filter_map(|file| file.2.as_ref()).collect();
+        similar.learn(&files);
+        alikes = files.iter().map(|file| similar.compare(file)).collect();
+        let values: Vec<f64> = read
+            .iter()
+            .zip(&alikes)
+            .map(|((at, ..), alike)| {
+                let class = best.get(*at).map_or(Class::Code, |file| file.class);
+                alike.value() * background(class)
+            })
+            .collect();
+        let (low, high) = values
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(low, high), value| {
+                (low.min(*value), high.max(*value))
+            });
+        let lexical = read
+            .iter()
+            .map(|file| file.3)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        let weight = match similar.has_vectors() {
+            true => weights::ALIKE,
+            false => weights::ALIKE_WORDS,
+        };
+        for ((at, _, _, own), value) in read.iter().zip(values) {
+            let value = (value - low) / (high - low).max(f64::MIN_POSITIVE);
+            let part = value * weight;
+            parts.push(part);
+            if let Some(file) = best.get_mut(*at) {
+                file.score = least + top * ((own / lexical).max(0.0).sqrt() + part);
+            }
+        }
+    }
+    let mut alikes = alikes.into_iter().zip(parts);
+    for (at, look, tokens, lexical) in read {
+        let alike = if tokens.is_some() {
+            alikes.next()
+        } else {
+            None
+        };
+        if let Some(file) = best.get(at) {
+            let closely = Closely {
+                look,
+                tokens,
+                alike,
+                lexical,
+            };
+            looks.insert((file.source, file.path.clone()), closely);
+        }
     }
     order(best, sources);
     Ok(())
 }
 
-/// The hits of a page, and how many of the files it took for them.
+/// What files keep of their likeness that are about the code and not the code itself.
+const fn background(class: Class) -> f64 {
+    match class {
+        Class::Code => 1.0,
+        _ => weights::BACKGROUND,
+    }
+}
+
+impl Alike {
+    /// All of it together.
+    fn value(&self) -> f64 {
+        weights::ALIKE_PASSAGE * self.passage
+            + weights::ALIKE_SPREAD * self.spread
+            + weights::ALIKE_PATH * self.path
+            + weights::ALIKE_STEM * self.stem
+            + weights::ALIKE_DEFINITION * self.definition
+            + weights::ALIKE_DEFINITIONS * self.definitions
+    }
+}
+
+/// Where a listing continues: after this many files, and this many passages of the next one.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    files: usize,
+    passages: usize,
+}
+
+/// The hits of a page, where the page ends, and where each of its hits ends.
 fn page(
     sources: &[Source<'_>],
     query: &Ranked<'_>,
     terms: &QueryTerms,
+    similar: &mut Similar,
     scored: &[Scored],
-    looks: &mut BTreeMap<(usize, String), Look>,
-) -> (Found, usize, Vec<usize>) {
+    looks: &mut BTreeMap<(usize, String), Closely>,
+    most: usize,
+) -> (Found, End, Vec<End>) {
     let mut found = Found::default();
-    let mut taken = 0;
+    let mut end = End::default();
     let mut ends = Vec::new();
     let mut bytes = 0;
     let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
-    for file in scored {
+    // The page before may have given the first passages of the first file.
+    let mut begun = query.after.map_or(0, |after| {
+        usize::try_from(after.passages).unwrap_or(usize::MAX)
+    });
+    'files: for file in scored {
         if found.hits.len() >= query.limit || bytes >= query.max_bytes {
             found.truncated = true;
             break;
         }
-        taken += 1;
+        let files = end.files;
+        end = End {
+            files: files + 1,
+            passages: 0,
+        };
+        let begun = std::mem::take(&mut begun);
         let Some(source) = sources.get(file.source) else {
             continue;
         };
         if !matches!(source.reader.read(&file.path, &mut buffer).0, Content::Text) {
             continue;
         }
-        let look = looks
+        let mut closely = looks
             .remove(&(file.source, file.path.clone()))
-            .unwrap_or_else(|| closer.look(&file.path, &buffer));
+            .unwrap_or_else(|| Closely {
+                look: closer.look(&file.path, &buffer),
+                ..Closely::default()
+            });
+        let tokens = closely
+            .tokens
+            .take()
+            .unwrap_or_else(|| similar.read(&file.path, &buffer));
         let lines = Lines::new(&buffer);
-        let start = look.first_line.saturating_sub(query.context).max(1);
-        let end = (look.last_line + query.context)
-            .min(lines.count())
-            .max(start);
-        let snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
-        bytes += snippet.len();
-        ends.push(taken);
-        found.hits.push(Hit {
-            after: String::new(),
-            repo: source.name.to_owned(),
-            path: file.path.clone(),
-            start_line: start,
-            end_line: end,
-            symbol: look.symbol.as_ref().map(|(name, _)| name.clone()),
-            kind: look.symbol.as_ref().map(|(_, kind)| kind.name()),
-            lang: Lang::of_path(&file.path).name(),
-            score: round_score(file.score),
-            snippet,
-            match_lines: look
-                .match_lines
-                .iter()
-                .copied()
-                .filter(|line| (start..=end).contains(line))
-                .collect(),
-            why: query.explain.then(|| explain(terms, file, &look)),
-        });
+        let quoted = query
+            .verbatim
+            .iter()
+            .filter(|(repo, path, _)| *repo == source.repo && *path == file.path)
+            .map(|(_, _, line)| Passage {
+                first: line.saturating_sub(2).max(1),
+                last: (line + 2).min(lines.count()),
+                symbol: None,
+            });
+        let mut shown: Vec<Passage> = quoted.collect();
+        if shown.is_empty() {
+            shown = passages(similar, &tokens, &lines, &closely.look, &file.path, most);
+        }
+        let count = shown.len();
+        for (at, passage) in shown.into_iter().enumerate().skip(begun) {
+            if found.hits.len() >= query.limit || bytes >= query.max_bytes {
+                end = End {
+                    files,
+                    passages: at,
+                };
+                found.truncated = true;
+                break 'files;
+            }
+            ends.push(match at + 1 == count {
+                true => end,
+                false => End {
+                    files,
+                    passages: at + 1,
+                },
+            });
+            let start = passage.first.saturating_sub(query.context).max(1);
+            let last = (passage.last + query.context).min(lines.count()).max(start);
+            let snippet = lines.snippet(start, last, query.max_bytes.saturating_sub(bytes));
+            bytes += snippet.len();
+            let match_lines = closely.look.match_lines.iter().copied();
+            found.hits.push(Hit {
+                after: String::new(),
+                repo: source.name.to_owned(),
+                path: file.path.clone(),
+                start_line: start,
+                end_line: last,
+                symbol: passage.symbol.as_ref().map(|(name, _)| name.clone()),
+                owner: None,
+                kind: passage.symbol.as_ref().map(|(_, kind)| kind.name()),
+                lang: Lang::of_path(&file.path).name(),
+                score: round_score(file.score),
+                snippet,
+                match_lines: match_lines
+                    .filter(|line| (start..=last).contains(line))
+                    .collect(),
+                why: query
+                    .explain
+                    .then(|| explain(terms, file, &closely, similar.has_vectors())),
+            });
+        }
     }
-    (found, taken, ends)
+    (found, end, ends)
 }
 
-fn explain(terms: &QueryTerms, file: &Scored, look: &Look) -> serde_json::Value {
+fn explain(
+    terms: &QueryTerms,
+    file: &Scored,
+    closely: &Closely,
+    vectors: bool,
+) -> serde_json::Value {
     let words: Vec<serde_json::Value> = terms
         .terms
         .iter()
@@ -501,10 +722,21 @@ fn explain(terms: &QueryTerms, file: &Scored, look: &Look) -> serde_json::Value 
             json!({"term": String::from_utf8_lossy(&term.bytes), "weight": round_score(term.weight), "idf": round_score(term.idf)})
         })
         .collect();
-    json!({
+    let mut why = json!({
         "terms": words,
         "class": file.class.name(),
         "penalty": class_factor(file.class),
-        "boosts": look.boosts(),
-    })
+        "boosts": closely.look.boosts(),
+        "lexical": round_score(closely.lexical),
+    });
+    if let (Some((alike, part)), Some(why)) = (closely.alike, why.as_object_mut()) {
+        let alike = json!({
+            "by": if vectors { "vectors" } else { "words" }, "adds": round_score(part),
+            "passage": round_score(alike.passage), "spread": round_score(alike.spread),
+            "path": round_score(alike.path), "stem": round_score(alike.stem),
+            "definition": round_score(alike.definition), "definitions": round_score(alike.definitions),
+        });
+        why.insert("alike".to_owned(), alike);
+    }
+    why
 }

@@ -21,6 +21,10 @@ impl<'a> Lines<'a> {
         Self { text, starts }
     }
 
+    pub(crate) const fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.starts.len() as u64
     }
@@ -34,6 +38,13 @@ impl<'a> Lines<'a> {
         let end = self.starts.get(at).map_or(self.text.len(), |next| next - 1);
         let line = self.text.get(*start..end).unwrap_or_default();
         line.strip_suffix(b"\n").unwrap_or(line)
+    }
+
+    /// Where a line begins, in bytes; the end of the text for a line behind it.
+    pub(crate) fn start(&self, number: u64) -> usize {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let start = at.checked_sub(1).and_then(|at| self.starts.get(at));
+        start.copied().unwrap_or(self.text.len())
     }
 
     /// Lines as text, long ones cut, at most `max_bytes` in all.

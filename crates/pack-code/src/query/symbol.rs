@@ -4,6 +4,10 @@
 //! the definitions are found in the text itself: first in the files of which the index knows that
 //! they define the name by the look of a line, then, as long as there is time, in all that have it.
 //!
+//! A qualified name (`a::b`, `A.b`) prefers definitions whose owner or module is called as the part
+//! before the name. Equal names are ordered by importance: code before tests, types before
+//! constants, and what more files of its surroundings mention.
+//!
 //! Looser fits always count beside exact ones, so what there is does not depend on how much of it
 //! is asked for: names that begin with the wanted one, from two bytes on, and names that have it
 //! inside, from three.
@@ -15,6 +19,8 @@ use std::time::{Duration, Instant};
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
+use crate::limits;
+use crate::query::auto::qualified;
 use crate::query::candidates::Candidates;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::Filter;
@@ -27,12 +33,14 @@ use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
 use crate::store::segment::Segment;
+use crate::store::table::{Found as TableEntry, Table};
 use crate::symbols::layer::{key, postings};
+use crate::symbols::names::blocks_with;
 use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
 use crate::text::words::terms;
 use crate::tree::class::classify;
-use crate::tree::file::Content;
+use crate::tree::file::{Content, Skip};
 use crate::tree::lang::Lang;
 
 /// Files that are read because the layer does not cover them.
@@ -48,6 +56,21 @@ const PREFIX_BYTES: usize = 2;
 const INSIDE_BYTES: usize = 3;
 /// Lines of a definition that a snippet shows.
 const SHOWN: u64 = 10;
+/// Files that are too large to be searched and are read for a snippet all the same.
+const LARGE_FILES: usize = 2;
+/// How well a name fits that has other capitals.
+const SAME_LETTERS: f64 = 0.9;
+/// Equal names that are weighed against each other, and files that mention them.
+const WEIGHED: usize = 50;
+const MENTIONS: usize = 5_000;
+/// What a definition gains that is mentioned most.
+const MENTIONED: f64 = 0.025;
+/// What a definition gains whose owner, or whose module, is the part before the name.
+const OWNED: f64 = 0.3;
+const IN_MODULE: f64 = 0.2;
+/// The same where only the letters of the owner fit, or where a module has methods of that name.
+const LIKE_OWNED: f64 = 0.25;
+const NEAR_MODULE: f64 = 0.1;
 
 /// One symbol query.
 #[derive(Debug)]
@@ -72,6 +95,10 @@ struct Match {
     symbol: Symbol,
     score: f64,
     how: &'static str,
+    /// The name is the wanted one, in either case.
+    is_named: bool,
+    /// What stands before the wanted name is its owner or module.
+    is_owned: bool,
 }
 
 impl Match {
@@ -115,6 +142,7 @@ pub(crate) fn search(
     if query.filter.modified_since.is_some() {
         retain_recent(sources, query, &mut matches.found);
     }
+    weigh_mentions(sources, &wanted, &mut matches.found)?;
     let mut entries = matches.found;
     entries.sort_by(|a, b| a.key().cmp(&b.key()));
     let mut known = BTreeSet::new();
@@ -126,6 +154,10 @@ pub(crate) fn search(
         })
         .collect();
     let mut found = page(sources, query, &unique);
+    let first = unique.first();
+    found.sure =
+        first.is_some_and(|first| first.is_named && (!wanted.is_qualified() || first.is_owned));
+    found.named = first.is_some_and(|first| first.is_named);
     if matches.full {
         found.total.relation = Relation::AtLeast;
         found.notes.push(format!(
@@ -159,28 +191,65 @@ struct Wanted<'a> {
     query: &'a SymbolQuery<'a>,
     name: String,
     lower: String,
-    /// What stands before the name: `Foo::bar`, `Foo.bar`.
-    container: Option<String>,
+    /// What stands before the name, plain: `a` and `foo` of `a::Foo::bar`.
+    containers: Vec<String>,
+}
+
+/// A name without what tells spellings apart.
+pub(crate) fn plain(name: &str) -> String {
+    name.to_lowercase().replace(['_', '-'], "")
 }
 
 impl<'a> Wanted<'a> {
     fn new(query: &'a SymbolQuery<'a>) -> Self {
-        let text = query.text.trim().trim_end_matches("()");
-        let cut = text.rfind([':', '.', '#']).filter(|at| at + 1 < text.len());
-        let (container, name) = match cut {
-            Some(at) => {
-                let before = text.get(..at).unwrap_or_default().trim_end_matches(':');
-                let before = before.rsplit([':', '.', '#']).next().unwrap_or(before);
-                (Some(before.to_owned()), text.get(at + 1..).unwrap_or(text))
-            }
-            None => (None, text),
+        let text = query.text.trim();
+        let (containers, name) = match qualified(text) {
+            Some((containers, name)) => (containers.into_iter().map(plain).collect(), name),
+            None => (Vec::new(), text.trim_end_matches("()")),
         };
         Self {
             query,
             name: name.to_owned(),
             lower: name.to_lowercase(),
-            container,
+            containers,
         }
+    }
+
+    const fn is_qualified(&self) -> bool {
+        !self.containers.is_empty()
+    }
+
+    /// What a definition gains because it belongs to what stands before the name, and whether it
+    /// really does.
+    fn belongs(&self, source: &Source<'_>, path: &str, owner: &str) -> (f64, bool) {
+        let Some((last, outer)) = self.containers.split_last() else {
+            return (0.0, false);
+        };
+        let parts: Vec<String> = path
+            .split('/')
+            .map(|part| plain(part.split('.').next().unwrap_or(part)))
+            .collect();
+        let outside = || {
+            source
+                .root
+                .iter()
+                .map(|part| plain(&part.to_string_lossy()))
+        };
+        let in_path = |name: &String| parts.contains(name);
+        let own = plain(owner);
+        let further = outer.iter().filter(|name| in_path(name)).count() as f64 * 0.01;
+        let (gain, is_owned) = if own == *last {
+            (OWNED, true)
+        } else if owner.is_empty() && (in_path(last) || outside().any(|name| name == *last)) {
+            (IN_MODULE, true)
+        } else if !own.is_empty() && (own.contains(last.as_str()) || last.contains(&own)) {
+            (LIKE_OWNED, false)
+        } else if in_path(last) {
+            (NEAR_MODULE, false)
+        } else {
+            (0.0, false)
+        };
+        (gain + further, is_owned)
     }
 
     /// What the keys of the name begin with, in whatever case it is written.
@@ -204,7 +273,7 @@ impl<'a> Wanted<'a> {
         }
         let lower = name.to_lowercase();
         if lower == self.lower {
-            Some((0.9, "same letters"))
+            Some((SAME_LETTERS, "same letters"))
         } else if self.lower.len() < PREFIX_BYTES {
             None
         } else if lower.starts_with(&self.lower) {
@@ -248,12 +317,9 @@ fn add(
         Kind::Method => 0.02,
         _ => 0.0,
     };
-    // `Foo::bar` is more likely in a file that is called after Foo.
-    let container = wanted.container.as_ref().is_some_and(|container| {
-        let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
-        plain(path).contains(&plain(container))
-    });
-    let score = fit.0 - 0.03 * class + kind + if container { 0.05 } else { 0.0 };
+    let (belongs, is_owned) = wanted.belongs(source, path, &symbol.owner);
+    let declares = [".pyi", ".d.ts"].iter().any(|end| path.ends_with(end));
+    let score = fit.0 - 0.03 * class + kind + belongs - if declares { 0.02 } else { 0.0 };
     matches.found.push(Match {
         source: number,
         repo: source.repo,
@@ -261,7 +327,74 @@ fn add(
         symbol,
         score: round_score(score),
         how: fit.1,
+        is_named: fit.0 >= SAME_LETTERS,
+        is_owned,
     });
+}
+
+/// Of definitions with one name those come first that more of the files around them mention: each
+/// file that has the name counts for the definition that shares most of its folders.
+fn weigh_mentions(
+    sources: &[Source<'_>],
+    wanted: &Wanted<'_>,
+    entries: &mut [Match],
+) -> Result<(), Failed> {
+    let mut named: Vec<&mut Match> = entries.iter_mut().filter(|entry| entry.is_named).collect();
+    if !(2..=WEIGHED).contains(&named.len()) {
+        return Ok(());
+    }
+    let term = whole_term(&wanted.name);
+    let mut counts = vec![0_u64; named.len()];
+    for (number, source) in sources.iter().enumerate() {
+        let failed = |error| Failed::Store(number, error);
+        for segment in &source.view.generation.segments {
+            let Some(found) = segment.terms.get(&term).map_err(failed)? else {
+                continue;
+            };
+            let list = segment.terms.list(&found).map_err(failed)?;
+            let mut rest = list.as_slice();
+            let mut doc = 0_u32;
+            for _ in 0..MENTIONS {
+                let (Some(delta), Some((_, more))) = (take_u32(&mut rest), rest.split_first())
+                else {
+                    break;
+                };
+                rest = more;
+                doc = doc.wrapping_add(delta);
+                let path = segment.docs.path(doc);
+                let shared = |entry: &Match| {
+                    let both = entry.path.split('/').zip(path.split('/'));
+                    both.take_while(|(a, b)| a == b).count()
+                };
+                let near = named
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, entry)| entry.source == number);
+                let closest = near.max_by_key(|(at, entry)| (shared(entry), Reverse(*at)));
+                if let Some((at, entry)) = closest
+                    && entry.path != path
+                    && let Some(count) = counts.get_mut(at)
+                {
+                    *count += 1;
+                }
+            }
+        }
+    }
+    let most = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
+    for (entry, count) in named.iter_mut().zip(counts) {
+        entry.score = round_score(entry.score + MENTIONED * (count as f64 / most).sqrt());
+    }
+    Ok(())
+}
+
+/// The term of a whole name.
+pub(crate) fn whole_term(name: &str) -> Vec<u8> {
+    let mut term = Vec::new();
+    // The whole comes last.
+    terms(name.as_bytes(), &mut Vec::new(), |part| {
+        part.clone_into(&mut term);
+    });
+    term
 }
 
 /// Names that are the wanted one, in either case.
@@ -276,7 +409,7 @@ fn exact_names(
         true => Wants::Take,
         false => Wants::Stop,
     };
-    collect(number, source, &from, wants, wanted, matches)
+    collect(number, source, Keys::From(&from), wants, wanted, matches)
 }
 
 /// Names that only begin with the wanted one, or have it inside.
@@ -296,7 +429,7 @@ fn loose_names(
         true => Wants::Take,
         false => Wants::Stop,
     };
-    collect(number, source, &prefix, begins, wanted, matches)?;
+    collect(number, source, Keys::From(&prefix), begins, wanted, matches)?;
     if prefix.len() < INSIDE_BYTES {
         return Ok(());
     }
@@ -308,7 +441,7 @@ fn loose_names(
             _ => Wants::Pass,
         }
     };
-    collect(number, source, b"", inside, wanted, matches)
+    collect(number, source, Keys::With(&prefix), inside, wanted, matches)
 }
 
 /// What is done with a key.
@@ -320,11 +453,44 @@ enum Wants {
     Stop,
 }
 
-/// Takes all postings of the keys from `from` on that are wanted.
+/// The keys of a table that are looked at.
+#[derive(Clone, Copy, Debug)]
+enum Keys<'a> {
+    /// All that are not below this one.
+    From(&'a [u8]),
+    /// Those of the blocks that may have this inside.
+    With(&'a [u8]),
+}
+
+impl Keys<'_> {
+    fn scan(
+        self,
+        table: &Table,
+        mut each: impl FnMut(&[u8], TableEntry) -> bool,
+    ) -> Result<(), StoreError> {
+        let part = match self {
+            Self::From(from) => return table.scan(from, each),
+            Self::With(part) => part,
+        };
+        let mut go_on = true;
+        for block in blocks_with(table, part, 0) {
+            table.scan_block(block, |key, found| {
+                go_on = each(key, found);
+                go_on
+            })?;
+            if !go_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes all postings of the keys that are wanted.
 fn collect(
     number: usize,
     source: &Source<'_>,
-    from: &[u8],
+    keys: Keys<'_>,
     wants: impl Fn(&[u8]) -> Wants,
     wanted: &Wanted<'_>,
     matches: &mut Matches,
@@ -334,21 +500,20 @@ fn collect(
     let mut left = LOOSE_NAMES;
     for (at, segment) in view.generation.segments.iter().enumerate() {
         for table in &segment.symbols {
-            let mut keys = Vec::new();
+            let mut taken = Vec::new();
             let mut full = false;
-            table
-                .scan(from, |key, found| {
-                    left = left.saturating_sub(1);
-                    let want = wants(key);
-                    if want == Wants::Take {
-                        keys.push((key.to_vec(), found));
-                    }
-                    full = want != Wants::Stop && (left == 0 || keys.len() >= MOST);
-                    want != Wants::Stop && !full
-                })
-                .map_err(failed)?;
+            let each = |key: &[u8], found| {
+                left = left.saturating_sub(1);
+                let want = wants(key);
+                if want == Wants::Take {
+                    taken.push((key.to_vec(), found));
+                }
+                full = want != Wants::Stop && (left == 0 || taken.len() >= MOST);
+                want != Wants::Stop && !full
+            };
+            keys.scan(table, each).map_err(failed)?;
             matches.full |= full;
-            for (key, found) in keys {
+            for (key, found) in taken {
                 let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
                 let name = String::from_utf8_lossy(name).into_owned();
                 let Some(fit) = wanted.fit(&name) else {
@@ -361,6 +526,7 @@ fn collect(
                             end_line: posting.end_line,
                             name: name.clone(),
                             kind: posting.kind,
+                            owner: posting.owner.into(),
                         };
                         let path = segment.docs.path(posting.doc);
                         add(number, source, path, symbol, fit, wanted, matches);
@@ -374,13 +540,8 @@ fn collect(
 
 /// Documents that the layer does not cover and that define a name by the look of a line.
 fn defining(segment: &Segment, name: &str) -> Result<Vec<u32>, StoreError> {
-    let mut term = Vec::new();
-    // The whole comes last.
-    terms(name.as_bytes(), &mut Vec::new(), |part| {
-        part.clone_into(&mut term);
-    });
     let mut docs = Vec::new();
-    if let Some(found) = segment.terms.get(&term)? {
+    if let Some(found) = segment.terms.get(&whole_term(name))? {
         let list = segment.terms.list(&found)?;
         let mut rest = list.as_slice();
         let mut doc = 0_u32;
@@ -490,7 +651,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         divisible: true,
         ..Found::default()
     };
-    let mut bytes = 0;
+    let (mut bytes, mut large) = (0, 0);
     let mut buffer = Vec::new();
     let (first, counted) = resume(entries, query.after, |entry| entry.key(), &mut found);
     let mut last: Option<&Match> = None;
@@ -507,7 +668,13 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (content, _) = source.reader.read(&entry.path, &mut buffer);
+        let (mut content, _) = source.reader.read(&entry.path, &mut buffer);
+        if matches!(content, Content::Skipped(Skip::TooLarge)) && large < LARGE_FILES {
+            // Its definitions are known although it is too large to be searched.
+            large += 1;
+            let reader = source.reader.up_to(limits::DEFINITION_FILE_BYTES);
+            content = reader.read(&entry.path, &mut buffer).0;
+        }
         let mut snippet = String::new();
         let (mut start, mut end) = (entry.symbol.start_line, entry.symbol.end_line);
         if matches!(content, Content::Text) {
@@ -529,6 +696,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
             start_line: start,
             end_line: end,
             symbol: Some(entry.symbol.name.clone()),
+            owner: Some(entry.symbol.owner.clone()).filter(|owner| !owner.is_empty()),
             kind: Some(entry.symbol.kind.name()),
             lang: Lang::of_path(&entry.path).name(),
             score: entry.score,

@@ -1,8 +1,8 @@
 //! The numbers of ranked search, in one place.
 //!
-//! They were found on half of a public benchmark at a time and checked on the other half; none of
-//! them belongs to a repository, a language or a query. `cargo run --release -p mainstay-pack-code
-//! --example measure -- quality ...` measures them.
+//! Those of the first two steps were found on half of a public benchmark at a time and checked on the
+//! other half, those of the third with one repository left out at a time. None of them belongs to a
+//! repository, a language or a query. docs/search-quality.md says how they are measured.
 
 /// Saturation of a term's frequency: high, for a file about something says so often.
 pub(crate) const K1: f64 = 25.0;
@@ -42,3 +42,17 @@ pub(crate) const HEAD_LINES: usize = 30;
 pub(crate) const HEADER: f64 = 0.75;
 pub(crate) const LEGACY: f64 = 0.7;
 pub(crate) const SECOND_STEP: f64 = 0.5;
+
+/// The third step, for questions of several words: the order so far, and how alike the file and the
+/// query are. Chosen with one repository left out at a time.
+pub(crate) const ALIKE: f64 = 0.5;
+/// The same where only words are compared, which say less.
+pub(crate) const ALIKE_WORDS: f64 = 0.2;
+pub(crate) const ALIKE_PASSAGE: f64 = 1.0;
+pub(crate) const ALIKE_SPREAD: f64 = 0.05;
+pub(crate) const ALIKE_PATH: f64 = 0.3;
+pub(crate) const ALIKE_STEM: f64 = 0.2;
+pub(crate) const ALIKE_DEFINITION: f64 = 0.2;
+pub(crate) const ALIKE_DEFINITIONS: f64 = 0.3;
+/// What tests, documentation and examples keep of it.
+pub(crate) const BACKGROUND: f64 = 0.8;

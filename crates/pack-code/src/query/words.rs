@@ -75,6 +75,8 @@ pub(crate) struct QueryTerms {
     pub(crate) terms: Vec<Term>,
     /// Identifiers that can only be names: with capitals inside, an underscore, or alone.
     pub(crate) names: Vec<String>,
+    /// The words that count, each with its weight.
+    pub(crate) words: Vec<(String, f64)>,
 }
 
 impl QueryTerms {
@@ -99,6 +101,8 @@ impl QueryTerms {
                 found.names.push((*word).to_owned());
             }
             let weak = WEAK.contains(&word.to_lowercase().as_str());
+            let weight = if weak { weights::WEAK } else { 1.0 };
+            found.words.push(((*word).to_owned(), weight));
             let mut made = Vec::new();
             terms(word.as_bytes(), &mut scratch, |term| {
                 made.push(term.to_vec());
@@ -141,6 +145,22 @@ impl QueryTerms {
                 whole,
             });
         }
+    }
+
+    /// Names of which the index does not have the term: they may occur nowhere.
+    pub(crate) fn doubtful_names(&self) -> Vec<&str> {
+        let is_known = |name: &str| {
+            let mut term = Vec::new();
+            // The whole comes last.
+            terms(name.as_bytes(), &mut Vec::new(), |part| {
+                part.clone_into(&mut term);
+            });
+            let several = name.contains('_') || term.len() == name.len();
+            let same = self.terms.iter().find(|known| known.bytes == term);
+            several && same.is_some_and(|known| known.found)
+        };
+        let names = self.names.iter().map(String::as_str);
+        names.filter(|name| !is_known(name)).collect()
     }
 
     /// What all terms that exist are worth together.

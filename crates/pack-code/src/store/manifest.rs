@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::codec::checksum;
 use crate::store::{FORMAT, StoreError};
+use crate::symbols::names::ENDING;
 
 /// Name of the manifest in an index's folder.
 pub(crate) const FILE: &str = "manifest";
@@ -69,6 +70,7 @@ impl SegmentEntry {
             .chain(self.stamps.clone())
             .chain(self.missed.clone())
             .chain(self.symbols.iter().cloned())
+            .chain(self.symbols.iter().map(|name| format!("{name}{ENDING}")))
             .collect()
     }
 }

@@ -182,7 +182,7 @@ pub(crate) enum Shape {
     Plain,
     /// A delta and a byte.
     WithByte,
-    /// A delta, a byte, and two numbers.
+    /// A delta, a byte, two numbers, and a text after its length.
     Symbol,
 }
 
@@ -263,6 +263,8 @@ fn decode(
                 rest = rest.get(1..)?;
                 take(&mut rest)?;
                 take(&mut rest)?;
+                let owner = take_u32(&mut rest)?;
+                rest = rest.get(owner as usize..)?;
             }
         }
         let payload = before.get(..before.len() - rest.len())?;

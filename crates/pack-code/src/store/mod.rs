@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 /// Version of everything in the folder. Another version is built anew, never read.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 /// Why an index cannot be read or written.
 #[derive(Debug, Error)]

@@ -355,6 +355,24 @@ impl Table {
         Ok(())
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many blocks of keys there are.
+    pub(crate) const fn blocks(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Walks the entries of one block until `each` says false.
+    pub(crate) fn scan_block(
+        &self,
+        block: usize,
+        mut each: impl FnMut(&[u8], Found) -> bool,
+    ) -> Result<(), StoreError> {
+        self.read_block(block, |key, count, list| each(key, Found { count, list }))
+    }
+
     /// Reads a table from front to back, lists included.
     pub(crate) fn stream(self) -> Stream {
         Stream {

@@ -10,13 +10,27 @@ use crate::text::defs::Kind;
 pub(super) struct Grammar {
     pub(super) language: Language,
     pub(super) query: Query,
-    /// The kind of each capture of the query; `None` is the name.
-    pub(super) kinds: Vec<Option<Kind>>,
+    /// The role of each capture of the query.
+    pub(super) roles: Vec<Role>,
     /// Only what has a body is a definition.
     pub(super) bodies_only: bool,
 }
 
+/// What a capture of a query stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The name of the definition or scope.
+    Name,
+    /// The type that a definition outside of it belongs to: a receiver, `Type::` before a name.
+    Owner,
+    /// A block that owns definitions without being one: `impl Type`.
+    Scope,
+    /// The whole definition.
+    Definition(Kind),
+}
+
 const RUST: &str = "
+(impl_item type: (_) @name) @scope
 (struct_item name: (type_identifier) @name) @struct
 (union_item name: (type_identifier) @name) @struct
 (enum_item name: (type_identifier) @name) @enum
@@ -45,7 +59,7 @@ const JAVASCRIPT: &str = "
 (function_declaration name: (identifier) @name) @function
 (generator_function_declaration name: (identifier) @name) @function
 (variable_declarator name: (identifier) @name value: [(arrow_function) (function_expression)]) @function
-(assignment_expression left: (member_expression property: (property_identifier) @name) right: [(arrow_function) (function_expression)]) @function
+(assignment_expression left: (member_expression object: (_) @owner property: (property_identifier) @name) right: [(arrow_function) (function_expression)]) @function
 (program (lexical_declaration (variable_declarator name: (identifier) @name value: [(object) (array) (string) (number) (call_expression) (new_expression)]) @constant))
 (program (export_statement (lexical_declaration (variable_declarator name: (identifier) @name value: [(object) (array) (string) (number) (call_expression) (new_expression)]) @constant)))
 ";
@@ -65,7 +79,7 @@ const GO: &str = "
 (type_spec name: (type_identifier) @name type: [(type_identifier) (function_type) (map_type) (slice_type) (pointer_type) (qualified_type) (array_type) (channel_type)]) @type
 (type_alias name: (type_identifier) @name) @type
 (function_declaration name: (identifier) @name) @function
-(method_declaration name: (field_identifier) @name) @method
+(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @owner)) name: (field_identifier) @name) @method
 (const_spec name: (identifier) @name) @constant
 (source_file (var_declaration (var_spec name: (identifier) @name) @variable))
 (source_file (var_declaration (var_spec_list (var_spec name: (identifier) @name) @variable)))
@@ -94,8 +108,8 @@ const CPP: &str = "
 (class_specifier name: (type_identifier) @name body: (_)) @class
 (namespace_definition name: (namespace_identifier) @name) @module
 (function_declarator declarator: (field_identifier) @name) @method
-(function_declarator declarator: (qualified_identifier name: (identifier) @name)) @method
-(function_declarator declarator: (qualified_identifier name: (qualified_identifier name: (identifier) @name))) @method
+(function_declarator declarator: (qualified_identifier scope: (_) @owner name: (identifier) @name)) @method
+(function_declarator declarator: (qualified_identifier name: (qualified_identifier scope: (_) @owner name: (identifier) @name))) @method
 (alias_declaration name: (type_identifier) @name) @type
 (concept_definition name: (identifier) @name) @type
 ";
@@ -189,15 +203,20 @@ impl Grammar {
         let query = Query::new(&language, &sources.concat())
             .map_err(|error| mainstay_worker::warn("grammar", &format!("number={number} {error}")))
             .ok()?;
-        let kinds = query
-            .capture_names()
-            .iter()
-            .map(|name| Kind::ALL.into_iter().find(|kind| kind.name() == *name))
-            .collect();
+        let role = |name: &&str| {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == *name);
+            match (kind, *name) {
+                (Some(kind), _) => Role::Definition(kind),
+                (None, "owner") => Role::Owner,
+                (None, "scope") => Role::Scope,
+                (None, _) => Role::Name,
+            }
+        };
+        let roles = query.capture_names().iter().map(role).collect();
         Some(Self {
             language,
             query,
-            kinds,
+            roles,
             bodies_only: matches!(number, 7 | 8 | 12),
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! A table of symbols has the name in lower case, a zero byte and the name as its keys, so one
 //! look-up serves either case and names sort by what people type. A posting is a document, a kind,
-//! a line, and how many lines the definition has.
+//! a line, how many lines the definition has, and the name of its owner.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use crate::build::{Place, content_hash};
 use crate::limits;
 use crate::store::StoreError;
-use crate::store::codec::{put, take, take_array, take_u32};
+use crate::store::codec::{put, take, take_array, take_bytes, take_u32};
 use crate::store::lock::WriterLock;
 use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{Symbol, extract, names};
 use crate::text::defs::Kind;
-use crate::tree::file::{Content, Reader};
+use crate::tree::file::{Content, Reader, Skip};
 use crate::tree::walk::{stand_back, threads};
 use crate::view::View;
 
@@ -37,12 +37,13 @@ pub(crate) fn key(name: &str) -> Vec<u8> {
 }
 
 /// One posting of a symbol table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) doc: u32,
     pub(crate) kind: Kind,
     pub(crate) start_line: u64,
     pub(crate) end_line: u64,
+    pub(crate) owner: Box<str>,
 }
 
 /// The postings of a key.
@@ -58,11 +59,16 @@ pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, Sto
         else {
             break;
         };
+        let Some(owner) = take_u32(&mut rest).and_then(|n| take_bytes(&mut rest, n as usize))
+        else {
+            break;
+        };
         postings.push(Posting {
             doc,
             kind: Kind::from_number(kind),
             start_line: start,
             end_line: start.saturating_add(lines),
+            owner: String::from_utf8_lossy(owner).into(),
         });
     }
     Ok(postings)
@@ -161,6 +167,7 @@ fn batch(
     let whole: Mutex<Batch> = Mutex::default();
     let work = || {
         let reader = Reader::new(&place.rooted, place.max_bytes);
+        let large = Reader::new(&place.rooted, limits::DEFINITION_FILE_BYTES);
         let mut buffer = Vec::new();
         let mut part = Batch::default();
         // Whoever takes a number deals with it, so that those that were taken have no gap.
@@ -168,16 +175,30 @@ fn batch(
             let Some(doc) = docs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
                 break;
             };
+            let is_large = segment.docs.skip(doc) == Some(Skip::TooLarge);
             let of_code = segment.is_live(doc)
-                && segment.docs.is_text(doc)
+                && (segment.docs.is_text(doc) || is_large)
                 && segment.docs.lang(doc).is_code();
             if of_code {
                 let path = segment.docs.path(doc);
                 let same = view.is_live(at, doc)
-                    && matches!(reader.read(path, &mut buffer).0, Content::Text)
-                    && content_hash(&buffer) == segment.docs.hash(doc);
-                if same {
-                    let symbols = extract(path, &buffer);
+                    && match is_large {
+                        // Too large to be searched, but not for its definitions.
+                        true => {
+                            let (content, stamp) = large.read(path, &mut buffer);
+                            matches!(content, Content::Text) && stamp == segment.stamp(doc)
+                        }
+                        false => {
+                            matches!(reader.read(path, &mut buffer).0, Content::Text)
+                                && content_hash(&buffer) == segment.docs.hash(doc)
+                        }
+                    };
+                if same || is_large {
+                    let symbols = match same {
+                        true => extract(path, &buffer),
+                        // Larger still, binary, or not what it was: it has none.
+                        false => Vec::new(),
+                    };
                     count.fetch_add(symbols.len(), Ordering::Relaxed);
                     part.take(doc, symbols);
                 } else {
@@ -229,6 +250,7 @@ impl Batch {
                 kind: symbol.kind,
                 start_line: symbol.start_line,
                 end_line: symbol.end_line,
+                owner: symbol.owner.into(),
             });
         }
     }
@@ -276,7 +298,9 @@ fn publish(
     };
     if !batch.table.is_empty() {
         let name = format!("{}-{generation}.sym", entry.name());
-        write(&place.folder.join(&name), &batch.table)?;
+        let path = place.folder.join(&name);
+        write(&path, &batch.table)?;
+        names::write(&path)?;
         entry.symbols.push(name);
     }
     entry.symbols_to = entry.symbols_to.max(last + 1);
@@ -303,6 +327,7 @@ fn publish(
             &place.folder.join(&name),
             &AtomicBool::new(false),
         )?;
+        names::write(&place.folder.join(&name))?;
         entry.symbols = vec![name];
     }
     manifest.generation = generation;
@@ -328,6 +353,8 @@ fn write(
                 &mut list,
                 posting.end_line.saturating_sub(posting.start_line),
             );
+            put(&mut list, posting.owner.len() as u64);
+            list.extend_from_slice(posting.owner.as_bytes());
             last = posting.doc;
         }
         writer.add(key, postings.len() as u32, &list)?;

@@ -3,17 +3,21 @@
 
 mod grammars;
 pub(crate) mod layer;
+pub(crate) mod names;
+pub(crate) mod roles;
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
 use streaming_iterator::StreamingIterator as _;
-use tree_sitter::{Node, ParseOptions, Parser, QueryCursor, QueryCursorOptions};
+use tree_sitter::{Node, ParseOptions, Parser, QueryCursor, QueryCursorOptions, Tree};
 
 use crate::limits;
-use crate::symbols::grammars::Grammar;
+use crate::query::snippet::Lines;
+use crate::symbols::grammars::{Grammar, Role};
 use crate::text::defs::{Kind, definition};
 use crate::tree::lang::Lang;
 
@@ -24,6 +28,8 @@ pub(crate) struct Symbol {
     pub(crate) end_line: u64,
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    /// The type, module or function that it belongs to; empty at the top level.
+    pub(crate) owner: String,
 }
 
 /// Whether there is a grammar for a file.
@@ -56,6 +62,9 @@ fn is_same(later: &Symbol, kept: &mut Symbol) -> bool {
     if same && later.kind == Kind::Method {
         kept.kind = Kind::Method;
     }
+    if same && kept.owner.is_empty() {
+        kept.owner.clone_from(&later.owner);
+    }
     same
 }
 
@@ -75,6 +84,7 @@ pub(crate) fn guess(path: &str, text: &[u8]) -> Vec<Symbol> {
                 end_line: number,
                 name: String::from_utf8_lossy(name).into_owned(),
                 kind: def.kind,
+                owner: String::new(),
             });
             if symbols.len() >= limits::FILE_SYMBOLS {
                 break;
@@ -84,12 +94,45 @@ pub(crate) fn guess(path: &str, text: &[u8]) -> Vec<Symbol> {
     symbols
 }
 
+/// How a definition begins in its text, on one line: everything up to its body, shortened.
+pub(crate) fn signature(lines: &Lines<'_>, symbol: &Symbol) -> String {
+    let mut out = String::new();
+    let last = symbol.end_line.max(symbol.start_line);
+    for number in symbol.start_line..=last.min(symbol.start_line + SIGNATURE_LINES - 1) {
+        let line = String::from_utf8_lossy(lines.line(number));
+        let line = line.trim();
+        if !out.is_empty() && !line.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(line);
+        let ends = line.ends_with(['{', ';', ':']) || line.ends_with("=>") || line.contains(" {");
+        let open = out.matches('(').count() > out.matches(')').count();
+        if ends || !open || out.len() >= SIGNATURE_BYTES {
+            break;
+        }
+    }
+    let body = out.find(" {").unwrap_or(out.len());
+    let cut = out.floor_char_boundary(body.min(SIGNATURE_BYTES));
+    out.truncate(cut);
+    out.truncate(out.trim_end_matches(['{', ';', ' ', ':']).len());
+    out
+}
+
+/// Lines that a signature may take, and bytes of it that are shown.
+const SIGNATURE_LINES: u64 = 4;
+const SIGNATURE_BYTES: usize = 160;
+
 thread_local! {
     /// Parsers and compiled queries of this thread: both are costly to make and cannot be shared.
     static GRAMMARS: RefCell<BTreeMap<usize, Option<(Parser, Grammar)>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 fn parse(path: &str, text: &[u8]) -> Option<Vec<Symbol>> {
+    with_parser(path, |parser, grammar| walk(parser, grammar, text))
+}
+
+/// Calls `work` with the parser and the grammar of a file, if there is one.
+fn with_parser<R>(path: &str, work: impl FnOnce(&mut Parser, &Grammar) -> Option<R>) -> Option<R> {
     let number = grammars::number(path)?;
     GRAMMARS.with_borrow_mut(|grammars| {
         let made = grammars.entry(number).or_insert_with(|| {
@@ -99,14 +142,12 @@ fn parse(path: &str, text: &[u8]) -> Option<Vec<Symbol>> {
             Some((parser, grammar))
         });
         let (parser, grammar) = made.as_mut()?;
-        walk(parser, grammar, text)
+        work(parser, grammar)
     })
 }
 
-fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbol>> {
-    // The time of this thread: on a busy machine the clock says nothing about a file.
-    let deadline = thread_time() + limits::PARSE_TIME;
-    let is_late = || thread_time() >= deadline;
+/// The tree of a text; nothing if that takes longer than `is_late` allows.
+fn tree_of(parser: &mut Parser, text: &[u8], is_late: impl Fn() -> bool) -> Option<Tree> {
     let mut late = |_: &tree_sitter::ParseState| match is_late() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
@@ -114,13 +155,20 @@ fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbo
     let options = ParseOptions::new().progress_callback(&mut late);
     let mut read = |at: usize, _| text.get(at..).unwrap_or_default();
     let tree = parser.parse_with_options(&mut read, None, Some(options));
-    let Some(tree) = tree else {
+    if tree.is_none() {
         parser.reset();
-        return None;
-    };
+    }
+    tree
+}
+
+fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbol>> {
+    // The time of this thread: on a busy machine the clock says nothing about a file.
+    let deadline = thread_time() + limits::PARSE_TIME;
+    let is_late = || thread_time() >= deadline;
+    let tree = tree_of(parser, text, is_late)?;
     let mut cursor = QueryCursor::new();
     cursor.set_match_limit(4096);
-    let mut symbols = Vec::new();
+    let mut blocks = Vec::new();
     let mut late = |_: &tree_sitter::QueryCursorState| match is_late() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
@@ -128,12 +176,13 @@ fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbo
     let options = QueryCursorOptions::new().progress_callback(&mut late);
     let mut matches = cursor.matches_with_options(&grammar.query, tree.root_node(), text, options);
     while let Some(found) = matches.next() {
-        let mut name = None;
-        let mut whole: Option<(Node<'_>, Kind)> = None;
+        let (mut name, mut owner, mut whole) = (None, None, None);
         for capture in found.captures() {
-            match grammar.kinds.get(capture.index as usize) {
-                Some(Some(kind)) => whole = Some((capture.node, *kind)),
-                Some(None) => name = Some(capture.node),
+            match grammar.roles.get(capture.index as usize) {
+                Some(Role::Definition(kind)) => whole = Some((capture.node, Some(*kind))),
+                Some(Role::Scope) => whole = Some((capture.node, None)),
+                Some(Role::Name) => name = Some(capture.node),
+                Some(Role::Owner) => owner = Some(capture.node),
                 None => {}
             }
         }
@@ -147,22 +196,85 @@ fn walk(parser: &mut Parser, grammar: &Grammar, text: &[u8]) -> Option<Vec<Symbo
             continue;
         };
         // A name is one word; whatever else was caught is a parse gone wrong.
-        if bytes.is_empty() || bytes.len() > 200 || bytes.contains(&b'\n') {
+        if kind.is_some() && (bytes.is_empty() || bytes.len() > 200 || bytes.contains(&b'\n')) {
             continue;
         }
         let outer = definition_of(whole);
-        symbols.push(Symbol {
-            start_line: name.start_position().row as u64 + 1,
-            end_line: outer.end_position().row as u64 + 1,
-            name: String::from_utf8_lossy(bytes).into_owned(),
+        blocks.push(Block {
+            bytes: outer.byte_range(),
             kind,
+            symbol: Symbol {
+                start_line: name.start_position().row as u64 + 1,
+                end_line: outer.end_position().row as u64 + 1,
+                name: match kind {
+                    Some(_) => String::from_utf8_lossy(bytes).into_owned(),
+                    None => type_name(bytes),
+                },
+                kind: kind.unwrap_or(Kind::Type),
+                owner: owner
+                    .and_then(|owner| text.get(owner.byte_range()))
+                    .map(type_name)
+                    .unwrap_or_default(),
+            },
         });
-        if symbols.len() >= limits::FILE_SYMBOLS {
+        if blocks.len() >= limits::FILE_SYMBOLS {
             break;
         }
     }
     // A part of the symbols would pass for all of them.
-    (!is_late()).then_some(symbols)
+    (!is_late()).then(|| owned(blocks))
+}
+
+/// A definition or a scope with the bytes it covers.
+struct Block {
+    bytes: Range<usize>,
+    /// `None` for a scope.
+    kind: Option<Kind>,
+    symbol: Symbol,
+}
+
+/// The definitions, each with the innermost block around it as its owner.
+fn owned(mut blocks: Vec<Block>) -> Vec<Symbol> {
+    blocks.sort_by_key(|block| (block.bytes.start, Reverse(block.bytes.end)));
+    let mut symbols = Vec::new();
+    let mut around: Vec<(Range<usize>, String)> = Vec::new();
+    for Block {
+        bytes,
+        kind,
+        mut symbol,
+    } in blocks
+    {
+        while around
+            .last()
+            .is_some_and(|(outer, _)| outer.end < bytes.end)
+        {
+            around.pop();
+        }
+        let outer = around.iter().rev().find(|(outer, _)| *outer != bytes);
+        if let (true, Some((_, name))) = (symbol.owner.is_empty(), outer) {
+            symbol.owner.clone_from(name);
+        }
+        around.push((bytes, symbol.name.clone()));
+        if kind.is_some() {
+            symbols.push(symbol);
+        }
+    }
+    symbols
+}
+
+/// The name of a type as it is written in code: `Context` for `*Context`, `a::Context<T>` and
+/// `Context.prototype`.
+fn type_name(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let plain = text
+        .split(['<', '[', '('])
+        .find(|part| part.contains(char::is_alphanumeric));
+    let plain = plain.unwrap_or_default().trim_end_matches(".prototype");
+    plain
+        .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+        .find(|word| !word.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Processor time of this thread.
@@ -394,6 +506,79 @@ mod tests {
             found.sort();
             wanted.sort();
             assert_eq!(found, wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_definition_knows_its_owner() {
+        for (path, text, name, owner) in [
+            ("a.rs", "impl<T> a::Foo<T> { fn m(&self) {} }", "m", "Foo"),
+            ("a.rs", "impl Tr for Foo { fn m(&self) {} }", "m", "Foo"),
+            ("a.rs", "trait Tr { fn m(&self); }", "m", "Tr"),
+            ("a.rs", "fn f() {}", "f", ""),
+            (
+                "a.py",
+                "class A:\n    class B:\n        def m(self): pass",
+                "m",
+                "B",
+            ),
+            (
+                "a.go",
+                "func (c *Context) JSON(code int) {}",
+                "JSON",
+                "Context",
+            ),
+            ("a.go", "func (s Set[T]) Add(x T) {}", "Add", "Set"),
+            ("a.js", "Foo.prototype.bar = function () {}", "bar", "Foo"),
+            ("a.js", "const app = { use() {} }", "use", "app"),
+            ("a.ts", "export class C { m(): void {} }", "m", "C"),
+            ("A.java", "class A { class B { void m() {} } }", "m", "B"),
+            ("a.cpp", "void n::C::q() {}", "q", "C"),
+            (
+                "a.cpp",
+                "namespace n { class C { void m() {} }; }",
+                "m",
+                "C",
+            ),
+            ("a.cs", "namespace N { class C { void M() {} } }", "M", "C"),
+            (
+                "a.rb",
+                "module M\n  class C\n    def m; end\n  end\nend",
+                "m",
+                "C",
+            ),
+            ("a.php", "<?php\nclass C { function m() {} }", "m", "C"),
+        ] {
+            let symbols = extract(path, text.as_bytes());
+            let found = symbols.iter().find(|symbol| symbol.name == name).unwrap();
+            assert_eq!(found.owner, owner, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_signature_ends_where_the_body_begins() {
+        for (path, text, name, signature) in [
+            (
+                "a.rs",
+                "pub fn f(\n    a: u8,\n) -> u8 {\n    a\n}\n",
+                "f",
+                "pub fn f( a: u8, ) -> u8",
+            ),
+            ("a.py", "class A(B):\n    pass\n", "A", "class A(B)"),
+            (
+                "a.go",
+                "func (c *Context) JSON(code int) { x() }\n",
+                "JSON",
+                "func (c *Context) JSON(code int)",
+            ),
+            ("a.rs", "const A: u8 = 1;\n", "A", "const A: u8 = 1"),
+        ] {
+            let symbols = extract(path, text.as_bytes());
+            let found = symbols.iter().find(|symbol| symbol.name == name).unwrap();
+            assert_eq!(
+                super::signature(&Lines::new(text.as_bytes()), found),
+                signature
+            );
         }
     }
 

@@ -112,7 +112,7 @@ pub(crate) fn keyword(word: &[u8]) -> Option<Kind> {
     })
 }
 
-fn is_modifier(word: &[u8]) -> bool {
+pub(crate) fn is_modifier(word: &[u8]) -> bool {
     matches!(
         word,
         b"pub"

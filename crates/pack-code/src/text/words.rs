@@ -118,6 +118,26 @@ pub(crate) fn parts_of(identifier: &[u8], mut each: impl FnMut(&[u8])) {
     }
 }
 
+/// Calls `each` with the sub-tokens of an identifier, as they are written: its parts, digits apart
+/// from letters. The vectors of ranked search are of these, so their training cuts alike.
+pub(crate) fn subtokens(identifier: &[u8], mut each: impl FnMut(&[u8])) {
+    parts_of(identifier, |part| {
+        let mut rest = part;
+        while let Some(first) = rest.first() {
+            let same = |byte: &u8| match first.is_ascii_digit() {
+                true => byte.is_ascii_digit(),
+                false => byte.is_ascii_alphabetic(),
+            };
+            let length = rest.iter().take_while(|byte| same(byte)).count();
+            let (token, after) = rest.split_at(length.max(1));
+            if length > 0 {
+                each(token);
+            }
+            rest = after;
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +165,22 @@ mod tests {
         assert_eq!(of("base64Encode"), ["base64", "encod", "base64encode"]);
         assert_eq!(of("x"), [""; 0]);
         assert_eq!(of("123456"), [""; 0]);
+    }
+
+    #[test]
+    fn subtokens_have_letters_or_digits() {
+        let of = |identifier: &str| {
+            let mut found = Vec::new();
+            subtokens(identifier.as_bytes(), |token| {
+                found.push(String::from_utf8(token.to_vec()).unwrap());
+            });
+            found
+        };
+        assert_eq!(
+            of("HTTPServer2x_base64"),
+            ["HTTP", "Server", "2", "x", "base", "64"]
+        );
+        assert_eq!(of("größe"), ["gr", "e"]);
     }
 
     #[test]

@@ -105,6 +105,10 @@ pub(crate) fn call(
         patterns,
         changed: None,
     };
+    let without_symbols = match repo.keeper.symbols {
+        true => repo.symbol_docs().map_or(0, |(covered, all)| all - covered),
+        false => 0,
+    };
     let progress = repo.keeper.ask(request).ok_or_else(|| {
         Problem::new(
             ErrorKind::Overloaded,
@@ -117,6 +121,7 @@ pub(crate) fn call(
         .wait_ms
         .map_or(most, |ms| Duration::from_millis(ms).min(most));
     let deadline = Instant::now() + time;
+    let mut meter = Meter::default();
     let job = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let job = repo.wait(&progress, left.min(Duration::from_millis(200)), &|| {
@@ -132,16 +137,25 @@ pub(crate) fn call(
                 .err()
                 .unwrap_or_else(|| Problem::of(ErrorKind::Cancelled)));
         }
-        report(context, &job);
+        let to_extract = match repo.keeper.symbols {
+            true => job.files_total + without_symbols,
+            false => 0,
+        };
+        if job.files_total > 0
+            && let Some((done, total)) = meter.reach(job.files_done, job.files_total + to_extract)
+        {
+            let message = format!("indexed {} of {} files", job.files_done, job.files_total);
+            report(context, message, done, total, "index");
+        }
         if !repo.keeper.is_pending(&progress) || Instant::now() >= deadline {
             break progress.snapshot();
         }
     };
     if job.state == State::Done {
-        wait_for_symbols(repo, &job, deadline, context)?;
+        wait_for_symbols(repo, &mut meter, deadline, context)?;
     }
     let alias = member.alias.clone();
-    let symbols = share(repo.symbol_docs());
+    let symbols = repo.symbol_docs().map_or(0.0, share);
     let mut value = to_json(&job);
     if let (true, Some(object)) = (repo.keeper.symbols, value.as_object_mut()) {
         object.insert("symbols".to_owned(), json!(symbols));
@@ -159,16 +173,14 @@ pub(crate) fn call(
     }))
 }
 
-/// The symbols follow the job; whoever waits for the one waits for the others.
+/// The symbols follow the job: a call that waits for one waits for the other.
 fn wait_for_symbols(
     repo: &Repo,
-    job: &Job,
+    meter: &mut Meter,
     deadline: Instant,
     context: &Context,
 ) -> Result<(), Problem> {
     let _awaited = repo.keeper.await_symbols();
-    let (before, all) = repo.symbol_docs();
-    let mut done = before;
     while !repo.keeper.has_settled_symbols() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -177,17 +189,43 @@ fn wait_for_symbols(
         // It is not the job: it goes on without this call.
         context.check()?;
         repo.keeper.wait(left.min(Duration::from_millis(200)));
-        done = done.max(repo.symbol_docs().0);
-        // One line from the first file to the last symbol, so that it never goes back.
-        context.progress(Progress {
-            message: format!("extracted the symbols of {done} of {all} files"),
-            done: Some(job.files_done + (done - before).min(all - before)),
-            total: Some(job.files_total + (all - before)),
-            phase: "symbols".to_owned(),
-            ..Progress::default()
-        });
+        let Some((covered, all)) = repo.symbol_docs() else {
+            break;
+        };
+        if let Some((done, total)) = meter.remain(all - covered) {
+            let message = format!("extracted the symbols of {covered} of {all} files");
+            report(context, message, done, total, "symbols");
+        }
     }
     Ok(())
+}
+
+/// One line of progress from the first file to the last symbol. Its total is set once, it never
+/// goes back, and it moves only when work was done.
+#[derive(Debug, Default)]
+struct Meter {
+    done: Option<u64>,
+    total: u64,
+}
+
+impl Meter {
+    /// So much is done of so much. Gives what is to be reported, if that is new.
+    fn reach(&mut self, done: u64, total: u64) -> Option<(u64, u64)> {
+        if self.total == 0 {
+            self.total = total;
+        }
+        let done = done.min(self.total);
+        let is_new = self.done.is_none_or(|before| done > before);
+        if is_new {
+            self.done = Some(done);
+        }
+        is_new.then_some((done, self.total))
+    }
+
+    /// So much is left.
+    fn remain(&mut self, left: u64) -> Option<(u64, u64)> {
+        self.reach(self.total.max(left) - left, self.total.max(left))
+    }
 }
 
 /// A share as answers have it: never 1 before it is all.
@@ -198,15 +236,12 @@ pub(crate) fn share((covered, all): (u64, u64)) -> f64 {
     }
 }
 
-fn report(context: &Context, job: &Job) {
-    if job.files_total == 0 {
-        return;
-    }
+fn report(context: &Context, message: String, done: u64, total: u64, phase: &str) {
     context.progress(Progress {
-        message: format!("indexed {} of {} files", job.files_done, job.files_total),
-        done: Some(job.files_done),
-        total: Some(job.files_total),
-        phase: "index".to_owned(),
+        message,
+        done: Some(done),
+        total: Some(total),
+        phase: phase.to_owned(),
         ..Progress::default()
     });
 }
@@ -266,5 +301,29 @@ fn porcelain(alias: &str, job: &Job) -> Porcelain {
         }
         State::Failed => porcelain.hint("check_status says what to do about it"),
         _ => porcelain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_has_one_total_and_moves_only_with_work() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.reach(0, 200), Some((0, 200)));
+        assert_eq!(meter.reach(0, 200), None, "no step without work");
+        assert_eq!(meter.reach(100, 200), Some((100, 200)));
+        assert_eq!(
+            meter.reach(7155, 400),
+            Some((200, 200)),
+            "never above its total"
+        );
+        let mut meter = Meter::default();
+        meter.reach(100, 200);
+        assert_eq!(meter.remain(100), None);
+        assert_eq!(meter.remain(40), Some((160, 200)));
+        assert_eq!(meter.remain(60), None, "never back");
+        assert_eq!(meter.remain(0), Some((200, 200)));
     }
 }

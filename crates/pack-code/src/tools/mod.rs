@@ -1,7 +1,9 @@
 //! The six tools.
 
+pub(crate) mod answer;
 pub(crate) mod build;
 pub(crate) mod check;
+pub(crate) mod map;
 pub(crate) mod search;
 pub(crate) mod search_reply;
 pub(crate) mod search_spec;

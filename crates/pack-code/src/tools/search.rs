@@ -8,15 +8,16 @@ use serde_json::json;
 
 use crate::fresh::repo::Repo;
 use crate::limits;
-use crate::query::auto::{Chosen, choose};
+use crate::query::auto::{Accepts, Attempt, Chosen, attempts, qualified};
 use crate::query::cursor::{Cursor, Listing, Reading, not_ours};
 use crate::query::filter::{Filter, globs, instant, langs};
-use crate::query::pattern::{Pattern, Patterns};
+use crate::query::pattern::{Case, Pattern, Patterns};
 use crate::query::plan::Plan;
-use crate::query::{Found, Relation, exact, feed, path, ranked, symbol};
+use crate::query::{Found, Relation, exact, feed, history, path, ranked, references, symbol};
 use crate::store::codec::checksum;
 use crate::store::table::KEY_BYTES;
 use crate::text::defs::Kind;
+use crate::tools::answer::answer;
 use crate::tools::internal;
 use crate::tools::search_reply::reply;
 use crate::tools::search_spec::{Arguments, KindArgument};
@@ -27,48 +28,56 @@ use crate::workspace::Workspace;
 
 /// A repository as a search sees it.
 pub(crate) struct Seen<'a> {
-    number: usize,
+    pub(crate) number: usize,
     pub(crate) name: &'a str,
-    repo: &'a Arc<Repo>,
+    pub(crate) repo: &'a Arc<Repo>,
     pub(crate) view: Option<Arc<View>>,
 }
 
 /// Everything that the arguments say, checked.
 pub(crate) struct Request<'a> {
     pub(crate) arguments: &'a Arguments,
-    patterns: &'a Patterns,
-    /// What the query was asked for, or looks like.
-    asked: (Chosen, String),
+    pub(crate) patterns: &'a Patterns,
+    /// The ways to read the query; one, unless `kind` is `auto`.
+    pub(crate) attempts: Vec<Attempt>,
     /// What it is searched as.
     pub(crate) chosen: Chosen,
-    text: String,
+    pub(crate) text: String,
+    case: Case,
     pub(crate) filter: Filter,
     kinds: Vec<Kind>,
-    limit: usize,
+    pub(crate) limit: usize,
     max_bytes: usize,
-    listing: Listing,
+    pub(crate) listing: Listing,
     after: Option<Cursor>,
+    /// Whether ranked search compares vectors.
+    vectors: bool,
+    /// Lines that have the words of a ranked query verbatim.
+    pub(crate) verbatim: Vec<(usize, String, u64)>,
 }
 
 impl Request<'_> {
-    /// Searches for something else that the query may mean.
-    fn read_as(&mut self, reading: Reading) {
-        let whole = self.arguments.query.trim();
-        (self.chosen, self.text) = match reading {
-            Reading::Asked => self.asked.clone(),
-            Reading::Literal => (Chosen::Literal, whole.to_owned()),
-            Reading::Ranked => (Chosen::Ranked, whole.to_owned()),
-            Reading::Word => (Chosen::Literal, longest_word(&self.asked.1).to_owned()),
+    /// Searches for one of the things that the query may mean.
+    pub(crate) fn read_as(&mut self, reading: Reading) {
+        let attempt = match reading {
+            Reading::Attempt(number) => self.attempts.get(usize::from(number)),
+            Reading::Word => None,
+        };
+        let first = self.attempts.first().map_or("", |attempt| &attempt.text);
+        (self.chosen, self.text) = match attempt {
+            Some(attempt) => (attempt.kind, attempt.text.clone()),
+            None => (Chosen::Literal, longest_word(first).to_owned()),
+        };
+        let verbatim = attempt.is_some_and(|attempt| attempt.accepts == Accepts::Verbatim);
+        self.case = match self.arguments.case {
+            Case::Smart if verbatim => Case::Sensitive,
+            case => case,
         };
         self.listing.reading = reading;
     }
 
-    const fn is_exact(&self) -> bool {
-        matches!(self.chosen, Chosen::Literal | Chosen::Regex)
-    }
-
     /// Whether the query may be read in other ways than the first.
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.arguments.kind == KindArgument::Auto && self.kinds.is_empty() && self.after.is_none()
     }
 }
@@ -93,6 +102,7 @@ pub(crate) fn call(
         .map(|(member, _)| member.alias.as_str())
         .collect();
     let mut request = check(arguments, &workspace.patterns, &names)?;
+    request.vectors = !workspace.settings.no_vectors;
     let mut seen: Vec<Seen<'_>> = Vec::new();
     for (member, repo) in members {
         let number = workspace
@@ -120,50 +130,6 @@ pub(crate) fn call(
         found.total.relation = Relation::AtLeast;
     }
     Ok(reply(&request, &seen, &unsearched, found, started))
-}
-
-/// Searches for what the query looks like, and then for what else it may mean.
-fn answer(
-    request: &mut Request<'_>,
-    seen: &[Seen<'_>],
-    context: &Context,
-    started: Instant,
-) -> Result<Found, Problem> {
-    let missing: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.view.is_none()).collect();
-    if !request.is_exact() && !missing.is_empty() {
-        return without_index(request, seen, &missing, context, started);
-    }
-    let mut first = run(request, seen, context, started)?;
-    if !request.is_open() || !first.hits.is_empty() || first.truncated || !missing.is_empty() {
-        return Ok(first);
-    }
-    // What looked like code may have been prose, and words may have been signs.
-    let before = request.chosen;
-    let mut tried = Vec::new();
-    for (reading, kind) in [
-        (Reading::Literal, Chosen::Literal),
-        (Reading::Ranked, Chosen::Ranked),
-    ] {
-        if kind == before {
-            continue;
-        }
-        request.read_as(reading);
-        let mut found = run(request, seen, context, started)?;
-        if !found.hits.is_empty() || found.truncated {
-            found.notes.push(format!(
-                "nothing as {}; this is the {} answer",
-                before.name(),
-                kind.name()
-            ));
-            return Ok(found);
-        }
-        tried.push(kind.name());
-    }
-    request.read_as(Reading::Asked);
-    first
-        .notes
-        .push(format!("nothing as {} either", tried.join(" or ")));
-    Ok(first)
 }
 
 /// Leaves out the indexes that turned out to be damaged; says whether there were any.
@@ -202,17 +168,22 @@ fn check<'a>(
         })
         .collect::<Result<Vec<_>, _>>()?;
     let query = arguments.query.clone();
-    let (chosen, text) = match arguments.kind {
-        KindArgument::Auto if !kinds.is_empty() => (Chosen::Symbol, query),
-        KindArgument::Auto => choose(&arguments.query),
-        KindArgument::Literal => (Chosen::Literal, query),
-        KindArgument::Regex => (Chosen::Regex, query),
-        KindArgument::Ranked => (Chosen::Ranked, query),
-        KindArgument::Symbol => (Chosen::Symbol, query),
-        KindArgument::Path => (Chosen::Path, query),
+    let asked = |kind| vec![Attempt::new(kind, query, Accepts::Always)];
+    let attempts = match arguments.kind {
+        KindArgument::Auto if !kinds.is_empty() => asked(Chosen::Symbol),
+        KindArgument::Auto => attempts(&arguments.query),
+        KindArgument::Literal => asked(Chosen::Literal),
+        KindArgument::Regex => asked(Chosen::Regex),
+        KindArgument::Ranked => asked(Chosen::Ranked),
+        KindArgument::Symbol => asked(Chosen::Symbol),
+        KindArgument::Path => asked(Chosen::Path),
+        KindArgument::References => asked(Chosen::References),
+        KindArgument::History => asked(Chosen::History),
     };
-    let by_words = !matches!(chosen, Chosen::Literal | Chosen::Regex);
-    if by_words && text.trim().is_empty() {
+    let first = attempts.first();
+    let chosen = first.map_or(Chosen::Literal, |attempt| attempt.kind);
+    let text = first.map_or("", |attempt| &attempt.text);
+    if !chosen.is_exact() && text.trim().is_empty() {
         return Err(invalid(&format!(
             "a {} search needs more than blanks",
             chosen.name()
@@ -224,7 +195,10 @@ fn check<'a>(
             invalid("symbol_kind goes only with kind symbol").with_hint("leave one of them out")
         );
     }
-    if text.len() > KEY_BYTES && chosen == Chosen::Symbol {
+    if text.len() > KEY_BYTES
+        && chosen == Chosen::Symbol
+        && first.is_some_and(|first| first.accepts == Accepts::Always)
+    {
         return Err(invalid("no symbol has a name that long"));
     }
     let filter = Filter {
@@ -241,7 +215,6 @@ fn check<'a>(
     let identity = json!([
         arguments.query,
         arguments.kind,
-        chosen.name(),
         names,
         arguments.path,
         arguments.exclude,
@@ -258,9 +231,12 @@ fn check<'a>(
         .transpose()?;
     let reading = after.as_ref().map(|cursor| cursor.listing().reading);
     let mut request = Request {
-        asked: (chosen, text.clone()),
+        attempts,
         chosen,
-        text,
+        text: String::new(),
+        case: arguments.case,
+        verbatim: Vec::new(),
+        vectors: true,
         filter,
         kinds,
         limit: arguments.limit.unwrap_or(20).clamp(1, limits::HITS),
@@ -270,7 +246,7 @@ fn check<'a>(
             .clamp(1, limits::MAX_SNIPPET_BYTES),
         listing: Listing {
             fingerprint,
-            reading: Reading::Asked,
+            reading: Reading::default(),
         },
         after,
         arguments,
@@ -280,7 +256,7 @@ fn check<'a>(
     Ok(request)
 }
 
-fn run(
+pub(crate) fn run(
     request: &Request<'_>,
     seen: &[Seen<'_>],
     context: &Context,
@@ -288,27 +264,123 @@ fn run(
 ) -> Result<Found, Problem> {
     match request.chosen {
         Chosen::Literal => {
-            let pattern = request
-                .patterns
-                .literal(&request.text, request.arguments.case)?;
-            run_exact(request, &pattern, seen, context, started)
+            let pattern = request.patterns.literal(&request.text, request.case)?;
+            run_exact(request, &pattern, seen, context, started, None)
         }
         Chosen::Regex => {
-            let pattern = request
-                .patterns
-                .regex(&request.text, request.arguments.case)?;
-            run_exact(request, &pattern, seen, context, started)
+            let pattern = request.patterns.regex(&request.text, request.case)?;
+            run_exact(request, &pattern, seen, context, started, None)
         }
+        Chosen::References => run_references(request, seen, context, started),
+        Chosen::History => run_history(request, seen, context),
         Chosen::Ranked | Chosen::Symbol | Chosen::Path => run_scored(request, seen, context),
     }
 }
 
-fn run_exact(
+/// Every place where a name occurs as a word, with what it does there.
+fn run_references(
+    request: &Request<'_>,
+    seen: &[Seen<'_>],
+    context: &Context,
+    started: Instant,
+) -> Result<Found, Problem> {
+    let text = request.text.trim().trim_end_matches("()");
+    let (owner, name) = match qualified(text) {
+        Some((containers, name)) => (containers.last().copied(), name),
+        None => (None, text),
+    };
+    let case = match request.case {
+        Case::Smart => Case::Sensitive,
+        case => case,
+    };
+    let pattern = request.patterns.regex(&references::pattern(name), case)?;
+    let mut found = run_exact(request, &pattern, seen, context, started, None)?;
+    let sources = sources(seen);
+    let query = symbol::SymbolQuery {
+        text: name,
+        kinds: &[],
+        case: Case::Sensitive,
+        filter: &Filter::default(),
+        context: 0,
+        limit: limits::HITS,
+        max_bytes: limits::MAX_SNIPPET_BYTES,
+        listing: request.listing,
+        after: None,
+        explain: false,
+    };
+    let defined = match sources.len() == seen.len() {
+        true => {
+            symbol::search(&sources, &query, context.cancel())
+                .map_err(|failed| problem(failed, seen))?
+                .hits
+        }
+        false => Vec::new(),
+    };
+    let reader = |repo: &str| {
+        let seen = seen.iter().find(|seen| seen.name == repo)?;
+        Some(seen.repo.reader())
+    };
+    references::classify(reader, &mut found, name, references::only_members(&defined));
+    // The first page has the definitions, all of them; later ones only what they come across.
+    if request.after.is_none() && !defined.is_empty() {
+        let named = |role| {
+            move |mut hit: crate::query::Hit| {
+                hit.kind = Some(role);
+                hit
+            }
+        };
+        found.definitions = defined.into_iter().map(named("definition")).collect();
+    }
+    if let Some(owner) = owner {
+        found.notes.push(format!(
+            "by the name {name}, whatever it belongs to: types are not resolved, so {owner} does not narrow this"
+        ));
+    }
+    Ok(found)
+}
+
+/// Commits of every repository in scope, newest first within each.
+fn run_history(
+    request: &Request<'_>,
+    seen: &[Seen<'_>],
+    context: &Context,
+) -> Result<Found, Problem> {
+    let mut all: Option<Found> = None;
+    for seen in seen {
+        let found = history::search(
+            history::History {
+                repo: seen.name,
+                root: &seen.repo.place.root,
+                text: request.text.trim(),
+                paths: &request.arguments.path,
+                limit: request.limit,
+            },
+            context,
+        )?;
+        match &mut all {
+            None => all = Some(found),
+            Some(all) => {
+                all.commits.extend(found.commits);
+                all.notes.extend(found.notes);
+                all.truncated |= found.truncated;
+                all.total.value += found.total.value;
+                if found.total.relation == Relation::AtLeast {
+                    all.total.relation = Relation::AtLeast;
+                }
+            }
+        }
+    }
+    Ok(all.unwrap_or_default())
+}
+
+/// Finds lines: a page of them, or with `probe` the first few, whatever page is asked for.
+pub(crate) fn run_exact(
     request: &Request<'_>,
     pattern: &Pattern,
     seen: &[Seen<'_>],
     context: &Context,
     started: Instant,
+    probe: Option<usize>,
 ) -> Result<Found, Problem> {
     let plan = Plan::of(&pattern.hir);
     let unindexed = seen.iter().any(|seen| seen.view.is_none());
@@ -321,6 +393,7 @@ fn run_exact(
         });
     }
     let after = match &request.after {
+        _ if probe.is_some() => None,
         None => None,
         Some(Cursor::Line(after)) => Some(after.clone()),
         Some(_) => return Err(not_ours()),
@@ -329,7 +402,7 @@ fn run_exact(
         pattern,
         filter: &request.filter,
         context: request.arguments.context.min(limits::CONTEXT_LINES as u64),
-        limit: request.limit,
+        limit: probe.unwrap_or(request.limit),
         max_bytes: request.max_bytes,
         after,
         listing: request.listing,
@@ -360,14 +433,31 @@ fn run_exact(
         found.truncated = true;
         found.total.relation = Relation::AtLeast;
         found.notes.push(
-            "not every file could be listed in time; an index is being built, repeat the call for all of them"
+            "not every file could be listed in time; the path argument narrows the search"
                 .to_owned(),
         );
+    }
+    if unindexed && probe.is_none() {
+        found.notes.push(why_scanned(seen));
     }
     if plan == Plan::Any && !unindexed {
         found.notes.push("the pattern has no three characters in a row that the index could use: files were scanned".to_owned());
     }
     Ok(found)
+}
+
+/// Why an answer was read from the files themselves.
+pub(crate) fn why_scanned(seen: &[Seen<'_>]) -> String {
+    let unbuilt = seen
+        .iter()
+        .filter(|seen| seen.view.is_none())
+        .find_map(|seen| seen.repo.unbuilt());
+    match unbuilt {
+        Some(error) => format!(
+            "the index cannot be written ({error}): this answer was read from the files; check_status says what to do"
+        ),
+        None => "the index is being built: this answer was read from the files".to_owned(),
+    }
 }
 
 /// The files of a tree that has no index, sorted by class and path, and whether some are missing.
@@ -399,7 +489,7 @@ fn damaged(repo: &Arc<Repo>, error: &crate::store::StoreError) -> Problem {
 }
 
 /// What a caller is told of a query that failed.
-fn problem(failed: ranked::Failed, seen: &[Seen<'_>]) -> Problem {
+pub(crate) fn problem(failed: ranked::Failed, seen: &[Seen<'_>]) -> Problem {
     match failed {
         ranked::Failed::Problem(problem) => problem,
         ranked::Failed::Store(number, error) => match seen.get(number) {
@@ -409,22 +499,27 @@ fn problem(failed: ranked::Failed, seen: &[Seen<'_>]) -> Problem {
     }
 }
 
-fn run_scored(
-    request: &Request<'_>,
-    seen: &[Seen<'_>],
-    context: &Context,
-) -> Result<Found, Problem> {
-    let sources: Vec<ranked::Source<'_>> = seen
-        .iter()
+/// The repositories whose index can be searched.
+pub(crate) fn sources<'a>(seen: &'a [Seen<'_>]) -> Vec<ranked::Source<'a>> {
+    seen.iter()
         .filter_map(|seen| {
             Some(ranked::Source {
                 repo: seen.number,
                 name: seen.name,
                 view: seen.view.as_deref()?,
                 reader: seen.repo.reader(),
+                root: &seen.repo.place.root,
             })
         })
-        .collect();
+        .collect()
+}
+
+fn run_scored(
+    request: &Request<'_>,
+    seen: &[Seen<'_>],
+    context: &Context,
+) -> Result<Found, Problem> {
+    let sources = sources(seen);
     let arguments = request.arguments;
     let listing = request.listing;
     let (after, after_ranked) = match (&request.after, request.chosen) {
@@ -477,57 +572,11 @@ fn run_scored(
                 listing,
                 after: after_ranked,
                 explain: arguments.explain,
+                verbatim: &request.verbatim,
+                vectors: request.vectors,
             },
             context.cancel(),
         ),
     };
     result.map_err(|failed| problem(failed, seen))
-}
-
-/// What needs an index before there is one: `auto` falls back to a scan for the lines that have the
-/// longest word, and calls them that; what was asked for by name says that it needs the index, and
-/// so does the next page of an answer that came from one.
-fn without_index(
-    request: &mut Request<'_>,
-    seen: &[Seen<'_>],
-    missing: &[&Seen<'_>],
-    context: &Context,
-    started: Instant,
-) -> Result<Found, Problem> {
-    let progress = missing
-        .iter()
-        .filter_map(|seen| seen.repo.keeper.jobs().into_iter().next())
-        .map(|progress| progress.snapshot())
-        .next();
-    let how_far = progress.map(|job| {
-        format!(
-            "{} of {} files are indexed",
-            job.files_done, job.files_total
-        )
-    });
-    if !request.is_open() {
-        let names: Vec<&str> = missing.iter().map(|seen| seen.name).collect();
-        return Err(Problem::new(
-            ErrorKind::NoIndex,
-            format!(
-                "{} search needs the index of {}, which is being built",
-                request.chosen.name(),
-                names.join(", ")
-            ),
-        )
-        .with_hint(format!(
-            "{}; repeat the call in a moment, or search with kind literal or regex meanwhile",
-            how_far.unwrap_or_else(|| "the build has just begun".to_owned())
-        )));
-    }
-    let wanted = request.chosen;
-    request.read_as(Reading::Word);
-    let mut found = run(request, seen, context, started)?;
-    found.notes.push(format!(
-        "the index is being built ({}): these are lines with {:?}; repeat the call for a {} answer",
-        how_far.unwrap_or_else(|| "just begun".to_owned()),
-        request.text,
-        wanted.name()
-    ));
-    Ok(found)
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::limits;
 use crate::query::auto::Chosen;
-use crate::query::{Found, Hit, Relation};
+use crate::query::history::Commit;
+use crate::query::{Confidence, Found, Hit, Relation};
 use crate::tools::search::{Request, Seen};
 use crate::tree::file::Skip;
 
@@ -33,7 +34,10 @@ pub(crate) fn reply(
         .iter()
         .filter_map(|seen| seen.view.as_ref())
         .find_map(|view| view.freshness.reason());
-    let exact = matches!(request.chosen, Chosen::Literal | Chosen::Regex);
+    let exact = request.chosen.is_exact();
+    if let Some(lead) = &found.lead {
+        found.notes.insert(0, lead.clone());
+    }
     if !unsearched.is_empty() {
         let names: Vec<&str> = unsearched.iter().map(|(name, _)| *name).collect();
         found.notes.push(format!(
@@ -43,7 +47,7 @@ pub(crate) fn reply(
     }
     let elapsed = started.elapsed().as_secs_f64() * 1000.0;
     let mut value = json!({
-        "kind": request.chosen.name(), "total": found.total,
+        "kind": request.chosen.name(), "confidence": found.confidence, "total": found.total,
         "generation": generation.unwrap_or(0), "fresh": fresh, "scanned": found.scanned,
         "elapsed_ms": (elapsed * 1000.0).round() / 1000.0,
     });
@@ -60,6 +64,12 @@ pub(crate) fn reply(
                 .map(|(repo, reason)| json!({"repo": repo, "reason": reason}))
                 .collect();
             object.insert("unsearched".to_owned(), json!(named));
+        }
+        if !found.definitions.is_empty() {
+            object.insert("definitions".to_owned(), json!(found.definitions));
+        }
+        if request.chosen == Chosen::History {
+            object.insert("commits".to_owned(), json!(found.commits));
         }
         if !found.notes.is_empty() {
             object.insert("notes".to_owned(), json!(found.notes));
@@ -153,41 +163,14 @@ fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
 impl Answer {
     fn porcelain(&self, hits: usize) -> Porcelain {
         let Self { kind, found, .. } = self;
-        let exact = matches!(kind, Chosen::Literal | Chosen::Regex);
-        let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
-        let what = match kind {
-            Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
-            Chosen::Symbol => render::count(n, "definition", "definitions"),
-            Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
+        let mut porcelain = Porcelain::summary(self.summary(hits));
+        porcelain = match kind {
+            Chosen::References => self.references(porcelain, hits),
+            Chosen::History => porcelain.items(found.commits.iter().map(commit_line)),
+            _ => self.sections(porcelain, hits),
         };
-        let least = if found.total.relation == Relation::AtLeast {
-            "at least "
-        } else {
-            ""
-        };
-        let summary = format!(
-            "{least}{what} ({}), {} shown",
-            kind.name(),
-            render::count(hits, "hit", "hits")
-        );
-        let mut porcelain = Porcelain::summary(summary);
-        let mut last = None;
-        for hit in self.hits(hits) {
-            let place = match self.several {
-                true => format!("{}/{}", hit.repo, hit.path),
-                false => hit.path.clone(),
-            };
-            let title = match (&hit.symbol, hit.kind) {
-                (Some(symbol), Some(kind)) => format!("{place}  [{kind} {symbol}]"),
-                _ => place.clone(),
-            };
-            if last.as_ref() != Some(&title) {
-                porcelain = porcelain.section(&title);
-                last = Some(title);
-            }
-            porcelain = lines(porcelain, hit, exact && self.context == 0);
-        }
-        for note in &found.notes {
+        // The summary already has the lead, which is the first note.
+        for note in found.notes.iter().skip(usize::from(found.lead.is_some())) {
             porcelain = porcelain.note(note);
         }
         if let Some(reason) = self.reason {
@@ -211,6 +194,134 @@ impl Answer {
             (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
         }
     }
+
+    /// The file of a hit as the text names it.
+    fn place(&self, hit: &Hit) -> String {
+        match self.several {
+            true => format!("{}/{}", hit.repo, hit.path),
+            false => hit.path.clone(),
+        }
+    }
+
+    /// The hits with their lines, under the names of their files and definitions.
+    fn sections(&self, mut porcelain: Porcelain, hits: usize) -> Porcelain {
+        let plain = self.kind.is_exact() && self.context == 0;
+        let mut last = None;
+        for hit in self.hits(hits) {
+            let place = self.place(hit);
+            let owner = hit
+                .owner
+                .as_deref()
+                .map_or_else(String::new, |owner| format!("{owner}."));
+            let title = match (&hit.symbol, hit.kind) {
+                (Some(symbol), Some(kind)) => format!("{place}  [{kind} {owner}{symbol}]"),
+                _ => place,
+            };
+            if last.as_ref() != Some(&title) {
+                porcelain = porcelain.section(&title);
+                last = Some(title);
+            }
+            porcelain = lines(porcelain, hit, plain);
+        }
+        porcelain
+    }
+}
+
+/// Definitions that the text of a references answer lists above the other places.
+const LISTED_DEFINITIONS: usize = 10;
+
+impl Answer {
+    /// The first line: how much was found, how far that is what was asked for, and how much is shown.
+    fn summary(&self, hits: usize) -> String {
+        let Self { kind, found, .. } = self;
+        let n = usize::try_from(found.total.value).unwrap_or(usize::MAX);
+        let what = match kind {
+            Chosen::Literal | Chosen::Regex => render::count(n, "matching line", "matching lines"),
+            Chosen::Symbol => render::count(n, "definition", "definitions"),
+            Chosen::Ranked | Chosen::Path => render::count(n, "file", "files"),
+            Chosen::References => render::count(n, "line", "lines"),
+            Chosen::History => render::count(n, "commit", "commits"),
+        };
+        let is_cut = hits < found.hits.len();
+        let shown = format!(", {} shown", render::count(hits, "hit", "hits"));
+        if let Some(lead) = &found.lead {
+            let guessed = matches!(found.confidence, Confidence::None | Confidence::Guess);
+            return match (guessed, is_cut || hits < n) {
+                (true, _) if is_cut => format!("{lead}{shown}"),
+                (true, _) => lead.clone(),
+                (false, true) => format!("{lead}: {what}{shown}"),
+                (false, false) => format!("{lead}: {what}"),
+            };
+        }
+        let least = match found.total.relation {
+            Relation::AtLeast => "at least ",
+            Relation::Exact => "",
+        };
+        let all = match kind {
+            Chosen::History => true,
+            // The lines of definitions count but are not among the hits.
+            Chosen::References => !is_cut,
+            _ => hits == n,
+        };
+        match all && found.total.relation == Relation::Exact {
+            true => format!("{what} ({})", kind.name()),
+            false => format!("{least}{what} ({}){shown}", kind.name()),
+        }
+    }
+
+    /// Definitions, then every other place by file, each with what the name does there.
+    fn references(&self, mut porcelain: Porcelain, hits: usize) -> Porcelain {
+        let definitions = &self.found.definitions;
+        for hit in definitions.iter().take(LISTED_DEFINITIONS) {
+            let line = hit.snippet.lines().next().unwrap_or_default();
+            let title = format!(
+                "definition {}:{}",
+                self.place(hit),
+                hit.match_lines.first().unwrap_or(&0)
+            );
+            porcelain = porcelain.field(&title, line.trim());
+        }
+        let mut last = None;
+        for hit in self.hits(hits) {
+            let title = self.place(hit);
+            if last.as_ref() != Some(&title) {
+                porcelain = porcelain.section(&title);
+                last = Some(title);
+            }
+            let within = hit
+                .symbol
+                .as_deref()
+                .map_or_else(String::new, |name| format!(" in {name}"));
+            let key = format!(
+                "{} {}{within}",
+                hit.start_line,
+                hit.kind.unwrap_or("mention")
+            );
+            porcelain = porcelain.field(&key, hit.snippet.trim());
+        }
+        match definitions.len().saturating_sub(LISTED_DEFINITIONS) {
+            0 => porcelain,
+            more => porcelain.note(format!(
+                "{} not listed here; the structured result has them",
+                render::count(more, "more definition", "more definitions")
+            )),
+        }
+    }
+}
+
+fn commit_line(commit: &Commit) -> String {
+    let files = match commit.files.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", commit.files.join(", ")),
+    };
+    format!(
+        "{} {} {}: {} [{}]{files}",
+        commit.commit,
+        commit.date,
+        commit.author,
+        commit.subject,
+        commit.matched.name()
+    )
 }
 
 fn lines(mut porcelain: Porcelain, hit: &Hit, plain: bool) -> Porcelain {

@@ -20,6 +20,8 @@ pub(crate) enum KindArgument {
     Ranked,
     Symbol,
     Path,
+    References,
+    History,
 }
 
 /// The arguments.
@@ -71,9 +73,10 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         json!({
             "query": {"type": "string", "minLength": 1, "maxLength": limits::QUERY_BYTES,
                 "description": "What to look for."},
-            "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path"],
-                "description": "auto (default) decides by the look of the query: quotes or code: literal; \
-                    expressions: regex; `fn name`: symbol; a path or wildcard: path; words: ranked."},
+            "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path", "references", "history"],
+                "description": "auto (default): by the look of the query; code and quotations: literal; names: definition; \
+                    words: ranked. references: who calls, imports or uses a name. history: commits whose message or changes \
+                    have a text, or of lines as path:first-last."},
             "repo": list("Repositories by alias; all of the workspace by default."),
             "path": paths("Globs; only files that match one: src/**, *.rs, a folder."),
             "exclude": paths("Globs; no file that matches one."),
@@ -98,7 +101,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     ))
     .output(output())
     .errors(&[Code::NotFound, Code::NoIndex])
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -108,7 +111,7 @@ fn output() -> Value {
     let numbers = json!({"type": "array", "items": count()});
     let hit = object(
         json!({
-            "repo": text(), "path": text(), "start_line": count(), "end_line": count(), "symbol": text(),
+            "repo": text(), "path": text(), "start_line": count(), "end_line": count(), "symbol": text(), "owner": text(),
             "kind": text(), "lang": text(), "score": {"type": "number"}, "snippet": text(),
             "match_lines": numbers, "why": {"type": "object"},
         }),
@@ -135,10 +138,21 @@ fn output() -> Value {
         json!({"repo": text(), "reason": text()}),
         &["repo", "reason"],
     );
+    let commit = object(
+        json!({
+            "repo": text(), "commit": text(), "date": text(), "author": text(), "subject": text(),
+            "matched": {"type": "string", "enum": ["message", "changes", "lines"]},
+            "files": {"type": "array", "items": text()},
+        }),
+        &["repo", "commit", "date", "author", "subject", "matched"],
+    );
     object(
         json!({
             "kind": text(),
+            "confidence": {"type": "string", "enum": ["exact", "ranked", "near", "guess", "none"]},
             "hits": {"type": "array", "items": hit},
+            "definitions": {"type": "array", "items": hit},
+            "commits": {"type": "array", "items": commit},
             "total": object(
                 json!({"value": count(), "relation": {"type": "string", "enum": ["exact", "at_least"]}}),
                 &["value", "relation"]),
@@ -151,6 +165,7 @@ fn output() -> Value {
         }),
         &[
             "kind",
+            "confidence",
             "hits",
             "total",
             "truncated",

@@ -1,6 +1,7 @@
-//! `show_file`.
+//! `show_file`: a file, some of its lines, one definition, its outline, or the map of a folder.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use mainstay_worker::{
     Code, Context, ErrorKind, Porcelain, Problem, Reply, RootedError, ToolSpec, render, tool_spec,
@@ -9,9 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::fresh::repo::Repo;
 use crate::limits;
+use crate::query::auto::qualified;
 use crate::query::snippet::Lines;
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{Symbol, extract, signature};
 use crate::tools::{count, object, repo_argument, text};
 use crate::workspace::Workspace;
 
@@ -30,24 +33,26 @@ pub(crate) struct Arguments {
 
 pub(crate) fn spec(version: &str) -> ToolSpec {
     let entry = object(
-        json!({"name": text(), "kind": text(), "start_line": count(), "end_line": count()}),
-        &["name", "kind", "start_line", "end_line"],
+        json!({"name": text(), "owner": text(), "kind": text(), "signature": text(),
+            "start_line": count(), "end_line": count()}),
+        &["name", "kind", "signature", "start_line", "end_line"],
     );
     tool_spec(
         "show_file",
-        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline.",
+        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline; \
+         of a folder a map: what is in it, and the definitions that matter most.",
     )
     .input(object(
         json!({
             "path": {"type": "string", "format": "path", "minLength": 1, "maxLength": 4096,
-                "description": "Path relative to the root of the repository, with /."},
+                "description": "Path relative to the root of the repository, with /; . is the root itself."},
             "repo": repo_argument(),
             "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
             "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
             "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
-                "description": "Shows the lines that define this name."},
+                "description": "Shows the lines that define this name; Owner.name where several do."},
             "outline": {"type": "boolean",
-                "description": "Lists the definitions that begin in the lines or the symbol given, instead of the text."},
+                "description": "Lists the definitions of the file, or those that begin in the lines or symbol given, instead of the text."},
             "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
                 "description": "Bytes of text, 48000 by default."},
             "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
@@ -57,15 +62,15 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     ))
     .output(object(
         json!({
-            "path": text(), "text": text(), "outline": {"type": "array", "items": entry},
+            "path": text(), "text": text(), "outline": {"type": "array", "items": entry}, "map": super::map::schema(),
             "start_line": count(), "end_line": count(), "total_lines": count(), "sha": text(),
             "encoding": {"type": "string", "enum": ["utf-8", "utf-8-bom", "utf-16le", "utf-16be", "unknown-8bit"]},
             "truncated": {"type": "boolean"},
         }),
-        &["path", "start_line", "end_line", "total_lines", "sha", "encoding", "truncated"],
+        &["path", "truncated"],
     ))
     .errors(&[Code::NotFound])
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -83,7 +88,7 @@ pub(crate) fn call(
     arguments: &Arguments,
     context: &Context,
 ) -> Result<Reply, Problem> {
-    let (_, repo) = workspace.one(arguments.repo.as_deref())?;
+    let (repo, path) = locate(workspace, arguments)?;
     if arguments.symbol.is_some()
         && (arguments.start_line.is_some() || arguments.end_line.is_some())
     {
@@ -98,7 +103,10 @@ pub(crate) fn call(
             invalid(format!("start_line {start} is after end_line {end}")).with_hint("swap them"),
         );
     }
-    let path = arguments.path.trim_start_matches("./");
+    if super::map::is_folder(repo, path) {
+        let max = arguments.max_bytes.unwrap_or(limits::MAP_BYTES);
+        return super::map::reply(repo, path, max, context);
+    }
     let bytes = read(repo, path)?;
     context.check()?;
     let sha = hex(&Sha256::digest(&bytes));
@@ -119,13 +127,22 @@ pub(crate) fn call(
     let total = lines.count();
     let (start, end) = range(arguments, path, &text, total)?;
     if arguments.outline {
-        return Ok(outline(
-            path,
-            &text,
-            (start.min(total), end, total),
-            &sha,
+        let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
+        let outline = Outline {
+            path: path.to_owned(),
+            entries: entries(path, &lines, (start, end)),
+            start: start.min(total),
+            end,
+            total,
+            sha,
             encoding,
-            arguments.max_bytes,
+        };
+        let most = outline.within(max);
+        return Ok(Reply::page(
+            outline,
+            most,
+            Outline::json,
+            Outline::porcelain,
         ));
     }
     let max = arguments.max_bytes.unwrap_or(limits::SHOW_BYTES);
@@ -228,7 +245,40 @@ impl Shown {
     }
 }
 
-fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem> {
+/// The repository and the path in it that a call means. With several repositories a path may begin
+/// with the name of one, as `search` prints it, or be a path that only one of them has.
+fn locate<'a>(
+    workspace: &'a Workspace,
+    arguments: &'a Arguments,
+) -> Result<(&'a Arc<Repo>, &'a str), Problem> {
+    let path = arguments.path.trim_start_matches("./");
+    let wanted = arguments.repo.as_deref();
+    if wanted.is_some() || workspace.members.len() < 2 {
+        return Ok((workspace.one(wanted)?.1, path));
+    }
+    let usable = || {
+        let members = workspace.members.iter();
+        members.filter_map(|member| Some((member.alias.as_str(), member.repo.as_ref().ok()?)))
+    };
+    let exists = |repo: &Repo, path: &str| {
+        repo.place.rooted.open_file(path).is_ok() || super::map::is_folder(repo, path)
+    };
+    let named = usable().find_map(|(alias, repo)| {
+        let rest = path.strip_prefix(alias)?.strip_prefix('/')?;
+        exists(repo, rest).then_some((repo, rest))
+    });
+    if let Some(found) = named {
+        return Ok(found);
+    }
+    let having: Vec<_> = usable().filter(|(_, repo)| exists(repo, path)).collect();
+    match having.as_slice() {
+        [(_, repo)] => Ok((repo, path)),
+        // Says which repositories there are.
+        _ => Ok((workspace.one(None)?.1, path)),
+    }
+}
+
+fn read(repo: &Repo, path: &str) -> Result<Vec<u8>, Problem> {
     let shown = render::shorten(path, 120);
     let file = repo
         .place
@@ -245,7 +295,7 @@ fn read(repo: &crate::fresh::repo::Repo, path: &str) -> Result<Vec<u8>, Problem>
                 ErrorKind::NotFound,
                 format!("{shown} is not a regular file"),
             )
-            .with_hint("search with kind path lists the files of a folder"),
+            .with_hint("only regular files and folders are shown"),
             other => Problem::new(
                 ErrorKind::NotFound,
                 format!("{shown} cannot be read: {other}"),
@@ -304,10 +354,18 @@ fn decode(bytes: &[u8], path: &str) -> Result<(String, &'static str), Problem> {
 fn range(arguments: &Arguments, path: &str, text: &str, total: u64) -> Result<(u64, u64), Problem> {
     if let Some(wanted) = &arguments.symbol {
         let symbols = extract(path, text.as_bytes());
+        let (owner, name) = match qualified(wanted) {
+            Some((owners, name)) => (owners.last().copied(), name),
+            None => (None, wanted.as_str()),
+        };
+        let owned = |symbol: &Symbol| owner.is_none_or(|owner| symbol.owner == owner);
         let named = |exact: bool| {
-            symbols.iter().find(|symbol| match exact {
-                true => &symbol.name == wanted,
-                false => symbol.name.eq_ignore_ascii_case(wanted),
+            symbols.iter().find(|symbol| {
+                owned(symbol)
+                    && match exact {
+                        true => symbol.name == name,
+                        false => symbol.name.eq_ignore_ascii_case(name),
+                    }
             })
         };
         let Some(found) = named(true).or_else(|| named(false)) else {
@@ -380,41 +438,52 @@ fn cut(lines: &Lines<'_>, start: u64, end: u64, max: usize) -> (String, u64, boo
     (out, last.min(end), false)
 }
 
-fn outline(
-    path: &str,
-    text: &str,
-    (start, end, total): (u64, u64, u64),
-    sha: &str,
-    encoding: &'static str,
-    max_bytes: Option<usize>,
-) -> Reply {
-    let mut symbols = extract(path, text.as_bytes());
+/// A definition in an outline.
+struct Entry {
+    symbol: Symbol,
+    signature: String,
+}
+
+impl Entry {
+    fn json(&self) -> Value {
+        let Self { symbol, signature } = self;
+        let mut entry = json!({"name": symbol.name, "kind": symbol.kind.name(), "signature": signature,
+            "start_line": symbol.start_line, "end_line": symbol.end_line});
+        if let (false, Some(entry)) = (symbol.owner.is_empty(), entry.as_object_mut()) {
+            entry.insert("owner".to_owned(), json!(symbol.owner));
+        }
+        entry
+    }
+
+    fn row(&self) -> String {
+        let Self { symbol, signature } = self;
+        let owner = match symbol.owner.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", symbol.owner),
+        };
+        format!(
+            "{}-{} {owner}{signature}",
+            symbol.start_line, symbol.end_line
+        )
+    }
+}
+
+/// The definitions that begin within some lines, by line.
+fn entries(path: &str, lines: &Lines<'_>, (start, end): (u64, u64)) -> Vec<Entry> {
+    let mut symbols = extract(path, lines.text());
     symbols.retain(|symbol| (start..=end).contains(&symbol.start_line));
     symbols.sort_by_key(|symbol| symbol.start_line);
-    let max = max_bytes.unwrap_or(limits::SHOW_BYTES);
-    let mut bytes = 0;
-    let shown = symbols.iter().take_while(|symbol| {
-        // What an entry takes as JSON, about.
-        bytes += symbol.name.len() + 64;
-        bytes <= max
-    });
-    let most = shown.count().max(1).min(symbols.len());
-    let outline = Outline {
-        path: path.to_owned(),
-        symbols,
-        start,
-        end,
-        total,
-        sha: sha.to_owned(),
-        encoding,
+    let entry = |symbol: Symbol| Entry {
+        signature: signature(lines, &symbol),
+        symbol,
     };
-    Reply::page(outline, most, Outline::json, Outline::porcelain)
+    symbols.into_iter().map(entry).collect()
 }
 
 /// The definitions of a file, of which an answer has the first.
 struct Outline {
     path: String,
-    symbols: Vec<Symbol>,
+    entries: Vec<Entry>,
     start: u64,
     end: u64,
     total: u64,
@@ -423,28 +492,32 @@ struct Outline {
 }
 
 impl Outline {
+    /// How many of the definitions take at most `max` bytes as JSON; at least one.
+    fn within(&self, max: usize) -> usize {
+        let mut bytes = 0;
+        let fitting = self.entries.iter().take_while(|entry| {
+            bytes += entry.json().to_string().len() + 1;
+            bytes <= max
+        });
+        fitting.count().max(1).min(self.entries.len())
+    }
+
     /// The first definitions, the line at which the others begin, and how many are missing on the
     /// last line: definitions of one line stay together unless they are too many for an answer.
-    fn shown(&self, most: usize) -> (&[Symbol], Option<u64>, usize) {
-        let begins = |at: usize| self.symbols.get(at).map(|symbol| symbol.start_line);
+    fn shown(&self, most: usize) -> (&[Entry], Option<u64>, usize) {
+        let begins = |at: usize| self.entries.get(at).map(|entry| entry.symbol.start_line);
         let is_boundary = |at: &usize| begins(*at) != at.checked_sub(1).and_then(begins);
         let at = (1..=most).rev().find(is_boundary).unwrap_or(most);
-        let shown = self.symbols.get(..at).unwrap_or(&self.symbols);
-        let line = shown.last().map(|last| last.start_line);
-        let rest = self.symbols.get(at..).unwrap_or_default();
-        let same = rest.partition_point(|symbol| Some(symbol.start_line) == line);
+        let shown = self.entries.get(..at).unwrap_or(&self.entries);
+        let line = shown.last().map(|last| last.symbol.start_line);
+        let rest = self.entries.get(at..).unwrap_or_default();
+        let same = rest.partition_point(|entry| Some(entry.symbol.start_line) == line);
         (shown, begins(at + same), same)
     }
 
     fn json(&self, most: usize) -> Value {
         let (shown, next, missing) = self.shown(most);
-        let entries: Vec<Value> = shown
-            .iter()
-            .map(|symbol| {
-                json!({"name": symbol.name, "kind": symbol.kind.name(),
-                    "start_line": symbol.start_line, "end_line": symbol.end_line})
-            })
-            .collect();
+        let entries: Vec<Value> = shown.iter().map(Entry::json).collect();
         json!({
             "path": self.path, "outline": entries, "start_line": self.start,
             "end_line": next.map_or(self.end, |next| next - 1), "total_lines": self.total,
@@ -454,23 +527,14 @@ impl Outline {
 
     fn porcelain(&self, most: usize) -> Porcelain {
         let (shown, next, missing) = self.shown(most);
-        let number = render::count(self.symbols.len(), "definition", "definitions");
-        let some = match shown.len() < self.symbols.len() {
+        let number = render::count(self.entries.len(), "definition", "definitions");
+        let some = match shown.len() < self.entries.len() {
             true => format!(", {} shown", shown.len()),
             false => String::new(),
         };
         let Self { path, total, .. } = self;
-        let rows = shown.iter().map(|symbol| {
-            format!(
-                "{}-{} {} {}",
-                symbol.start_line,
-                symbol.end_line,
-                symbol.kind.name(),
-                symbol.name
-            )
-        });
         let mut porcelain = Porcelain::summary(format!("{path}: {number} in {total} lines{some}"))
-            .items(rows)
+            .items(shown.iter().map(Entry::row))
             .hint("show_file with symbol shows one of them");
         if missing > 0 {
             porcelain = porcelain.note(format!(
@@ -480,6 +544,10 @@ impl Outline {
             ));
         }
         match next {
+            Some(next) if self.end < self.total => porcelain.hint(format!(
+                "start_line {next} with end_line {} and outline reads on",
+                self.end
+            )),
             Some(next) => porcelain.hint(format!("start_line {next} with outline reads on")),
             None => porcelain,
         }

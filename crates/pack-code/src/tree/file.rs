@@ -109,7 +109,7 @@ pub(crate) enum Content {
 }
 
 /// Reads files of one root into buffers that are used again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     root: &'a RootedDir,
     max_bytes: u64,
@@ -118,6 +118,14 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) const fn new(root: &'a RootedDir, max_bytes: u64) -> Self {
         Self { root, max_bytes }
+    }
+
+    /// The same with another limit.
+    pub(crate) const fn up_to(&self, max_bytes: u64) -> Self {
+        Self {
+            root: self.root,
+            max_bytes,
+        }
     }
 
     /// Reads `path` into `buffer`, which holds exactly its bytes after [`Content::Text`]. The

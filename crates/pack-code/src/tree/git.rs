@@ -29,6 +29,14 @@ pub(crate) fn head(root: &Path) -> Option<String> {
         .filter(|hash| is_hash(hash))
 }
 
+/// The file of git's own ignore rules for the tree at `root`, whether it is there or not.
+pub(crate) fn exclude_file(root: &Path) -> Option<PathBuf> {
+    let git = git_dir(root)?;
+    let common =
+        text(&git.join("commondir")).map_or_else(|| git.clone(), |dir| git.join(dir.trim()));
+    Some(common.join("info/exclude"))
+}
+
 fn git_dir(root: &Path) -> Option<PathBuf> {
     let found = root
         .ancestors()

@@ -4,6 +4,7 @@
 //! entered nor read.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -43,6 +44,8 @@ pub(crate) struct Listing {
     pub(crate) directories: BTreeSet<String>,
     /// Files whose names are not UTF-8 or whose metadata cannot be read, for showing.
     pub(crate) unreadable: BTreeSet<String>,
+    /// Files that have other names, too: an edit through one of those is not told by a watch.
+    pub(crate) linked: BTreeSet<String>,
     /// Entries left out by ignore rules; counted only when asked for.
     pub(crate) ignored: u64,
     /// The walk ended early: by its deadline, its owner or the limit of files.
@@ -206,10 +209,15 @@ impl<'a> Walk<'a> {
             }
         } else if kind.is_file() {
             match (self.relative(entry.path()), entry.metadata()) {
-                (Some(path), Ok(metadata)) => listing.files.push(Found {
-                    path,
-                    stamp: Stamp::of(&metadata),
-                }),
+                (Some(path), Ok(metadata)) => {
+                    if metadata.nlink() > 1 {
+                        listing.linked.insert(path.clone());
+                    }
+                    listing.files.push(Found {
+                        path,
+                        stamp: Stamp::of(&metadata),
+                    });
+                }
                 // Gone since its directory was listed.
                 (Some(_), Err(error))
                     if error
@@ -253,6 +261,7 @@ impl Drop for Part<'_> {
         whole.files.append(&mut self.listing.files);
         whole.directories.append(&mut self.listing.directories);
         whole.unreadable.append(&mut self.listing.unreadable);
+        whole.linked.append(&mut self.listing.linked);
         // Parts may be below zero: the entries of a directory are yielded to any thread.
         whole.ignored = whole.ignored.wrapping_add(self.listing.ignored);
     }

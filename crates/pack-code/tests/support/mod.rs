@@ -65,6 +65,14 @@ impl Place {
         lock
     }
 
+    /// Removes the manifest and takes the writer's place. In this order a dropped pack, whose
+    /// thread may still be publishing symbols, cannot bring the manifest back.
+    pub fn remove_index(&self) -> fs::File {
+        let lock = self.hold_writing();
+        fs::remove_file(self.index().join("manifest")).unwrap();
+        lock
+    }
+
     /// The folder of the only index.
     pub fn index(&self) -> PathBuf {
         let mut folders = fs::read_dir(self.cache().join("code")).unwrap();

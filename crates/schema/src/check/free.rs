@@ -131,14 +131,7 @@ impl Free {
 const TWICE: &str = "is given twice";
 
 /// What the asset tools say of such a number, too.
-pub const OUT_OF_RANGE: &str = "number is out of range";
-
-/// The pointer to the first number that no tree can hold (`1e400`); `None` if that is not what keeps
-/// a text from being read.
-pub fn out_of_range(text: &str) -> Option<String> {
-    let error = serde_json::from_str::<Value>(text).err()?;
-    is_out_of_range(&error).then(|| Free::default().out_of_range(text))
-}
+const OUT_OF_RANGE: &str = "number is out of range";
 
 fn is_out_of_range(error: &serde_json::Error) -> bool {
     error.to_string().starts_with("number out of range")

@@ -30,7 +30,6 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::compiled::Compiled;
 use self::cost::Profile;
-pub use self::free::{OUT_OF_RANGE, out_of_range};
 use crate::{Fingerprint, Violation};
 
 /// One tool, as far as its checks depend on it. Clones share it; its fields never change.

@@ -176,10 +176,7 @@ impl Judge<'_> {
             ErrorKind::OutcomeUnknown => {
                 let handed_over = self.pages.handed_over.contains_key(&asked.key);
                 let heard = self.pages.answered.contains_key(&asked.key) && self.is_exact();
-                // The kernel ends a worker that does not answer pings. Calls that still waited for it count
-                // as sent.
-                let is_silent = limits.ping_interval_ms > 0 && scenario.can_be_slow();
-                let may_be_sent = handed_over || self.pages.torn || is_silent;
+                let may_be_sent = handed_over || self.pages.torn;
                 let never = asked.tool != Some(Tool::Get) && may_be_sent;
                 never && !heard
             }

@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 /// How tokens of well-known issuers begin, and how many characters follow at least.
-const PREFIXES: [(&str, usize); 24] = [
+const PREFIXES: [(&str, usize); 27] = [
+    ("GOCSPX-", 20),
+    ("whsec_", 20),
+    ("dckr_pat_", 20),
     ("ghp_", 20),
     ("gho_", 20),
     ("ghu_", 20),
@@ -35,6 +38,7 @@ const LONG: usize = 30;
 const PART: usize = 8;
 /// Longest label of a PEM block.
 const LABEL: usize = 64;
+const WEBHOOK: &str = ".slack.com/services/";
 const BEGIN: &str = "-----BEGIN";
 const END: &str = "-----END";
 const DASHES: &str = "-----";
@@ -48,10 +52,26 @@ pub(super) fn at(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     if name.starts_with("eyJ") && name.len() >= PART {
         return signed_token(text, word);
     }
+    // Tokens that go on behind a dot, and a URL that is a credential as a whole.
+    if name == "ya29" {
+        return rest_of_word(text, word.end, ".").map(|end| word.start..end);
+    }
+    if name == "hooks" {
+        let start = word.end + WEBHOOK.len();
+        return rest_of_word(text, word.end, WEBHOOK).map(|end| start..end);
+    }
     if name.ends_with(BEGIN) {
         return private_key(text, word.end);
     }
     userinfo(text, word)
+}
+
+/// The end of a credential that goes on behind `joint`.
+fn rest_of_word(text: &str, from: usize, joint: &str) -> Option<usize> {
+    let rest = text.get(from..)?.strip_prefix(joint)?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
+    let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+    (length >= PART).then_some(from + joint.len() + length)
 }
 
 fn is_issued(word: &str) -> bool {

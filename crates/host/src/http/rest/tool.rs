@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, HeaderMap, HeaderName};
+use hyper::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use mainstay_contract::dialect::{Op, run_of};
 use mainstay_contract::envelope::{Asked, Meta, Route, TOOL_ID_PREFIX, Transport, tool_name};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::{Problem, Success};
+use mainstay_contract::outcome::{Problem, Success, VERDICT_HEADER, VERDICT_NO};
 use mainstay_contract::render::shorten;
 use mainstay_contract::scan::{self, ScanErrorKind};
 use mainstay_contract::trace::TraceContext;
@@ -21,6 +21,7 @@ use super::ask::{self, Ended, Order};
 use crate::forwarded::Reader;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const VERDICT: HeaderName = HeaderName::from_static(VERDICT_HEADER);
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The only member of a body.
 const ARGUMENTS: &str = "arguments";
@@ -58,7 +59,12 @@ pub(super) async fn answer(
             match &ended.outcome {
                 Ok(Success::Tool(reply)) if reader == Reader::Person => {
                     let text = reply.text.as_deref().unwrap_or(reply.json.as_str());
-                    respond::typed(TEXT, text.to_owned())
+                    let mut answer = respond::typed(TEXT, text.to_owned());
+                    if reply.says_no() {
+                        let headers = answer.headers_mut();
+                        headers.insert(VERDICT, HeaderValue::from_static(VERDICT_NO));
+                    }
+                    answer
                 }
                 _ => envelope(front, meta, &ended),
             }

@@ -75,9 +75,12 @@ impl Tracker {
             }
         }
         let started = Instant::now();
+        let rules = self.outer_stamps();
         let listing = self.list(false);
         let mut state = self.lock();
         self.reload(&mut state);
+        // Rules that changed during the walk differ from these in the next call.
+        state.outer_rules = rules;
         self.compare(&mut state, listing, started);
     }
 
@@ -125,6 +128,7 @@ impl Tracker {
             state.last_change = Some(started);
         }
         state.directories = listing.directories;
+        state.linked = listing.linked;
         state.swept = Some(started.elapsed());
         state.rest_of(started);
         state.view = None;

@@ -1,0 +1,34 @@
+//! The two settings of a process that `std` and `rustix` do not offer.
+//!
+//! This is the only crate with unsafe code: two calls of libc without pointers. Everything else in the
+//! workspace forbids it.
+
+/// From this size on a buffer gets pages of its own, which go back to the system when it is freed.
+#[cfg(target_env = "gnu")]
+const OWN_PAGES: libc::c_int = 256 * 1024;
+/// The free memory at the top of the heap that is kept for the next buffers.
+#[cfg(target_env = "gnu")]
+const KEPT: libc::c_int = 1024 * 1024;
+
+/// Returns the memory of large buffers to the system as soon as they are freed.
+///
+/// By default glibc raises both limits with the largest buffer that was freed: after one message of 15 MiB a
+/// host would keep up to 60 MiB for ever. Other C libraries have no such rule.
+pub fn return_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "the standard library has no mallopt")]
+    // SAFETY: `mallopt` takes two integers and is called before there are other threads.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
+    }
+}
+
+/// Ignores SIGHUP until a handler is set. Without this a signal during the start would end the process.
+pub fn ignore_hangup() {
+    #[expect(unsafe_code, reason = "the standard library has no signals")]
+    // SAFETY: no handler is installed, so no code runs in a signal's context.
+    unsafe {
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+    }
+}
