@@ -65,9 +65,9 @@ pub struct ToolSpec {
     /// Argument aliases: what models write, and what the schema calls it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argument_aliases: Vec<(String, String)>,
-    #[serde(default, skip_serializing_if = "Rejections::is_plain")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rejections: Rejections,
-    #[serde(default, skip_serializing_if = "Pace::is_short")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pace: Pace,
 }
 
@@ -82,11 +82,8 @@ pub enum Pace {
     Long,
 }
 
-impl Pace {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_short(&self) -> bool {
-        matches!(self, Self::Short)
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What the direct dialect says of arguments that do not fit a tool.
@@ -98,13 +95,6 @@ pub enum Rejections {
     Plain,
     /// Also `code`, `message` and `hint`, as in every other failure.
     Coded,
-}
-
-impl Rejections {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_plain(&self) -> bool {
-        matches!(self, Self::Plain)
-    }
 }
 
 impl ToolSpec {

@@ -173,8 +173,8 @@ impl Envelopes {
             .or_else(|_| serde_json::from_str::<Value>(&(draft.without_data)()));
         let found = match (compiled, value) {
             (Ok(validator), Ok(value)) => validator.check(&value).into_iter().next(),
-            (Err(error), _) => Some(violation(error.to_string())),
-            (_, Err(error)) => Some(violation(error.to_string())),
+            (Err(error), _) => Some(Violation::new("", error.to_string())),
+            (_, Err(error)) => Some(Violation::new("", error.to_string())),
         };
         self.0.counts.add(found.is_none(), started.elapsed());
         found
@@ -294,11 +294,6 @@ fn kind_of(outcome: &Outcome) -> Option<ErrorKind> {
         Ok(Success::Forwarded(Forwarded { is_error: true, .. })) => Some(ErrorKind::BackendError),
         Ok(_) => None,
     }
-}
-
-fn violation(message: String) -> Violation {
-    let path = String::new();
-    Violation { path, message }
 }
 
 /// Three ids that nobody had before.
@@ -437,7 +432,7 @@ mod tests {
     fn mismatches_are_bounded_and_the_newest_stay() {
         let envelopes = envelopes(EnvelopeMode::Shadow);
         for number in 0..KEEP + 3 {
-            envelopes.note(&number.to_string(), None, &violation(String::new()));
+            envelopes.note(&number.to_string(), None, &Violation::new("", ""));
         }
         let kept = envelopes.mismatches();
         assert_eq!(kept.len(), KEEP);

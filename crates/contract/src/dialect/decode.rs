@@ -32,37 +32,30 @@ pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
 
 /// What is said to a line that is no message at all.
 pub(super) fn malformed_line(error: &ScanError<'_>, max_depth: usize) -> Refused {
-    let invalid = ErrorKind::InvalidMessage;
-    match error.kind {
-        ScanErrorKind::BadJson => refusal(
-            EchoId::Null,
-            ErrorKind::ParseError,
-            format!("the line is not valid JSON (at byte {})", error.offset),
-        ),
-        ScanErrorKind::NotAnObject => refusal(
-            EchoId::Null,
-            invalid,
-            "the message is not an object; batches are not supported".into(),
-        ),
-        ScanErrorKind::DuplicateKey => refusal(
-            echo(error.id),
-            invalid,
-            format!("the message has a key twice (at byte {})", error.offset),
-        ),
-        ScanErrorKind::TooManyMembers => refusal(
-            echo(error.id),
-            invalid,
-            format!(
-                "the message has too many members (at byte {})",
-                error.offset
-            ),
-        ),
-        ScanErrorKind::TooDeep => refusal(
-            echo(error.id),
-            invalid,
-            format!("the message is nested deeper than {max_depth} levels"),
-        ),
-    }
+    let (at, invalid) = (error.offset, ErrorKind::InvalidMessage);
+    let (id, kind, said) = match error.kind {
+        ScanErrorKind::BadJson => {
+            let said = format!("the line is not valid JSON (at byte {at})");
+            (EchoId::Null, ErrorKind::ParseError, said)
+        }
+        ScanErrorKind::NotAnObject => {
+            let said = "the message is not an object; batches are not supported";
+            (EchoId::Null, invalid, said.to_owned())
+        }
+        ScanErrorKind::DuplicateKey => {
+            let said = format!("the message has a key twice (at byte {at})");
+            (echo(error.id), invalid, said)
+        }
+        ScanErrorKind::TooManyMembers => {
+            let said = format!("the message has too many members (at byte {at})");
+            (echo(error.id), invalid, said)
+        }
+        ScanErrorKind::TooDeep => {
+            let said = format!("the message is nested deeper than {max_depth} levels");
+            (echo(error.id), invalid, said)
+        }
+    };
+    refusal(id, kind, said)
 }
 
 /// Answers a line that was too long to be read, from what its first bytes show.

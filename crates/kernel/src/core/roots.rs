@@ -121,7 +121,10 @@ impl ClientRoots {
         let settings = match self.configured.get_mut(&slot) {
             Some((setting, configured)) => {
                 *configured = changed.clone();
-                with_member_of(&changed, setting, &now)
+                match now.to_value().unwrap_or_default().get(setting.as_str()) {
+                    Some(roots) => with_member(&changed, setting, roots.clone()),
+                    None => changed,
+                }
             }
             None => changed,
         };
@@ -272,7 +275,8 @@ impl Core {
             let settings = if paths.is_empty() {
                 configured.clone()
             } else {
-                with_roots(configured, setting, paths)
+                let roots = paths.iter().map(|path| json!({ "path": path })).collect();
+                with_member(configured, setting, roots)
             };
             roots.settings.insert(*slot, settings);
         }
@@ -333,24 +337,11 @@ impl Core {
     }
 }
 
-/// Settings with one member of others.
-fn with_member_of(settings: &Json, name: &str, others: &Json) -> Json {
+/// Settings with another value of one member.
+fn with_member(settings: &Json, name: &str, value: Value) -> Json {
     let mut settings = settings.to_value().unwrap_or_default();
-    let member = others
-        .to_value()
-        .ok()
-        .and_then(|others| others.get(name).cloned());
-    if let (Value::Object(members), Some(member)) = (&mut settings, member) {
-        members.insert(name.to_owned(), member);
-    }
-    settings.into()
-}
-
-fn with_roots(configured: &Json, setting: &str, paths: &[PathBuf]) -> Json {
-    let mut settings = configured.to_value().unwrap_or_default();
-    let roots: Vec<Value> = paths.iter().map(|path| json!({ "path": path })).collect();
     if let Value::Object(members) = &mut settings {
-        members.insert(setting.to_owned(), json!(roots));
+        members.insert(name.to_owned(), value);
     }
     settings.into()
 }

@@ -294,15 +294,23 @@ pub(super) fn progress_of(params: &str) -> Progress {
 
 /// The answer to a question of a server that no client can answer.
 pub(super) fn answer_question(id: &RequestId, method: &str) -> String {
-    let answer = ObjectWriter::with_capacity(128)
-        .string("jsonrpc", "2.0")
-        .raw("id", id.as_raw());
     if method == Method::Ping.name() {
-        answer.raw("result", "{}").finish()
+        answer_to(id).raw("result", "{}").finish()
     } else {
-        let error = json!({ "code": -32601, "message": "the client offers nothing" });
-        answer.value("error", &error).finish()
+        refuse_question(id, UNKNOWN_METHOD, "the client offers nothing")
     }
+}
+
+/// The answer to a question of a server that does not reach the client.
+pub(super) fn refuse_question(id: &RequestId, code: i64, message: &str) -> String {
+    let error = json!({ "code": code, "message": message });
+    answer_to(id).value("error", &error).finish()
+}
+
+fn answer_to(id: &RequestId) -> ObjectWriter {
+    ObjectWriter::with_capacity(128)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw())
 }
 
 fn about(version: &str) -> serde_json::Value {

@@ -19,7 +19,7 @@ use super::memory::request;
 /// Bytes of one page of a list: every item of it is parsed and compared.
 pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Pages that one list may have.
-const PAGES: usize = 1000;
+pub(super) const PAGES: usize = 1000;
 
 /// The lists of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,12 @@ impl Seen {
             .map(std::borrow::Cow::into_owned);
         self.pages += 1;
         true
+    }
+
+    /// Takes in the page that follows what was seen. False if the list is too long.
+    pub(super) fn next_page(&mut self, kind: ListKind, result: &str) -> bool {
+        let cursor = self.next.clone();
+        self.page(kind, cursor.as_deref(), result)
     }
 
     /// The cursor of the next page, if the list goes on.
