@@ -388,7 +388,7 @@ mod tests {
         let sent = envelopes.seal_result(&broken(&envelopes), None);
         assert_eq!(sent.kind, Some(ErrorKind::InvalidOutput));
         let sent = sent.text;
-        let read = ResultEnvelope::parse(sent.as_bytes(), 64).unwrap();
+        let read = ResultEnvelope::read(&sent).unwrap();
         let error = read.result.unwrap_err();
         assert_eq!(error.code.as_str(), "INVALID_OUTPUT");
         assert!(

@@ -28,7 +28,7 @@ const DEPTH: usize = 64;
 struct Kind {
     name: &'static str,
     validator: Validator,
-    /// The host reads no responses.
+    /// The host reads only requests by itself.
     parses: Option<fn(&[u8]) -> bool>,
     samples: Vec<Value>,
 }
@@ -39,7 +39,7 @@ fn kinds() -> Vec<Kind> {
         Kind {
             name: "result",
             validator: registry.load_envelope().unwrap(),
-            parses: Some(|text| ResultEnvelope::parse(text, DEPTH).is_ok()),
+            parses: None,
             samples: outcomes().iter().map(result_of).collect(),
         },
         Kind {

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::fields::{Field, Fields, Read};
-use super::{ENVELOPE_VERSION, Ids, tool_name};
+use super::{ENVELOPE_VERSION, Ids};
 use crate::canonical::{canonical_json, canonical_text};
 use crate::json::{Json, ObjectWriter};
 use crate::trace::{Hex, TraceContext};
@@ -95,8 +94,10 @@ impl Asked {
 }
 
 /// `meta` of the result envelope, but for its status, which the envelope itself knows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Meta {
+    #[serde(flatten)]
     pub ids: Ids,
     pub schema_version: String,
     /// Whether the ids follow from the request.
@@ -156,53 +157,5 @@ impl Meta {
             .value("outputBytes", &self.output_bytes)
             .optional_string("toolId", self.tool_id.as_deref())
             .finish()
-    }
-
-    /// Reads `meta`, and gives its status beside it.
-    pub(super) fn parse(field: &Field<'_>) -> Read<(Self, String)> {
-        let fields = Fields::of(
-            field,
-            &[
-                "requestId",
-                "traceId",
-                "spanId",
-                "schemaVersion",
-                "deterministic",
-                "transport",
-                "route",
-                "method",
-                "durationMs",
-                "status",
-                "attempt",
-                "inputBytes",
-                "outputBytes",
-                "toolId",
-            ],
-        )?;
-        let text = |name| fields.required(name)?.text();
-        let tool_id = fields
-            .optional("toolId")
-            .map(|field| field.string_that("a tool identifier", |text| tool_name(text).is_some()));
-        let meta = Self {
-            ids: Ids {
-                request: text("requestId")?,
-                trace: text("traceId")?,
-                span: text("spanId")?,
-            },
-            schema_version: text("schemaVersion")?,
-            deterministic: fields.required("deterministic")?.boolean()?,
-            transport: fields
-                .required("transport")?
-                .word("stdio, socket, http or cli", Transport::parse)?,
-            route: text("route")?,
-            method: text("method")?,
-            duration_ms: fields.required("durationMs")?.amount()?,
-            attempt: fields.required("attempt")?.count()?,
-            input_bytes: fields.required("inputBytes")?.count()?,
-            output_bytes: fields.required("outputBytes")?.count()?,
-            tool_id: tool_id.transpose()?,
-        };
-        let status = fields.required("status")?.string()?;
-        Ok((meta, status))
     }
 }

@@ -256,31 +256,26 @@ mod tests {
 
     #[test]
     fn a_request_gets_an_id_and_a_token_of_ours_and_keeps_the_rest() {
-        let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:"t","k":1.0}}}"#;
+        let text = r#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#;
         assert_eq!(
             renamed(text, "\"i\"", 7, true),
-            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:7,"k":1.0}}}"#
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":7,"k":1.0}}}"#
         );
         assert_eq!(
             renamed(text, "\"i\"", 7, false),
-            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{meta::PROGRESS_TOKEN:"t","k":1.0}}}"#
+            r#"{"jsonrpc":"2.0","id":"i","method":"m","params":{"_meta":{"progressToken":"t","k":1.0}}}"#
         );
     }
 
     #[test]
     fn notices_find_their_request_and_get_its_words_back() {
         let desk = desk();
-        let progress = r#"{"method":"notifications/progress","params":{meta::PROGRESS_TOKEN:1}}"#;
+        let progress = r#"{"method":"notifications/progress","params":{"progressToken":1}}"#;
         assert_eq!(
-            desk.notice(
-                progress,
-                "notifications/progress",
-                r#"{meta::PROGRESS_TOKEN:1}"#
-            ),
+            desk.notice(progress, "notifications/progress", r#"{"progressToken":1}"#),
             Some((
                 StreamId(10),
-                r#"{"method":"notifications/progress","params":{meta::PROGRESS_TOKEN:"t"}}"#
-                    .to_owned()
+                r#"{"method":"notifications/progress","params":{"progressToken":"t"}}"#.to_owned()
             ))
         );
         let params = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#;
