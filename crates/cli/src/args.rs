@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Stop(Stop),
     /// Replace the workers of a running host: fresh ones take over, the old ones finish
     Rollout(RolloutArgs),
+    /// Replace the executable of a running host: same process, same sessions, no call is lost
+    Upgrade(UpgradeArgs),
     /// List the indexes of the code pack, or remove them
     Cache(Cache),
     /// Print the error table
@@ -401,6 +403,18 @@ pub(crate) struct RolloutArgs {
     /// Only this pack
     #[arg(long, value_name = "NAME")]
     pub(crate) pack: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+    /// The new executable; without it, the file at the path that the host was started from
+    #[arg(value_name = "BINARY")]
+    pub(crate) binary: Option<PathBuf>,
+    /// End answers over HTTP that are still open at the drain limit, instead of refusing the upgrade
+    #[arg(long)]
+    pub(crate) now: bool,
 }
 
 #[derive(Debug, Args)]

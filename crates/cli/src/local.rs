@@ -54,6 +54,7 @@ pub(crate) fn config(
         envelope_ids: IdSource::Random,
         locked: None,
         reread: None,
+        upgrade: None,
     })
 }
 

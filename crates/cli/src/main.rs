@@ -47,6 +47,8 @@ use crate::exit::{Failure, report};
 const VERSION: &str = env!("MAINSTAY_VERSION");
 
 fn main() -> ExitCode {
+    // A shim hands its signals on to the server that it starts.
+    mainstay_system::restore_file_size_limit();
     // The process between a host and its worker; the command line proper does not know it.
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
         return code;
@@ -55,13 +57,22 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
+    mainstay_system::survive_file_size_limit();
     mainstay_system::return_large_buffers();
-    let arguments = match Arguments::try_parse() {
+    // The process in which a running host lets this executable read its state.
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let is_check = words
+        .get(1)
+        .is_some_and(|word| word == mainstay_host::CHECK);
+    if is_check {
+        words.remove(1);
+    }
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(error) => {
             // clap writes help and version to stdout with code 0, mistakes to stderr with code 2.
             let _ = error.print();
-            let words = std::env::args_os().skip(1);
+            let words = words.iter().skip(1);
             let words: Vec<String> = words.map(|word| word.to_string_lossy().into()).collect();
             if let Some(hint) = mistakes::hint(&error, &words) {
                 exit::eprint_line(&format!("\nmainstay: hint: {hint}"));
@@ -73,20 +84,30 @@ fn main() -> ExitCode {
             });
         }
     };
-    match run(arguments) {
+    match run(arguments, is_check) {
         Ok(code) => code,
         Err(failure) => report(&failure),
     }
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
     // A host reads its configuration again at a hangup, and must not end before it can.
     if let Some(Command::Serve(_) | Command::Wrap(_)) | None = arguments.command {
         mainstay_system::ignore_hangup();
     }
     // A worker has no secrets of the host's.
     if !matches!(arguments.command, Some(Command::Worker(_))) {
-        environment::protect();
+        environment::protect()?;
+    }
+    if is_check
+        && !matches!(
+            arguments.command,
+            None | Some(Command::Serve(_) | Command::Wrap(_))
+        )
+    {
+        return Err(Failure::input(anyhow::anyhow!(
+            "this is not a host's command line"
+        )));
     }
     match arguments.command {
         // A worker gets all it needs from its host.
@@ -96,7 +117,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
-        Some(Command::Wrap(wrap)) => wrap::run(&wrap),
+        Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
@@ -104,7 +125,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
-        Some(Command::Serve(serve)) => serve::run(&serve),
+        Some(Command::Upgrade(upgrade)) => operate::upgrade(upgrade),
+        Some(Command::Serve(serve)) => serve::run(&serve, is_check),
         Some(Command::Validate(validate)) => validate::run(&validate),
         None => match arguments.validate {
             Some(path) => validate::run(&Validate {
@@ -113,7 +135,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 render: arguments.serve.render,
                 config: arguments.serve.packs.config,
             }),
-            None => serve::run(&arguments.serve),
+            None => serve::run(&arguments.serve, is_check),
         },
     }
 }

@@ -1,4 +1,4 @@
-//! `mainstay status`, `stop` and `rollout`: commands to running hosts, over their control sockets.
+//! `mainstay status`, `stop`, `rollout` and `upgrade`: commands to running hosts, over their control sockets.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ use mainstay_host::files;
 use rustix::net;
 use serde_json::{Value, json};
 
-use crate::args::{Chosen, RolloutArgs, Status, Stop};
+use crate::args::{Chosen, RolloutArgs, Status, Stop, UpgradeArgs};
 use crate::environment::Environment;
 use crate::exit::{self, Failure, print};
 
@@ -165,6 +165,39 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
     }
     print(&text)?;
     Ok(ExitCode::from(code))
+}
+
+/// Replaces the executable of one host and waits until the new one serves.
+pub(crate) fn upgrade(arguments: UpgradeArgs) -> Result<ExitCode, Failure> {
+    let host = one(&arguments.chosen)?;
+    let binary = arguments.binary.as_deref().map(absolute).transpose()?;
+    let now = arguments.now;
+    let request = ControlRequest::Upgrade { binary, now };
+    match ask(&host.socket, &request, PATIENCE).map_err(Failure::fault)? {
+        ControlReply::Upgraded { from, to } => {
+            let (name, pid) = (visible(&host.status.name), host.status.pid);
+            let (from, to) = (visible(&from), visible(&to));
+            print(&format!(
+                "upgraded {name} (pid {pid}) from {from} to {to}\n"
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        ControlReply::Refused { reason } => {
+            let reason = visible(&reason);
+            print(&format!(
+                "not upgraded: {reason}\nThe host serves as before.\n"
+            ))?;
+            Ok(ExitCode::from(exit::NO))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The path as a host with another working directory needs it.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let path = std::path::absolute(path).context("the path of the new executable");
+    let path = path.map_err(Failure::input)?.into_os_string().into_string();
+    path.map_err(|_| Failure::input(anyhow!("the path of the new executable is not UTF-8")))
 }
 
 fn one(chosen_by: &Chosen) -> Result<Found, Failure> {
@@ -350,6 +383,7 @@ fn table(hosts: &Hosts) -> String {
             health.in_flight.to_string(),
             health.restart_count.to_string(),
             status.totals.request_count.to_string(),
+            status.build.clone(),
         ]
     });
     let headers = [
@@ -362,6 +396,7 @@ fn table(hosts: &Hosts) -> String {
         "in flight",
         "restarts",
         "requests",
+        "build",
     ];
     let all = hosts.found.len() + hosts.silent.len();
     let mut page = Porcelain::summary(count(all, "host", "hosts")).table(&headers, rows);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{
@@ -16,14 +17,14 @@ use serde_json::Value;
 use crate::args::{Packs, Serve};
 use crate::config_file::ConfigFile;
 use crate::environment::{self, Environment};
-use crate::exit::Failure;
+use crate::exit::{Failure, print};
 use crate::{local, lock, transport};
 
 /// Default of `MCP_READY_FILE`.
 const READY_FILE: &str = "/tmp/mcp.ready";
 
 /// Serves until the client leaves or a signal comes.
-pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
+pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read()?;
     let file = ConfigFile::named(serve.packs.config.as_deref())?;
     let transport = transport::chosen(&serve.transport, &environment, &file)?;
@@ -57,7 +58,7 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     if let Some(render) = serve.render {
         config.render = render.into();
     }
-    if waits_for_typing {
+    if waits_for_typing && !is_check {
         let _ = writeln!(
             std::io::stderr(),
             "mainstay is waiting for an MCP client on standard input.\n\
@@ -66,7 +67,21 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Failure> {
     }
     let level = level.map(Into::into).unwrap_or_default();
     let log = Log::start(level, redactor(&config));
+    let upgrade = environment::upgrade();
+    let approval = upgrade.approval();
+    config.upgrade = Some(upgrade);
+    if is_check {
+        mainstay_host::check_state(config, &log).map_err(explain)?;
+        return approve(approval);
+    }
     mainstay_host::serve(config, &log).map_err(explain)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells the host whose state was read that this executable can continue it.
+pub(crate) fn approve(approval: Option<String>) -> Result<ExitCode, Failure> {
+    let missing = || Failure::input(anyhow!("there is no state to check"));
+    print(&format!("{}\n", approval.ok_or_else(missing)?))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -182,7 +197,7 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::Packs(_) => Some("serve fewer packs with --pack"),
         // What a pack says about itself says what to do.
         ServeError::Setup(_) => None,
-        ServeError::Io { .. } => None,
+        ServeError::State(_) | ServeError::Io { .. } => None,
     };
     let failure = Failure::input(error);
     match hint {

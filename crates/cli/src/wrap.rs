@@ -10,8 +10,8 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_host::Log;
 use mainstay_host::config::{Changed, Command, EnvelopeMode, Found, Reread, Transport, TreeKill};
-use mainstay_host::serve_wrapped;
 use mainstay_host::wrap::WrapConfig;
+use mainstay_host::{check_wrapped_state, serve_wrapped};
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
@@ -20,13 +20,13 @@ use crate::environment::{self, Environment, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
-use crate::serve::explain;
+use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
 use crate::transport;
 use crate::values;
 
 /// Wraps a server until its client leaves or a signal comes.
-pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
+pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read_for_wrap()?;
     let wanted = Wanted::read(&wrap.server, &wrap.command)?;
     let file = wanted.entry.host.clone();
@@ -46,7 +46,8 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     if let Some(name) = wrap.name.as_ref().or(file.name.as_ref()) {
         config.host_name.clone_from(name);
     }
-    if matches!(config.transport, Transport::Stdio) && std::io::stdin().is_terminal() {
+    let reads_stdio = matches!(config.transport, Transport::Stdio);
+    if reads_stdio && !is_check && std::io::stdin().is_terminal() {
         let _ = writeln!(
             std::io::stderr(),
             "mainstay wraps {} and waits for an MCP client on standard input.\n\
@@ -57,6 +58,13 @@ pub(crate) fn run(wrap: &Wrap) -> Result<ExitCode, Failure> {
     }
     let level = wrap.log.or(file.log).map(Into::into).unwrap_or_default();
     let log = Log::start(level, redactor(&config));
+    let upgrade = environment::upgrade();
+    let approval = upgrade.approval();
+    config.upgrade = Some(upgrade);
+    if is_check {
+        check_wrapped_state(config, &log).map_err(explain)?;
+        return approve(approval);
+    }
     serve_wrapped(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -203,6 +211,7 @@ impl Wanted {
             cache_dir: None,
             version: VERSION.to_owned(),
             reread: None,
+            upgrade: None,
             envelopes: EnvelopeMode::default(),
         })
     }

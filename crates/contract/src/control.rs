@@ -22,6 +22,15 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pack: Option<String>,
     },
+    /// Replace the host's executable in place.
+    Upgrade {
+        /// An absolute path; without it, the path that the host was started from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        binary: Option<String>,
+        /// End answers that are still open at the drain limit with an error.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
+    },
 }
 
 /// What the host replies.
@@ -33,6 +42,11 @@ pub enum ControlReply {
     /// It is stopping.
     Stopping {},
     RolledOut(Vec<RolledOut>),
+    /// The new executable serves.
+    Upgraded {
+        from: String,
+        to: String,
+    },
     /// The request cannot be carried out.
     Refused {
         reason: String,
@@ -45,6 +59,9 @@ pub struct HostStatus {
     pub pid: u32,
     pub name: String,
     pub version: String,
+    /// Version and fingerprint of the executable.
+    #[serde(default)]
+    pub build: String,
     /// `stdio` or `socket`.
     pub mode: String,
     /// ISO-8601 UTC.

@@ -69,6 +69,16 @@ pub struct FrameReader {
     starved: bool,
 }
 
+/// The input of a [`FrameReader`] that was not taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    pub bytes: Vec<u8>,
+    /// The line was reported as oversize and its end was not seen.
+    pub discarding: bool,
+    /// There was no memory for the line.
+    pub starved: bool,
+}
+
 /// Places in the buffer, so that the search can go on without borrowing it.
 enum Found {
     Line(Range<usize>),
@@ -119,6 +129,32 @@ impl FrameReader {
         }
         self.filled(taken);
         taken
+    }
+
+    /// Everything that was read and not taken, for a process that continues in this one's place.
+    pub fn unread(&self) -> Unread {
+        Unread {
+            bytes: self
+                .buffer
+                .get(self.start..self.end)
+                .unwrap_or_default()
+                .to_vec(),
+            discarding: self.discarding,
+            starved: self.starved,
+        }
+    }
+
+    /// A reader that continues with what another one had not taken.
+    pub fn resume(limit: usize, unread: Unread) -> Self {
+        Self {
+            limit,
+            start: 0,
+            scanned: 0,
+            end: unread.bytes.len(),
+            buffer: unread.bytes,
+            discarding: unread.discarding,
+            starved: unread.starved,
+        }
     }
 
     /// The next complete line, or the news that the current one is too long.
@@ -492,6 +528,23 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(pieces, expected);
+        }
+
+        #[test]
+        fn a_reader_that_takes_over_at_any_byte_gives_the_same_frames(
+            input in "[a-c \t\r\n]{0,80}",
+            at in 0_usize..80,
+        ) {
+            let at = at.min(input.len());
+            let mut first = FrameReader::new(LIMIT);
+            first.push(&input.as_bytes()[..at]);
+            let mut pieces = Vec::new();
+            if let Some(frame) = first.next_frame() {
+                pieces.push(show(&frame));
+            }
+            let mut second = FrameReader::resume(LIMIT, first.unread());
+            pieces.extend(frames(&mut second, &input.as_bytes()[at..], &[usize::MAX]));
+            prop_assert_eq!(pieces, split(&input));
         }
 
         #[test]

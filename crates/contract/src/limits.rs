@@ -85,8 +85,8 @@ limits! {
     backoff_min_ms: u64 = 50, 0 => DAY_MS, "first pause before a restart";
     backoff_max_ms: u64 = 5_000, 0 => DAY_MS, "longest pause before a restart";
     rest_ms: u64 = 30_000, 1 => DAY_MS, "rest after which an exhausted worker may start again";
-    porcelain_lines: usize = 200, 5 => 100_000, "lines of an answer's text; a page of a listing holds what fits";
-    porcelain_bytes: usize = 24_000, 256 => 16 * MIB, "bytes of an answer's text";
+    porcelain_lines: usize = 200, 10 => 100_000, "lines of an answer's text; a page of a listing holds what fits";
+    porcelain_bytes: usize = 24_000, 1024 => 16 * MIB, "bytes of an answer's text";
     violations: usize = 100, 1 => 10_000, "violations that one verdict lists; the others are counted";
     stderr_lines: usize = 100, 0 => 10_000, "last lines of a worker's stderr that are kept";
     diagnostics: usize = 200, 1 => 10_000, "schema mismatches that are kept, of tools and of envelopes each";

@@ -1,9 +1,10 @@
 //! The one place where the host looks at a clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstay_contract::wall;
 use mainstay_kernel::time::Time;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// Time since the host's start, read once for each event.
@@ -20,6 +21,27 @@ impl Clock {
             start: Instant::now(),
             now: Time::default(),
         }
+    }
+
+    /// The time, and that of a clock which goes on while this process executes another program.
+    pub(crate) fn save(&mut self) -> SavedClock {
+        SavedClock {
+            elapsed_us: self.tick().as_micros(),
+            monotonic_ns: monotonic_ns(),
+        }
+    }
+
+    /// Continues the clock of another program.
+    pub(crate) fn restore(saved: &SavedClock) -> Self {
+        let since = Duration::from_nanos(monotonic_ns().saturating_sub(saved.monotonic_ns));
+        let elapsed = Duration::from_micros(saved.elapsed_us) + since;
+        let now = Instant::now();
+        let mut clock = Self {
+            start: now.checked_sub(elapsed).unwrap_or(now),
+            now: Time::default(),
+        };
+        clock.tick();
+        clock
     }
 
     /// Reads the time, for what happens beside the engine's events.
@@ -41,12 +63,25 @@ impl Clock {
 
     /// The kernel's instant as the runtime counts.
     pub(crate) fn instant(&self, at: Time) -> Instant {
-        let offset = std::time::Duration::from_micros(at.as_micros());
+        let offset = Duration::from_micros(at.as_micros());
         self.start.checked_add(offset).unwrap_or_else(|| {
             // Centuries away: any far instant will do.
-            self.start + std::time::Duration::from_secs(86_400 * 365)
+            self.start + Duration::from_secs(86_400 * 365)
         })
     }
+}
+
+/// A [`Clock`], as it is saved.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedClock {
+    elapsed_us: u64,
+    monotonic_ns: u64,
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
 
 /// Now, as the world counts.

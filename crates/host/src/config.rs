@@ -11,11 +11,13 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::words;
+use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
 pub use crate::reread::{Changed, Found, Reread};
 use crate::telemetry::OtlpConfig;
+use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::locked::Locked;
 
 /// A host's configuration.
@@ -53,6 +55,8 @@ pub struct Config {
     pub locked: Option<Arc<Locked>>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
+    /// What the host needs to replace its executable in place; a host of one command has none.
+    pub upgrade: Option<UpgradeConfig>,
 }
 
 words! {
@@ -107,7 +111,7 @@ pub struct Expected {
 }
 
 /// A program and its arguments, as its shim starts it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     pub program: PathBuf,
     /// What the process is called, where that differs from `program`.

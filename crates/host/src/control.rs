@@ -8,11 +8,14 @@
 //! rejects every process that descends from itself or from a shim of any host.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::frame::{Frame, FrameReader};
+use rustix::net::SendFlags;
 use rustix::process::Pid;
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,6 +24,7 @@ use crate::io::{Sink, Source};
 use crate::log::{Log, Seldom};
 use crate::process::is_below_a_host;
 use crate::transport::socket::Bound;
+use crate::upgrade::Pause;
 
 /// Longest request.
 const LINE: usize = 4096;
@@ -34,7 +38,37 @@ const NOT_AN_OPERATOR: &str = "a process that a host started cannot operate host
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) request: ControlRequest,
-    pub(crate) reply: oneshot::Sender<ControlReply>,
+    pub(crate) reply: Replier,
+}
+
+/// Where a reply goes.
+#[derive(Debug)]
+pub(crate) enum Replier {
+    Task(oneshot::Sender<ControlReply>),
+    /// The connection of an operator's command.
+    Connection(OwnedFd),
+}
+
+impl Replier {
+    /// Sends the reply.
+    pub(crate) fn send(self, reply: ControlReply) {
+        match self {
+            Self::Task(task) => {
+                let _ = task.send(reply);
+            }
+            Self::Connection(connection) => {
+                let mut line = Vec::new();
+                let text = serde_json::to_string(&reply).unwrap_or_default();
+                mainstay_contract::frame::encode(&mut line, &text);
+                // Nearly every reply fits, and then it is sent even if the host ends now.
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let sent = rustix::net::send(&connection, &line, flags).unwrap_or(0);
+                if sent < line.len() {
+                    tokio::spawn(write_rest(connection, line.split_off(sent)));
+                }
+            }
+        }
+    }
 }
 
 /// Opens the control socket of this process in `folder`.
@@ -44,15 +78,19 @@ pub(crate) fn open(folder: &Path) -> io::Result<Bound> {
     Bound::bind(&path, 0o600).map_err(io::Error::other)
 }
 
-/// Takes requests until the engine has gone.
+/// Takes requests until the engine has gone. `reading` is cloned for each connection whose request is being read.
 pub(crate) async fn listen<E: From<Control> + Send + 'static>(
-    bound: Bound,
+    bound: Arc<Bound>,
     events: mpsc::Sender<E>,
     log: Log,
+    reading: Arc<()>,
+    mut pause: Pause,
 ) {
     let mut warning = Seldom::default();
     loop {
         tokio::select! {
+            biased;
+            () = pause.begun() => pause.over().await,
             accepted = bound.accept_from() => match accepted {
                 Ok((fd, peer)) => {
                     // A process that is not visible here is not below this host: namespaces are nested.
@@ -61,7 +99,11 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                         let pid = Pid::as_raw(peer);
                         warning.warn(&log, &format!("reason=control_refused pid={pid}"));
                     }
-                    tokio::spawn(converse(fd, is_operator, events.clone()));
+                    let (events, reading) = (events.clone(), Arc::clone(&reading));
+                    tokio::spawn(async move {
+                        converse(fd, is_operator, events).await;
+                        drop(reading);
+                    });
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
@@ -70,30 +112,28 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     }
 }
 
-async fn converse<E: From<Control>>(
-    fd: std::os::fd::OwnedFd,
-    is_operator: bool,
-    events: mpsc::Sender<E>,
-) {
-    let open = || -> io::Result<(Source, Sink)> {
-        let other = fd.try_clone()?;
-        Ok((Source::socket(fd)?, Sink::socket(other)?))
-    };
-    let Ok((source, mut sink)) = open() else {
+async fn converse<E: From<Control>>(fd: OwnedFd, is_operator: bool, events: mpsc::Sender<E>) {
+    let Ok(source) = fd.try_clone().and_then(Source::socket) else {
         return;
     };
-    let reply = match tokio::time::timeout(PATIENCE, read_request(source)).await {
-        Ok(_) if !is_operator => ControlReply::Refused {
-            reason: NOT_AN_OPERATOR.to_owned(),
-        },
-        Ok(Ok(request)) => ask(request, &events).await,
-        Ok(Err(reason)) => ControlReply::Refused { reason },
+    let reply = Replier::Connection(fd);
+    let reason = match tokio::time::timeout(PATIENCE, read_request(source)).await {
+        Ok(_) if !is_operator => NOT_AN_OPERATOR.to_owned(),
+        Ok(Ok(request)) => {
+            let _ = events.send(Control { request, reply }.into()).await;
+            return;
+        }
+        Ok(Err(reason)) => reason,
         Err(_) => return,
     };
-    let mut line = Vec::new();
-    let text = serde_json::to_string(&reply).unwrap_or_default();
-    mainstay_contract::frame::encode(&mut line, &text);
-    let mut rest: &[u8] = &line;
+    reply.send(ControlReply::Refused { reason });
+}
+
+async fn write_rest(connection: OwnedFd, rest: Vec<u8>) {
+    let Ok(mut sink) = Sink::socket(connection) else {
+        return;
+    };
+    let mut rest = rest.as_slice();
     while let Ok(count) = sink.write(rest).await {
         rest = rest.get(count..).unwrap_or_default();
         if rest.is_empty() || count == 0 {
@@ -117,21 +157,6 @@ async fn read_request(mut source: Source) -> Result<ControlRequest, String> {
             Some(Frame::Oversize(_)) => return Err("the request is too long".to_owned()),
         }
     }
-}
-
-async fn ask<E: From<Control>>(request: ControlRequest, events: &mpsc::Sender<E>) -> ControlReply {
-    let (reply, wait) = oneshot::channel();
-    let gone = || ControlReply::Refused {
-        reason: "the host is ending".to_owned(),
-    };
-    if events
-        .send(Control { request, reply }.into())
-        .await
-        .is_err()
-    {
-        return gone();
-    }
-    wait.await.unwrap_or_else(|_| gone())
 }
 
 /// Where the hosts of this user have their control sockets.

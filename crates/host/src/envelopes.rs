@@ -24,6 +24,7 @@ use mainstay_contract::render::{shorten, visible};
 use mainstay_contract::telemetry::{EnvelopeChecks, SchemaMismatch, Side};
 use mainstay_kernel::log_limit::{LogLimit, suppressed};
 use mainstay_schema::{CompileError, SchemaRegistry, Validator, Violation};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::counts::Counts;
@@ -56,6 +57,13 @@ struct Shared {
     clock: Clock,
 }
 
+/// Counts and diagnostics of [`Envelopes`], as they are saved.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SavedEnvelopes {
+    counts: Vec<u64>,
+    mismatches: Vec<SchemaMismatch>,
+}
+
 impl Envelopes {
     pub(crate) fn new(mode: EnvelopeMode, ids: IdSource, keep: usize, log: &Log) -> Self {
         Self(Arc::new(Shared {
@@ -70,6 +78,24 @@ impl Envelopes {
             log_limit: Mutex::default(),
             clock: Clock::start(),
         }))
+    }
+
+    /// Counts and diagnostics, for a process that continues in this one's place.
+    pub(crate) fn save(&self) -> SavedEnvelopes {
+        SavedEnvelopes {
+            counts: self.0.counts.save(),
+            mismatches: self.mismatches(),
+        }
+    }
+
+    pub(crate) fn restore(&self, saved: SavedEnvelopes) {
+        self.0.counts.restore(&saved.counts);
+        let mut mismatches = self
+            .0
+            .mismatches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        mismatches.extend(saved.mismatches);
     }
 
     /// What an envelope can say of a request before it has an outcome.

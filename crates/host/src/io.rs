@@ -12,9 +12,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags};
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+
+use crate::upgrade::{Incoming, Outgoing, Place, blob};
 
 /// Chunk of a read in a thread.
 const CHUNK: usize = 16 * 1024;
@@ -51,7 +54,65 @@ pub(crate) enum Sink {
     Simulated(crate::sim::PipeWriter),
 }
 
+/// An end of a connection, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SavedEnd {
+    Pipe(Place),
+    Socket(Place),
+    /// A channel of the HTTP front, with the bytes that were in it.
+    Link(#[serde(with = "blob")] Vec<u8>),
+}
+
 impl Source {
+    /// The descriptor, for a process that continues in this one's place; `None` if it cannot move.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedEnd> {
+        match self {
+            Self::Pipe(fd) => Some(SavedEnd::Pipe(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Socket(fd) => Some(SavedEnd::Socket(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Chunks { rest, at, .. } => {
+                Some(SavedEnd::Link(rest.get(*at..).unwrap_or_default().to_vec()))
+            }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
+    }
+
+    /// The end that another process saved; a link gets a new channel.
+    pub(crate) fn restore(
+        saved: SavedEnd,
+        descriptors: &mut Incoming,
+        link: Option<mpsc::Receiver<io::Result<Vec<u8>>>>,
+    ) -> io::Result<Self> {
+        match saved {
+            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(place)?),
+            SavedEnd::Socket(place) => Self::socket(descriptors.take(place)?),
+            SavedEnd::Link(rest) => {
+                let chunks = link.ok_or_else(|| io::Error::other("a saved link is missing"))?;
+                Ok(Self::Chunks {
+                    chunks,
+                    rest,
+                    at: 0,
+                })
+            }
+        }
+    }
+
+    /// Takes everything out of a channel, so that it can be saved.
+    pub(crate) fn absorb(&mut self) {
+        if let Self::Chunks { chunks, rest, at } = self {
+            rest.drain(..std::mem::take(at).min(rest.len()));
+            while let Ok(Ok(chunk)) = chunks.try_recv() {
+                rest.extend(chunk);
+            }
+        }
+    }
+
+    /// True if another process can continue to read from here.
+    pub(crate) const fn can_move(&self) -> bool {
+        matches!(self, Self::Pipe(_) | Self::Socket(_))
+    }
+
     /// A descriptor that may be shared with other processes, such as standard input.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
         match Opened::of(fd, OFlags::RDONLY)? {
@@ -185,6 +246,45 @@ async fn ready_read(
 }
 
 impl Sink {
+    /// The descriptor, for a process that continues in this one's place; `None` if it cannot move.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedEnd> {
+        match self {
+            Self::Pipe(fd) => Some(SavedEnd::Pipe(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Socket(fd) => Some(SavedEnd::Socket(descriptors.add(fd.get_ref().as_fd()))),
+            Self::Chunks(_) => Some(SavedEnd::Link(Vec::new())),
+            _ => None,
+        }
+    }
+
+    /// The end that another process saved; a link gets a new channel.
+    pub(crate) fn restore(
+        saved: SavedEnd,
+        descriptors: &mut Incoming,
+        link: Option<mpsc::Sender<Vec<u8>>>,
+    ) -> io::Result<Self> {
+        match saved {
+            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(place)?),
+            SavedEnd::Socket(place) => Self::socket(descriptors.take(place)?),
+            SavedEnd::Link(_) => {
+                let chunks = link.ok_or_else(|| io::Error::other("a saved link is missing"))?;
+                Ok(Self::Chunks(chunks))
+            }
+        }
+    }
+
+    /// True if another process can continue to write here.
+    pub(crate) const fn can_move(&self) -> bool {
+        matches!(self, Self::Pipe(_) | Self::Socket(_))
+    }
+
+    /// True if nothing is on its way in a channel.
+    pub(crate) fn is_taken(&self) -> bool {
+        match self {
+            Self::Chunks(chunks) => chunks.capacity() == chunks.max_capacity(),
+            _ => true,
+        }
+    }
+
     /// A descriptor that may be shared with other processes, such as standard output.
     pub(crate) fn shared(fd: OwnedFd) -> io::Result<Self> {
         match Opened::of(fd, OFlags::WRONLY)? {

@@ -12,6 +12,7 @@
 //! * `telemetry`: event lines in a file that several hosts may share;
 //! * `envelopes`: ids and checks of the envelopes that are sent;
 //! * `engine`: the drive loop around the core; `check`: schema checks in disposable processes;
+//! * `upgrade`: replaces the host's executable in place;
 //! * [`wrap`]: the configuration of a host that wraps an MCP server.
 //!
 //! It must never know a tool by name, except its own two.
@@ -42,6 +43,7 @@ mod shim;
 pub mod sim;
 mod telemetry;
 mod transport;
+mod upgrade;
 mod watchdog;
 pub mod wrap;
 
@@ -52,6 +54,7 @@ pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
-pub use self::serve::{ServeError, Served, serve, serve_wrapped};
+pub use self::serve::{ServeError, Served, check_state, check_wrapped_state, serve, serve_wrapped};
 pub use self::shim::run_shim;
 pub use self::telemetry::OtlpConfig;
+pub use self::upgrade::{Arrival, CHECK, MARKER, UpgradeConfig};

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainstay_contract::id::CallId;
 use mainstay_kernel::defect::{Defect, is_planted};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+
+use crate::upgrade::blob;
 
 /// A buffer larger than this is given back once it is written.
 const KEEP: usize = 64 * 1024;
@@ -43,6 +46,17 @@ struct Inner {
     report_owed: bool,
 }
 
+/// An [`Outbox`], as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedOutbox {
+    #[serde(with = "blob")]
+    waiting: Vec<u8>,
+    /// Where the line of each call begins in `waiting`.
+    calls: Vec<(u64, CallId)>,
+    closed: bool,
+    sealed: bool,
+}
+
 impl Inner {
     const fn is_behind(&self) -> bool {
         !self.sealed && self.pushed - self.written > self.mark
@@ -55,6 +69,41 @@ impl Outbox {
         let outbox = Self::default();
         outbox.lock().mark = mark as u64;
         outbox
+    }
+
+    /// Everything that is not written, for a process that continues in this one's place.
+    pub(crate) fn save(&self) -> SavedOutbox {
+        let inner = self.lock();
+        let calls = inner.calls.iter();
+        SavedOutbox {
+            waiting: inner.waiting.clone(),
+            calls: calls
+                .map(|(at, call)| (at - inner.written, *call))
+                .collect(),
+            closed: inner.closed,
+            sealed: inner.sealed,
+        }
+    }
+
+    pub(crate) fn restore(mark: usize, saved: SavedOutbox) -> Self {
+        let outbox = Self::with_mark(mark);
+        {
+            let mut inner = outbox.lock();
+            inner.pushed = saved.waiting.len() as u64;
+            inner.waiting = saved.waiting;
+            inner.calls = saved.calls.into();
+            inner.closed = saved.closed;
+            inner.sealed = saved.sealed;
+        }
+        outbox
+    }
+
+    /// The writer stops in the middle of what it took: the rest waits again, before everything else.
+    pub(crate) fn put_back(&self, rest: &[u8]) {
+        let mut inner = self.lock();
+        if !inner.sealed {
+            inner.waiting.splice(..0, rest.iter().copied());
+        }
     }
 
     /// Adds a line.
@@ -265,6 +314,28 @@ mod tests {
             "exactly up to its beginning"
         );
         assert_eq!(unsent(&[1, 7, 1]).await, []);
+    }
+
+    #[tokio::test]
+    async fn a_box_that_moves_in_the_middle_of_a_write_loses_and_repeats_nothing() {
+        for written in 0..=16 {
+            let outbox = Outbox::with_mark(3);
+            outbox.push_call("{\"a\":1}", CallId::new(1));
+            outbox.push_call("{\"b\":2}", CallId::new(2));
+            let taken = outbox.take(Vec::new()).await.unwrap();
+            outbox.wrote(written);
+            outbox.put_back(&taken[written..]);
+            outbox.push("{}");
+            let saved = serde_json::to_string(&outbox.save()).unwrap();
+            let moved = Outbox::restore(3, serde_json::from_str(&saved).unwrap());
+            assert_eq!(moved.is_behind(), outbox.is_behind());
+            let rest = moved.take(Vec::new()).await.unwrap();
+            assert_eq!(
+                [&taken[..written], &*rest].concat(),
+                b"{\"a\":1}\n{\"b\":2}\n{}\n"
+            );
+            assert_eq!(moved.seal(), outbox.seal(), "{written}");
+        }
     }
 
     #[tokio::test]

@@ -32,12 +32,17 @@ pub(crate) enum Written {
 }
 
 impl ReadyFile {
+    /// The file that this process wrote before it executed this program.
+    pub(crate) const fn written(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Writes the file, unless another living host of this user owns it.
     pub(crate) fn write(path: &Path) -> io::Result<Written> {
         let own = Pid::as_raw(Some(rustix::process::getpid()));
         if let Some(owner) = owner(path)
             && owner != own
-            && is_alive(owner)
+            && is_host(owner)
         {
             return Ok(Written::LeftAlone { owner });
         }
@@ -67,14 +72,12 @@ fn owner(path: &Path) -> Option<i32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-fn is_alive(pid: i32) -> bool {
-    let Some(pid) = Pid::from_raw(pid) else {
-        return false;
-    };
-    match rustix::process::test_kill_process(pid) {
-        Ok(()) => true,
-        Err(error) => error == rustix::io::Errno::PERM,
-    }
+/// True for a living process with the name of this one. The number of a host that was killed may belong to any
+/// other process by now.
+fn is_host(pid: i32) -> bool {
+    let name = |pid: i32| fs::read(format!("/proc/{pid}/comm")).ok();
+    let own = Pid::as_raw(Some(rustix::process::getpid()));
+    name(pid).is_some_and(|other| Some(other) == name(own))
 }
 
 #[cfg(test)]
@@ -107,11 +110,24 @@ mod tests {
     #[test]
     fn a_living_owner_keeps_it_and_a_dead_one_does_not() {
         let path = temporary().with_extension("owned");
+        let own = fs::read_to_string("/proc/self/comm").unwrap();
+        let folder = path.with_extension("host");
+        fs::create_dir(&folder).unwrap();
+        let program = folder.join(own.trim_end());
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut host = std::process::Command::new(&program)
+            .arg("600")
+            .spawn()
+            .unwrap();
+        fs::write(&path, format!("{} 2020-01-01T00:00:00Z\n", host.id())).unwrap();
+        let written = ReadyFile::write(&path).unwrap();
+        host.kill().unwrap();
+        host.wait().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(written, Written::LeftAlone { .. }));
+        // The number of a dead host may belong to another program.
         fs::write(&path, "1 2020-01-01T00:00:00Z\n").unwrap();
-        assert!(matches!(
-            ReadyFile::write(&path).unwrap(),
-            Written::LeftAlone { owner: 1 }
-        ));
+        assert!(matches!(ReadyFile::write(&path).unwrap(), Written::Ours(_)));
         fs::write(&path, "2147483000 2020-01-01T00:00:00Z\n").unwrap();
         let Written::Ours(file) = ReadyFile::write(&path).unwrap() else {
             panic!("not ours")

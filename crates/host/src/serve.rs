@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_contract::limits::Limits;
@@ -23,11 +24,14 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Queue, Reports, Setup,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, Queue, Reports, Resumed,
+    Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
-use crate::http::{self, Front, FrontFacts, HttpConfig, Listening, MIN_TOKEN, Serves};
+use crate::http::{
+    self, Front, FrontFacts, HttpConfig, Idle, Listening, MIN_TOKEN, SavedFront, Serves,
+};
 use crate::io::{Sink, Source};
 use crate::local::LocalRequests;
 use crate::log::{Level, Log, Seldom};
@@ -35,6 +39,7 @@ use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::transport::{Client, stdio};
+use crate::upgrade::{Pause, UpgradeConfig};
 use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
 
@@ -65,6 +70,8 @@ pub enum ServeError {
     ShortToken { address: SocketAddr },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
+    #[error("cannot continue the host that ran before: {0}")]
+    State(String),
     #[error("cannot {what}")]
     Io {
         what: &'static str,
@@ -86,6 +93,16 @@ pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
     run_plan(Plan::wrapped(config, log)?, log).map(drop)
 }
 
+/// Reads the state of a running host as its successor would, and changes nothing.
+pub fn check_state(config: Config, log: &Log) -> Result<(), ServeError> {
+    Plan::packs(config, log).map(drop)
+}
+
+/// As [`check_state`], for a host that wraps a server.
+pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    Plan::wrapped(config, log).map(drop)
+}
+
 /// A host that is configured and not yet running.
 struct Plan {
     core: Core,
@@ -102,11 +119,38 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    upgrade: Option<UpgradeConfig>,
+    /// The host that this one continues.
+    resumed: Option<Resumed>,
+}
+
+/// The core and the shell of the host that this process continues, if it does.
+fn resume(
+    core: Core,
+    upgrade: Option<&mut UpgradeConfig>,
+    version: &str,
+    builds: &[(String, String)],
+) -> Result<(Core, Option<Resumed>), ServeError> {
+    let Some(mut arrival) = upgrade.and_then(|upgrade| upgrade.arrival.take()) else {
+        return Ok((core, None));
+    };
+    let (header, state, shell) = arrival.read().map_err(ServeError::State)?;
+    let unreadable = |error: &dyn std::fmt::Display| ServeError::State(error.to_string());
+    let mut core = Core::restore(&state).map_err(|error| unreadable(&error))?;
+    core.adopt(version, builds)
+        .map_err(|error| unreadable(&error))?;
+    let resumed = Resumed {
+        from: header.build,
+        shell: serde_json::from_str(&shell).map_err(|error| unreadable(&error))?,
+        descriptors: arrival.take_descriptors(),
+    };
+    Ok((core, Some(resumed)))
 }
 
 impl Plan {
-    fn packs(config: Config, log: &Log) -> Result<Self, ServeError> {
+    fn packs(mut config: Config, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
+        let mut builds = Vec::new();
         let mut commands = Vec::new();
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
@@ -118,6 +162,8 @@ impl Plan {
                     .iter()
                     .flat_map(|follows| follows.named_only.clone()),
             );
+            let expected = pack.expected.as_ref();
+            builds.extend(expected.map(|expected| (pack.name.clone(), expected.build.clone())));
             packs.push(PackConfig {
                 name: pack.name,
                 settings: pack.settings,
@@ -143,6 +189,8 @@ impl Plan {
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let version = &config.server_version;
+        let (core, resumed) = resume(core, config.upgrade.as_mut(), version, &builds)?;
         Ok(Self {
             core,
             commands: Commands::Packs(commands),
@@ -167,10 +215,12 @@ impl Plan {
                 reread: config.reread,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            upgrade: config.upgrade,
+            resumed,
         })
     }
 
-    fn wrapped(config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
+    fn wrapped(mut config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
         let remembered = config.cache_dir.as_deref();
         let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
@@ -201,6 +251,7 @@ impl Plan {
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
             commands: Commands::Server(config.command),
@@ -225,6 +276,8 @@ impl Plan {
                 reread: config.reread,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            upgrade: config.upgrade,
+            resumed,
         })
     }
 }
@@ -311,7 +364,7 @@ fn in_runtime<T: Send + 'static>(
     served
 }
 
-async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
+async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
     let mode = plan.facts.mode;
     crate::process::adopt();
     let limits = plan.core.limits().clone();
@@ -322,7 +375,28 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
-    let Opened { place, source } = open_transport(plan.transport)?;
+    let mut upgrades = Upgrades::default();
+    if plan.upgrade.is_some() {
+        watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
+        upgrades = Upgrades::new(plan.upgrade);
+    }
+    let failed = |error: io::Error| ServeError::State(error.to_string());
+    let mut control = None;
+    let Opened { place, source } = match &mut plan.resumed {
+        None => open_transport(plan.transport)?,
+        Some(resumed) => {
+            if let Some(saved) = resumed.shell.control.take() {
+                control = Some(Bound::restore(saved, &mut resumed.descriptors).map_err(failed)?);
+            }
+            Opened {
+                place: String::new(),
+                source: continue_transport(resumed, plan.transport).map_err(failed)?,
+            }
+        }
+    };
+    if let Clients::Many(bound) = &source {
+        upgrades.listener = Arc::downgrade(bound);
+    }
     let serves = match plan.commands {
         Commands::Packs(_) => Serves::Packs,
         Commands::Server(_) => Serves::Wrapped,
@@ -338,7 +412,23 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
     let details = plan.ready_details;
     let line = format!("mcp:ready mode={mode}{place} {details}");
     let (closing, closed) = watch::channel(false);
-    let engine = Engine::new(Setup {
+    if control.is_none()
+        && let Some(folder) = plan.control_dir
+    {
+        match control::open(&folder) {
+            Ok(bound) => control = Some(bound),
+            // The host serves its clients all the same.
+            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
+        }
+    }
+    let pauses = upgrades.pauses.clone();
+    if let Some(bound) = control {
+        let (bound, reading) = (Arc::new(bound), Arc::clone(&upgrades.reading));
+        upgrades.control = Arc::downgrade(&bound);
+        let (events, log) = (events.clone(), log.clone());
+        tokio::spawn(control::listen(bound, events, log, reading, pauses.watch()));
+    }
+    let mut engine = Engine::new(Setup {
         core: plan.core,
         launch: Launch {
             shim: plan.shim,
@@ -346,6 +436,7 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
         },
+        upgrade: upgrades,
         reports: Reports {
             log: log.clone(),
             recorder,
@@ -362,16 +453,15 @@ async fn run(plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeErro
         queue,
         closing,
     });
-    let front = source.start(events.clone(), facts, &log, closed);
-    if let Some(folder) = plan.control_dir {
-        match control::open(&folder) {
-            Ok(bound) => {
-                tokio::spawn(control::listen(bound, events.clone(), log.clone()));
-            }
-            // The host serves its clients all the same.
-            Err(error) => log.line(&format!("mcp:warning reason=no_control_socket {error}")),
-        }
-    }
+    let links = match plan.resumed {
+        Some(resumed) => engine.resume(resumed).map_err(failed)?,
+        None => Links::new(),
+    };
+    let front = source.start(events.clone(), facts, links, closed, pauses.watch());
+    let front = front.map(|(front, listening)| {
+        engine.set_front(front);
+        listening
+    });
     // The engine has its own sender; the loop ends when all others are gone.
     drop(events);
     if !place.is_empty() {
@@ -416,6 +506,7 @@ pub(crate) fn simulate(
         },
         facts: plan.facts,
         announcement: Announcement::default(),
+        upgrade: Upgrades::default(),
         queue,
         closing: watch::channel(false).0,
     });
@@ -456,9 +547,44 @@ struct Opened {
 /// Where clients come from.
 enum Clients {
     One(Client),
-    Many(Bound),
-    Http(TcpListener, SocketAddr, HttpConfig),
+    /// The only client is connected already.
+    Known,
+    Many(Arc<Bound>),
+    Http(Box<HttpClients>),
     Local(LocalRequests),
+}
+
+struct HttpClients {
+    listener: Arc<TcpListener>,
+    bound: SocketAddr,
+    config: HttpConfig,
+    /// Connections that are open already, and sessions.
+    idle: Vec<Idle>,
+    saved: Option<SavedFront>,
+}
+
+/// Takes over the transport of the host that this process continues.
+fn continue_transport(resumed: &mut Resumed, transport: Transport) -> io::Result<Clients> {
+    let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
+    if let Some(saved) = shell.listener.take() {
+        return Ok(Clients::Many(Arc::new(Bound::restore(saved, descriptors)?)));
+    }
+    let Some(mut saved) = shell.front.take() else {
+        return Ok(Clients::Known);
+    };
+    let (listener, bound, idle) = saved.open(descriptors)?;
+    let Transport::Http(config) = transport else {
+        return Err(io::Error::other(
+            "the configuration is not that of a host on HTTP",
+        ));
+    };
+    Ok(Clients::Http(Box::new(HttpClients {
+        listener,
+        bound,
+        config,
+        idle,
+        saved: Some(saved),
+    })))
 }
 
 /// Opens a transport.
@@ -469,7 +595,11 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
             Ok(Opened {
                 place: String::new(),
-                source: Clients::One(Client { source, sink }),
+                source: Clients::One(Client {
+                    source,
+                    sink,
+                    link: None,
+                }),
             })
         }
         Transport::Local(requests) => Ok(Opened {
@@ -477,7 +607,7 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             source: Clients::Local(requests),
         }),
         Transport::Socket { path, mode } => Ok(Opened {
-            source: Clients::Many(Bound::bind(&path, mode)?),
+            source: Clients::Many(Arc::new(Bound::bind(&path, mode)?)),
             place: format!(" path={}", path.display()),
         }),
         Transport::Http(config) => {
@@ -496,7 +626,13 @@ fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
             }
             Ok(Opened {
                 place: format!(" address={bound}"),
-                source: Clients::Http(listener, bound, config),
+                source: Clients::Http(Box::new(HttpClients {
+                    listener,
+                    bound,
+                    config,
+                    idle: Vec::new(),
+                    saved: None,
+                })),
             })
         }
     }
@@ -508,10 +644,12 @@ impl Clients {
         self,
         events: mpsc::Sender<Event>,
         facts: FrontFacts,
-        log: &Log,
+        mut links: Links,
         closed: watch::Receiver<bool>,
-    ) -> Option<Listening> {
+        pause: Pause,
+    ) -> Option<(Arc<Front>, Listening)> {
         match self {
+            Self::Known => None,
             Self::One(client) => {
                 tokio::spawn(async move {
                     let _ = events.send(client.into()).await;
@@ -519,32 +657,51 @@ impl Clients {
                 None
             }
             Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, log.clone(), closed));
+                tokio::spawn(Self::deliver(bound, events, facts.log, closed, pause));
                 None
             }
             Self::Local(requests) => {
                 tokio::spawn(requests.deliver(events));
                 None
             }
-            Self::Http(listener, bound, config) => {
-                let front = Front::new(&config, bound, events, facts);
-                Some(http::start(listener, front, closed))
+            Self::Http(http) => {
+                let HttpClients {
+                    listener,
+                    bound,
+                    config,
+                    idle,
+                    saved,
+                } = *http;
+                let front = Front::new(&config, &listener, bound, events, facts);
+                if let Some(saved) = saved {
+                    front.restore(saved, &mut links);
+                }
+                let listening = http::start(listener, Arc::clone(&front), idle, closed, pause);
+                Some((front, listening))
             }
         }
     }
 
     /// Delivers clients until the host drains; then the socket's file goes, too.
     async fn deliver(
-        bound: Bound,
+        bound: Arc<Bound>,
         events: mpsc::Sender<Event>,
         log: Log,
         mut closed: watch::Receiver<bool>,
+        mut pause: Pause,
     ) {
         let mut warning = Seldom::default();
         loop {
             let accepted = tokio::select! {
-                accepted = bound.accept() => accepted,
+                biased;
+                // Clients wait in the backlog.
+                () = pause.begun() => None,
+                accepted = bound.accept() => Some(accepted),
                 _ = closed.wait_for(|closed| *closed) => return,
+            };
+            let Some(accepted) = accepted else {
+                pause.over().await;
+                continue;
             };
             let opened = match accepted {
                 Ok(fd) => both_ways(fd, &events).await,
@@ -552,7 +709,16 @@ impl Clients {
             };
             match opened {
                 Ok((source, sink)) => {
-                    let _ = events.send(Client { source, sink }.into()).await;
+                    let _ = events
+                        .send(
+                            Client {
+                                source,
+                                sink,
+                                link: None,
+                            }
+                            .into(),
+                        )
+                        .await;
                 }
                 Err(error) => {
                     warning.warn(&log, &format!("reason=accept_failed {error}"));

@@ -31,6 +31,7 @@ words! {
         ClientRoots = "client_roots",
         Control = "control",
         Reread = "reread",
+        Upgrade = "upgrade",
         Stop = "stop",
         Timer = "timer",
     }

@@ -13,6 +13,7 @@
 mod shell;
 
 use mainstay_contract::outcome::Success;
+use mainstay_contract::tool::Catalog;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use mainstay_kernel::{Core, STATE_VERSION, StateError};
 use mainstay_schema::check::Verdict;
@@ -111,4 +112,26 @@ fn a_restored_core_asks_again_for_the_checks_under_way() {
     shell.reply_all(&json!({ "content": [] }));
     let outcome = shell.outcome(client, "1").unwrap();
     assert!(matches!(outcome, Ok(Success::Forwarded(_))), "{outcome:?}");
+}
+
+#[test]
+fn the_next_worker_of_an_upgraded_pack_may_announce_another_catalog_once() {
+    let mut config = packs(&["a"]);
+    config.packs[0].expected = Some((Catalog::default(), "0".to_owned()));
+    let mut shell = Shell::new(config);
+    let roll_out = |shell: &mut Shell| {
+        let (waiter, pack) = (1, None);
+        shell.handle(CoreEvent::Rollout { waiter, pack });
+        shell.core.offered().tools.len()
+    };
+    assert_eq!(roll_out(&mut shell), 0, "its worker is of build 1");
+    let restored = |shell: &Shell| Core::restore(&shell.core.save().unwrap()).unwrap();
+    shell.core = restored(&shell);
+    assert!(shell.core.adopt("2", &[]).is_err(), "the pack is missing");
+    let builds = [("a".to_owned(), "1".to_owned())];
+    shell.core.adopt("2", &builds).unwrap();
+    assert_eq!(roll_out(&mut shell), 2);
+    shell.core = restored(&shell);
+    shell.core.adopt("2", &builds).unwrap();
+    assert_eq!(roll_out(&mut shell), 2);
 }

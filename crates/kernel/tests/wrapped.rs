@@ -274,6 +274,23 @@ fn a_server_that_only_dies_is_not_waited_for_but_started_again() {
 }
 
 #[test]
+fn a_request_that_no_server_survives_is_not_to_blame_before_the_first_answer() {
+    let mut desk = lenient(Limits {
+        replays: 1,
+        ..without_pings()
+    });
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.lose(1, &[]);
+    desk.reap(1);
+    desk.wait(400);
+    desk.ready(2);
+    desk.did();
+    desk.lose(2, &[]);
+    assert_eq!(desk.did(), ["end 1 WorkerSetup"]);
+}
+
+#[test]
 fn a_slow_start_that_fails_twice_is_enough() {
     let mut desk = lenient(without_pings());
     let client = desk.open();

@@ -1,6 +1,6 @@
-//! The two settings of a process that `std` and `rustix` do not offer.
+//! The few settings of a process that `std` and `rustix` do not offer.
 //!
-//! This is the only crate with unsafe code: two calls of libc without pointers. Everything else in the
+//! This is the only crate with unsafe code: calls of libc without pointers. Everything else in the
 //! workspace forbids it.
 
 /// From this size on a buffer gets pages of its own, which go back to the system when it is freed.
@@ -26,9 +26,23 @@ pub fn return_large_buffers() {
 
 /// Ignores SIGHUP until a handler is set. Without this a signal during the start would end the process.
 pub fn ignore_hangup() {
+    set_action(libc::SIGHUP, libc::SIG_IGN);
+}
+
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default a signal ends the process.
+pub fn survive_file_size_limit() {
+    set_action(libc::SIGXFSZ, libc::SIG_IGN);
+}
+
+/// What a wrapped server expects of the limit: the default.
+pub fn restore_file_size_limit() {
+    set_action(libc::SIGXFSZ, libc::SIG_DFL);
+}
+
+fn set_action(signal: libc::c_int, action: libc::sighandler_t) {
     #[expect(unsafe_code, reason = "the standard library has no signals")]
     // SAFETY: no handler is installed, so no code runs in a signal's context.
     unsafe {
-        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(signal, action);
     }
 }

@@ -276,6 +276,26 @@ fn idle_servers_make_way_and_come_back() -> anyhow::Result<()> {
     host.stop()
 }
 
+#[test]
+fn idle_servers_make_way_when_descriptors_run_out() -> anyhow::Result<()> {
+    let host = Launch::new(["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"])?
+        .words([binary("mainstay")?])
+        .words(["wrap", "--http", "127.0.0.1:0", "--"])
+        .words([binary("mcp-fixture")?])
+        .spawn_http()?;
+    let address = host.address()?;
+    let mut sessions = Vec::new();
+    for _ in 0..25 {
+        sessions.push(Session::open(address)?);
+    }
+    for session in &sessions {
+        let answer = session.call("1", "echo", &json!({"text": "here"}))?;
+        let text = answer.pointer("/result/content/0/text");
+        ensure!(text == Some(&json!("here")), "{answer}");
+    }
+    host.stop()
+}
+
 fn coded(bytes: &[u8]) -> String {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();

@@ -14,16 +14,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use anyhow::anyhow;
 use mainstay_contract::envelope::redact::is_secret_variable;
+use mainstay_host::{Arrival, UpgradeConfig};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::process::DumpableBehavior;
 
-use crate::exit::eprint_line;
+use crate::VERSION;
+use crate::exit::{Failure, eprint_line};
 
 /// Variables that are taken out of the environment at the start.
 const SECRETS: [&str; 5] = [
@@ -41,9 +44,12 @@ const MAX_BYTES: usize = 64 * 1024;
 /// The secrets of this process.
 static TAKEN: OnceLock<Vec<(OsString, OsString)>> = OnceLock::new();
 
+/// The state of the host that this process continues, or that it checks.
+static ARRIVED: Mutex<Option<Arrival>> = Mutex::new(None);
+
 /// Variables that no worker or server inherits.
 pub(crate) fn withheld() -> Vec<String> {
-    let others = ["MAINSTAY_TOKEN_FILE", MARKER];
+    let others = ["MAINSTAY_TOKEN_FILE", MARKER, mainstay_host::MARKER];
     SECRETS
         .iter()
         .chain(&others)
@@ -53,9 +59,17 @@ pub(crate) fn withheld() -> Vec<String> {
 
 /// Hides this process from others of the same user, and its secrets from everybody. To be called before
 /// anything else, while there is one thread.
-pub(crate) fn protect() {
+pub(crate) fn protect() -> Result<(), Failure> {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    if let Some(mark) = get(MARKER) {
+    if let Some(arrival) = get(mainstay_host::MARKER).and_then(|mark| Arrival::receive(&mark)) {
+        let _ = rustix::thread::set_name(c"mainstay");
+        let arrival = arrival.map_err(Failure::fault)?;
+        let secrets = arrival
+            .secrets()
+            .map_err(|why| Failure::fault(anyhow!("{why}")))?;
+        let _ = TAKEN.set(secrets);
+        *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
+    } else if let Some(mark) = get(MARKER) {
         // The second start was called by the name of a link.
         let _ = rustix::thread::set_name(c"mainstay");
         if let Some(secrets) = receive(&mark) {
@@ -66,6 +80,20 @@ pub(crate) fn protect() {
         eprint_line(&format!(
             "mainstay: warning: secrets stay in the environment of this process: {error}"
         ));
+    }
+    Ok(())
+}
+
+/// Everything that a host needs to replace its executable in place.
+pub(crate) fn upgrade() -> UpgradeConfig {
+    UpgradeConfig {
+        words: std::env::args_os().collect(),
+        secrets: TAKEN.get().cloned().unwrap_or_default(),
+        build: mainstay_worker::build_id(VERSION),
+        arrival: ARRIVED
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(),
     }
 }
 

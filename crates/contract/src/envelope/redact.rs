@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::Json;
@@ -68,7 +69,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 /// A private key that a stream of lines is in the middle of.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct KeyBlock {
     /// Lines that are still taken for a part of it.
     left: usize,

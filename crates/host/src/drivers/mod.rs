@@ -10,6 +10,7 @@ use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::rpc::{Answer, Progress, Ready};
 
 pub(crate) use self::pack::{PackStart, WorkerHandle, start};
+pub(crate) use self::task::{Grip, SavedWorker, Surroundings};
 pub(crate) use self::wrapped::{ServerHandle, start as start_server};
 
 /// What a worker does, as its driver tells it.

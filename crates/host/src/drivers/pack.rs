@@ -4,23 +4,24 @@ use std::io;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::Frame;
-use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::id::CallId;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::{self, Answer, FromWorker, ToWorker};
 use mainstay_kernel::action::Manner;
-use tokio::sync::mpsc;
 
 use super::What;
-use super::task::{self, Broken, Grip, Heard, Listener, Speech, StderrForm};
+use super::task::{
+    self, Broken, Grip, Heard, Listener, SavedWorker, Speech, StderrForm, Surroundings,
+};
 use crate::config::{Command, Shim};
-use crate::log::Log;
 use crate::outbox::Outbox;
+use crate::upgrade::Incoming;
 
 /// The engine's grip on a worker.
 #[derive(Debug)]
-pub(crate) struct WorkerHandle(Grip);
+pub(crate) struct WorkerHandle(pub(crate) Grip);
 
 impl WorkerHandle {
     /// Hands over a call.
@@ -50,6 +51,20 @@ impl WorkerHandle {
         let _ = self.0.orders.try_send(how);
     }
 
+    /// A worker that another process saved. [`Self::run`] continues it.
+    pub(crate) fn restore(
+        saved: SavedWorker,
+        descriptors: &mut Incoming,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        Grip::restore(saved, descriptors, 0, limits).map(Self)
+    }
+
+    /// Continues after a pause.
+    pub(crate) fn run<E: Listener>(&mut self, around: Surroundings<'_, E>) {
+        self.0.run(Rpc, around);
+    }
+
     /// It is lost: nothing more is handed over. Gives the calls of which not one byte was.
     pub(crate) fn seal(&self) -> Vec<CallId> {
         self.0.outbox.seal()
@@ -74,11 +89,9 @@ pub(crate) struct PackStart<'a> {
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
     pack: PackStart<'_>,
-    generation: Generation,
-    limits: &Limits,
-    events: mpsc::Sender<E>,
-    log: &Log,
+    around: Surroundings<'_, E>,
 ) -> io::Result<WorkerHandle> {
+    let (generation, limits) = (around.generation, around.limits);
     let outbox = Outbox::default();
     let start = rpc::Start {
         protocol: rpc::PROTOCOL,
@@ -93,18 +106,7 @@ pub(crate) fn start<E: Listener>(
     outbox.push(&line(&ToWorker::Start(start)));
     let prefix = format!("worker pack={} generation={generation}", pack.name);
     let form = StderrForm::Prefixed(prefix);
-    task::start(
-        shim,
-        pack.command,
-        generation,
-        limits,
-        Rpc,
-        form,
-        outbox,
-        events,
-        log,
-    )
-    .map(WorkerHandle)
+    task::start(shim, pack.command, Rpc, form, outbox, around).map(WorkerHandle)
 }
 
 /// The private protocol.

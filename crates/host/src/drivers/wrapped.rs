@@ -6,20 +6,19 @@ use std::io;
 
 use mainstay_contract::fault::Fault;
 use mainstay_contract::frame::{Frame, HEAD};
-use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::id::CallId;
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
-use tokio::sync::mpsc;
 
 use super::What;
-use super::task::{self, Grip, Heard, Listener, Speech, StderrForm};
+use super::task::{self, Grip, Heard, Listener, SavedWorker, Speech, StderrForm, Surroundings};
 use crate::config::{Command, Shim};
-use crate::log::Log;
 use crate::outbox::Outbox;
+use crate::upgrade::Incoming;
 
 /// The engine's grip on a server.
 #[derive(Debug)]
-pub(crate) struct ServerHandle(Grip);
+pub(crate) struct ServerHandle(pub(crate) Grip);
 
 impl ServerHandle {
     /// Hands over a line.
@@ -37,6 +36,20 @@ impl ServerHandle {
         self.0.outbox.close();
         // A full queue means that it was told already.
         let _ = self.0.orders.try_send(how);
+    }
+
+    /// A server that another process saved. [`Self::run`] continues it.
+    pub(crate) fn restore(
+        saved: SavedWorker,
+        descriptors: &mut Incoming,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        Grip::restore(saved, descriptors, limits.backlog_bytes, limits).map(Self)
+    }
+
+    /// Continues after a pause.
+    pub(crate) fn run<E: Listener>(&mut self, around: Surroundings<'_, E>) {
+        self.0.run(Lines, around);
     }
 
     /// Whether the server may be read.
@@ -77,22 +90,16 @@ impl ServerHandle {
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
-    generation: Generation,
-    limits: &Limits,
     has_one_client: bool,
-    events: mpsc::Sender<E>,
-    log: &Log,
+    around: Surroundings<'_, E>,
 ) -> io::Result<ServerHandle> {
-    let outbox = Outbox::with_mark(limits.backlog_bytes);
+    let outbox = Outbox::with_mark(around.limits.backlog_bytes);
     let form = if has_one_client {
         StderrForm::Unchanged
     } else {
         StderrForm::Redacted
     };
-    task::start(
-        shim, command, generation, limits, Lines, form, outbox, events, log,
-    )
-    .map(ServerHandle)
+    task::start(shim, command, Lines, form, outbox, around).map(ServerHandle)
 }
 
 /// A copy of a line, if there is memory for it.

@@ -170,7 +170,8 @@ impl Engine {
         Some(worker.pid).filter(|pid| *pid != 0)
     }
 
-    fn find_roots(&self, question: u64, answer: Json) {
+    fn find_roots(&mut self, question: u64, answer: Json) {
+        self.upgrade.lookups += 1;
         let (events, named_only) = (self.events(), self.launch.named_only.clone());
         // A directory of a machine that does not answer must not stop the loop.
         tokio::task::spawn_blocking(move || {

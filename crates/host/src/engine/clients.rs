@@ -1,24 +1,32 @@
 //! Clients: connections with their outboxes and gates, and single typed requests.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use mainstay_contract::dialect::Request;
 use mainstay_contract::envelope::Asked;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::SessionId;
+use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::action::{Delivery, End, Notice};
 use mainstay_kernel::core::action::CoreEvent;
 use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::progress::Step;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use super::workers::Handle;
 use super::{Engine, Event, Phase};
 use crate::entropy;
+use crate::http::CHUNKS;
+use crate::io::{SavedEnd, Sink};
 use crate::log::Level;
-use crate::outbox::Outbox;
-use crate::transport::{Client, ClientEvent, Gate, read_lines, write_answers};
+use crate::outbox::{Outbox, SavedOutbox};
+use crate::transport::{Client, ClientEvent, Gate, Lines, SavedLines, read_lines, write_answers};
+use crate::upgrade::{Incoming, Outgoing, Pause};
 
 /// The way in which a session is answered.
 #[derive(Debug)]
@@ -31,6 +39,7 @@ pub(super) enum Conversation {
         behind: bool,
         /// The number of its last use.
         used: u64,
+        tasks: Box<Tasks>,
     },
     /// With the typed end of its only request.
     Once {
@@ -39,10 +48,167 @@ pub(super) enum Conversation {
     },
 }
 
+/// The tasks of a connection, and the parts of those that have ended in a pause.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    reader: Option<JoinHandle<Option<Lines>>>,
+    writer: Option<JoinHandle<Option<Sink>>>,
+    lines: Option<Lines>,
+    sink: Option<Sink>,
+    /// Another process could continue them.
+    can_move: bool,
+    /// Its number among the links of the HTTP front.
+    link: Option<u64>,
+}
+
+/// A connection, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedClient {
+    /// None once its input has ended.
+    lines: Option<SavedLines>,
+    sink: SavedEnd,
+    outbox: SavedOutbox,
+    behind: bool,
+    used: u64,
+    link: Option<u64>,
+}
+
+/// The channels of restored links, by their numbers.
+pub(crate) type Links = BTreeMap<u64, (mpsc::Sender<io::Result<Vec<u8>>>, mpsc::Receiver<Vec<u8>>)>;
+
 /// The typed end of a request, or the reason why it was not admitted.
 pub(crate) type Ended = Result<Box<End>, Problem>;
 
 impl Conversation {
+    /// True if another process could continue it.
+    pub(super) fn can_move(&self) -> bool {
+        matches!(self, Self::Lines { tasks, .. } if tasks.can_move)
+    }
+
+    /// True if its tasks have ended.
+    pub(super) fn is_paused(&self) -> bool {
+        let Self::Lines { tasks, .. } = self else {
+            return false;
+        };
+        tasks.reader.as_ref().is_none_or(JoinHandle::is_finished)
+            && tasks.writer.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// True if the front has taken everything that was written to it.
+    pub(super) fn is_taken(&self) -> bool {
+        match self {
+            Self::Lines { tasks, .. } => tasks.sink.as_ref().is_none_or(Sink::is_taken),
+            Self::Once { .. } => false,
+        }
+    }
+
+    /// Ends a single request with an error.
+    pub(super) fn end_single(&mut self, kind: ErrorKind) {
+        if let Self::Once { reply, .. } = self
+            && let Some(reply) = reply.take()
+        {
+            let _ = reply.send(Err(Problem::of(kind)));
+        }
+    }
+
+    /// Takes the parts of the tasks that have ended.
+    pub(super) async fn collect(&mut self) {
+        let Self::Lines { tasks, .. } = self else {
+            return;
+        };
+        if let Some(reader) = tasks.reader.take_if(|task| task.is_finished()) {
+            tasks.lines = reader.await.ok().flatten();
+        }
+        if let Some(lines) = &mut tasks.lines {
+            lines.absorb();
+        }
+        if let Some(writer) = tasks.writer.take_if(|task| task.is_finished()) {
+            tasks.sink = writer.await.ok().flatten();
+        }
+    }
+
+    /// Starts a task for each part that has none.
+    pub(super) fn run(
+        &mut self,
+        session: SessionId,
+        limit: usize,
+        events: &mpsc::Sender<Event>,
+        pause: Pause,
+    ) {
+        let Self::Lines { outbox, tasks, .. } = self else {
+            return;
+        };
+        if let Some(lines) = tasks.lines.take() {
+            let reading = read_lines(session, lines, limit, events.clone(), pause.clone());
+            tasks.reader = Some(tokio::spawn(reading));
+        }
+        if let Some(sink) = tasks.sink.take() {
+            let writing = write_answers(session, sink, outbox.clone(), events.clone(), pause);
+            tasks.writer = Some(tokio::spawn(writing));
+        }
+    }
+
+    /// The state of a paused connection, for a process that continues in this one's place.
+    pub(super) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedClient> {
+        let Self::Lines {
+            outbox,
+            behind,
+            used,
+            tasks,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let lines = match &tasks.lines {
+            None => None,
+            Some(lines) => Some(lines.save(descriptors)?),
+        };
+        Some(SavedClient {
+            lines,
+            sink: tasks.sink.as_ref()?.save(descriptors)?,
+            outbox: outbox.save(),
+            behind: *behind,
+            used: *used,
+            link: tasks.link,
+        })
+    }
+
+    /// A connection that another process saved. [`Self::run`] starts its tasks.
+    pub(super) fn restore(
+        saved: SavedClient,
+        descriptors: &mut Incoming,
+        links: &mut Links,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        let (mut input, mut output) = (None, None);
+        if let Some(link) = saved.link {
+            let (says, source) = mpsc::channel(CHUNKS);
+            let (sink, hears) = mpsc::channel(CHUNKS);
+            links.insert(link, (says, hears));
+            (input, output) = (Some(source), Some(sink));
+        }
+        let gate = Gate::default();
+        let limit = limits.request_frame_bytes;
+        let lines = saved.lines;
+        let lines =
+            lines.map(|lines| Lines::restore(lines, descriptors, input, limit, gate.clone()));
+        let tasks = Tasks {
+            lines: lines.transpose()?,
+            sink: Some(Sink::restore(saved.sink, descriptors, output)?),
+            can_move: true,
+            link: saved.link,
+            ..Tasks::default()
+        };
+        Ok(Self::Lines {
+            outbox: Outbox::restore(limits.outbox_bytes, saved.outbox),
+            gate,
+            behind: saved.behind,
+            used: saved.used,
+            tasks: Box::new(tasks),
+        })
+    }
+
     fn close(&self) {
         if let Self::Lines { outbox, .. } = self {
             outbox.close();
@@ -72,22 +238,24 @@ impl Engine {
         let limits = self.core.limits();
         let outbox = Outbox::with_mark(limits.outbox_bytes);
         let gate = Gate::default();
-        tokio::spawn(read_lines(
-            session,
-            client.source,
-            limits.request_frame_bytes,
-            gate.clone(),
-            self.events(),
-        ));
-        let writes = outbox.clone();
-        tokio::spawn(write_answers(session, client.sink, writes, self.events()));
+        let limit = limits.request_frame_bytes;
+        let Client { source, sink, link } = client;
+        let tasks = Tasks {
+            can_move: link.is_some() || source.can_move() && sink.can_move(),
+            link,
+            lines: Some(Lines::new(source, limit, gate.clone())),
+            sink: Some(sink),
+            ..Tasks::default()
+        };
         self.uses += 1;
-        let lines = Conversation::Lines {
+        let mut lines = Conversation::Lines {
             outbox,
             gate,
             behind: false,
             used: self.uses,
+            tasks: Box::new(tasks),
         };
+        lines.run(session, limit, &self.events(), self.upgrade.pauses.watch());
         self.conversations.insert(session, lines);
         let said = format!("session opened id={session}");
         self.reports.log.say(Level::Debug, said);
@@ -188,6 +356,7 @@ impl Engine {
             gate,
             behind: was_behind,
             used,
+            ..
         }) = self.conversations.get_mut(&session)
         else {
             return;

@@ -1,26 +1,70 @@
-//! Operators: status, metrics, stop, rollout, and a configuration that is read again.
+//! Operators: status, metrics, stop, rollout, upgrade, and a configuration that is read again.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd as _;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
 use mainstay_contract::health::Health;
 use mainstay_kernel::core::action::CoreEvent;
-use tokio::sync::oneshot;
+use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use crate::config::Changed;
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::telemetry::with_client_ids;
+use crate::upgrade::{Incoming, Outgoing, Place};
 
-/// Operators that wait for a rollout.
+/// Operators that wait for a rollout or an upgrade.
 #[derive(Debug, Default)]
 pub(super) struct Operators {
-    waiting: BTreeMap<u64, oneshot::Sender<ControlReply>>,
+    waiting: BTreeMap<u64, Replier>,
+    next: u64,
+}
+
+/// [`Operators`], as they are saved.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct SavedOperators {
+    waiting: Vec<(u64, Place)>,
     next: u64,
 }
 
 impl Operators {
-    fn add(&mut self, reply: oneshot::Sender<ControlReply>) -> u64 {
+    /// The connections of those that wait, for a process that continues in this one's place.
+    pub(super) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> SavedOperators {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter_map(|(waiter, reply)| match reply {
+            Replier::Connection(connection) => Some((*waiter, descriptors.add(connection.as_fd()))),
+            Replier::Task(_) => None,
+        });
+        SavedOperators {
+            waiting: waiting.collect(),
+            next: self.next,
+        }
+    }
+
+    pub(super) fn restore(
+        &mut self,
+        saved: SavedOperators,
+        descriptors: &mut Incoming,
+    ) -> io::Result<()> {
+        self.next = saved.next;
+        for (waiter, place) in saved.waiting {
+            let connection = descriptors.take(place)?;
+            self.waiting.insert(waiter, Replier::Connection(connection));
+        }
+        Ok(())
+    }
+
+    /// Refuses everything that is waited for: the host ends.
+    pub(super) fn refuse_all(&mut self) {
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
+            let reason = "the host is ending".to_owned();
+            waiting.send(ControlReply::Refused { reason });
+        }
+    }
+
+    fn add(&mut self, reply: Replier) -> u64 {
         self.next += 1;
         self.waiting.insert(self.next, reply);
         self.next
@@ -34,9 +78,9 @@ impl Operators {
         self.reply(waiter, ControlReply::Refused { reason });
     }
 
-    fn reply(&mut self, waiter: u64, reply: ControlReply) {
+    pub(super) fn reply(&mut self, waiter: u64, reply: ControlReply) {
         if let Some(waiting) = self.waiting.remove(&waiter) {
-            let _ = waiting.send(reply);
+            waiting.send(reply);
         }
     }
 }
@@ -58,8 +102,12 @@ impl Engine {
                 let waiter = self.operators.add(reply);
                 return self.report(CoreEvent::Rollout { waiter, pack });
             }
+            ControlRequest::Upgrade { binary, now } => {
+                let waiter = self.operators.add(reply);
+                return self.begin_upgrade(Some(waiter), binary.map(Into::into), now);
+            }
         };
-        let _ = reply.send(answer);
+        reply.send(answer);
     }
 
     fn status(&self) -> HostStatus {
@@ -67,6 +115,7 @@ impl Engine {
             pid: std::process::id(),
             name: self.facts.name.clone(),
             version: self.facts.version.clone(),
+            build: self.upgrade.build().to_owned(),
             mode: self.facts.mode.to_owned(),
             started: self.facts.started.clone(),
             health: self.health(),

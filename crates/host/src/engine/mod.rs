@@ -9,6 +9,7 @@ mod clients;
 mod control;
 mod encode;
 mod isolate;
+mod upgrade;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::clients::Conversation;
-pub(crate) use self::clients::Single;
+pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
+pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch};
 use crate::check::{Checked, Checkers};
@@ -71,6 +73,10 @@ pub(crate) enum Event {
     Control(Control),
     /// The configuration must be read again.
     Reread,
+    /// The executable must be replaced by the one that is on disk now.
+    Upgrade,
+    /// The new executable has read the state of the host, and has this build; or why it has not.
+    Proved(Result<String, String>),
     /// Descriptors ran out: the connection that has been idle for longest must go.
     Shed,
     Stop,
@@ -91,6 +97,7 @@ impl Event {
             Self::RootsFound { .. } => Doing::ClientRoots,
             Self::Control(_) => Doing::Control,
             Self::Reread => Doing::Reread,
+            Self::Upgrade | Self::Proved(_) => Doing::Upgrade,
             Self::Stop | Self::LeaveClients => Doing::Stop,
         }
     }
@@ -164,6 +171,7 @@ pub(crate) struct Setup {
     pub(crate) queue: Queue,
     /// True as soon as the host drains: listeners close.
     pub(crate) closing: watch::Sender<bool>,
+    pub(crate) upgrade: Upgrades,
 }
 
 /// How a host announces that it is ready.
@@ -231,6 +239,7 @@ pub(crate) struct Engine {
     conversations: BTreeMap<SessionId, Conversation>,
     workers: BTreeMap<Generation, Incarnation>,
     operators: Operators,
+    upgrade: Upgrades,
     /// Sessions whose gates may have to be moved.
     unpaced: BTreeSet<SessionId>,
     /// Counts uses of connections, to know which one was used last.
@@ -256,6 +265,7 @@ impl Engine {
             conversations: BTreeMap::new(),
             workers: BTreeMap::new(),
             operators: Operators::default(),
+            upgrade: setup.upgrade,
             unpaced: BTreeSet::new(),
             uses: 0,
             closing: setup.closing,
@@ -272,11 +282,16 @@ impl Engine {
 
     /// Runs until everything has ended.
     pub(crate) async fn run(mut self) -> Core {
-        self.core.start(self.clock.tick());
+        if !self.upgrade.resumed {
+            self.core.start(self.clock.tick());
+        }
         self.act();
         let sleep = tokio::time::sleep_until(far_away());
         tokio::pin!(sleep);
         while !self.is_done() {
+            if self.upgrade.is_proved() {
+                self.hand_over().await;
+            }
             // After every burst, so that no flood of events delays a deadline.
             let next = self.core.next_timeout();
             if next.is_some_and(|at| at <= self.clock.now()) {
@@ -311,6 +326,7 @@ impl Engine {
             }
         }
         self.record_hot_tools();
+        self.operators.refuse_all();
         self.core
     }
 
@@ -346,10 +362,13 @@ impl Engine {
             Event::Worker(event) => self.worker(event),
             Event::Checked(checked) => self.checked(checked),
             Event::RootsFound { question, found } => {
+                self.upgrade.lookups -= 1;
                 self.report(CoreEvent::RootsFound { question, found });
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
+            Event::Upgrade => self.begin_upgrade(None, None, false),
+            Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),
             Event::Stop => self.report(CoreEvent::Stop),
             Event::LeaveClients => self.conversations.clear(),

@@ -8,18 +8,24 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
 use mainstay_contract::rpc::Ready;
 use mainstay_contract::telemetry::Event as Recorded;
 use mainstay_kernel::action::Manner;
 use mainstay_kernel::call::SlotId;
 use mainstay_kernel::core::action::{CoreEvent, WorkerNews};
 use mainstay_schema::check::{Definition, Verdict};
+use serde::{Deserialize, Serialize};
 
-use super::Engine;
+use super::{Engine, Event};
 use crate::check::Checked;
 use crate::config::{Command, Shim};
-use crate::drivers::{self, ServerHandle, What, WorkerEvent, WorkerHandle};
+use crate::drivers::{
+    self, Grip, SavedWorker, ServerHandle, Surroundings, What, WorkerEvent, WorkerHandle,
+};
 use crate::log::Level;
+use crate::serve::is_shortage;
+use crate::upgrade::Incoming;
 
 /// Distinguishes the tickets of catalogs from those of the core.
 const VET: u64 = 1 << 63;
@@ -36,7 +42,8 @@ pub(crate) struct Launch {
     pub(crate) vetting: BTreeMap<u64, (Generation, Box<Ready>)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Commands {
     Packs(Vec<Command>),
     Server(Command),
@@ -58,6 +65,43 @@ pub(super) enum Handle {
 }
 
 impl Handle {
+    pub(super) const fn grip(&self) -> &Grip {
+        match self {
+            Self::Pack(worker) => &worker.0,
+            Self::Server(server) => &server.0,
+        }
+    }
+
+    pub(super) const fn grip_mut(&mut self) -> &mut Grip {
+        match self {
+            Self::Pack(worker) => &mut worker.0,
+            Self::Server(server) => &mut server.0,
+        }
+    }
+
+    /// Continues after a pause.
+    pub(super) fn run(&mut self, around: Surroundings<'_, Event>) {
+        match self {
+            Self::Pack(worker) => worker.run(around),
+            Self::Server(server) => server.run(around),
+        }
+    }
+
+    /// A worker of these commands that another process saved.
+    pub(super) fn restore(
+        commands: &Commands,
+        saved: SavedWorker,
+        descriptors: &mut Incoming,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        match commands {
+            Commands::Packs(_) => WorkerHandle::restore(saved, descriptors, limits).map(Self::Pack),
+            Commands::Server(_) => {
+                ServerHandle::restore(saved, descriptors, limits).map(Self::Server)
+            }
+        }
+    }
+
     pub(super) fn stop(&self, how: Manner) {
         match self {
             Self::Pack(worker) => worker.stop(how),
@@ -86,7 +130,10 @@ impl Engine {
                 self.workers.insert(generation, worker);
                 self.unpaced.extend(self.core.client_of(generation));
             }
-            Err(detail) => {
+            Err((detail, is_shortage)) => {
+                if is_shortage {
+                    self.news(generation, WorkerNews::Shortage);
+                }
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 let unsent = Vec::new();
                 self.news(generation, WorkerNews::Lost { fault, unsent });
@@ -95,20 +142,29 @@ impl Engine {
         }
     }
 
+    /// Starts a worker. An error is the reason, and whether it is a shortage.
     fn start(
         &self,
         slot: SlotId,
         generation: Generation,
         settings: Option<Json>,
-    ) -> Result<Handle, String> {
-        let (shim, limits, log) = (&self.launch.shim, self.core.limits(), &self.reports.log);
-        let events = self.events();
-        let failed =
-            |what: &str, error: &io::Error| format!("cannot start the {what}'s shim: {error}");
+    ) -> Result<Handle, (String, bool)> {
+        let shim = &self.launch.shim;
+        let around = Surroundings {
+            generation,
+            limits: self.core.limits(),
+            events: self.events(),
+            log: &self.reports.log,
+            pause: self.upgrade.pauses.watch(),
+        };
+        let failed = |what: &str, error: &io::Error| {
+            let said = format!("cannot start the {what}'s shim: {error}");
+            (said, is_shortage(error))
+        };
         match &self.launch.commands {
             Commands::Packs(commands) => {
                 let Some(command) = commands.get(slot.0) else {
-                    return Err("belongs to no pack".to_owned());
+                    return Err(("belongs to no pack".to_owned(), false));
                 };
                 let settings = settings.unwrap_or_else(Json::empty_object);
                 let pack = drivers::PackStart {
@@ -116,17 +172,18 @@ impl Engine {
                     command,
                     settings,
                 };
-                drivers::start(shim, pack, generation, limits, events, log)
+                drivers::start(shim, pack, around)
                     .map(Handle::Pack)
                     .map_err(|error| failed("worker", &error))
             }
             Commands::Server(command) => {
                 let one = self.facts.mode == "stdio";
-                drivers::start_server(shim, command, generation, limits, one, events, log)
+                drivers::start_server(shim, command, one, around)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {
-                            format!("its cwd {} is not a directory", cwd.display())
+                            let shown = cwd.display();
+                            (format!("its cwd {shown} is not a directory"), false)
                         }
                         _ => failed("server", &error),
                     })
@@ -204,7 +261,7 @@ impl Engine {
     }
 
     /// Compiles the schemas of a worker that announced itself, before the core accepts it.
-    fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
+    pub(super) fn vet(&mut self, generation: Generation, ready: Box<Ready>) {
         #[cfg(feature = "simulation")]
         if crate::sim::is_entered() {
             return self.vetted(generation, ready, &Verdict::Passed, None);

@@ -39,6 +39,24 @@ impl Counts {
         }
     }
 
+    /// Every number, in a fixed order.
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        let single = [&self.success, &self.failure, &self.sum_ns, &self.max_ns];
+        single.into_iter().chain(&self.buckets)
+    }
+
+    pub(super) fn save(&self) -> Vec<u64> {
+        self.all()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    pub(super) fn restore(&self, saved: &[u64]) {
+        for (count, saved) in self.all().zip(saved) {
+            count.store(*saved, Ordering::Relaxed);
+        }
+    }
+
     /// The counts as telemetry shows them.
     pub(super) fn checks(&self, mode: &'static str) -> EnvelopeChecks {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -42,6 +42,11 @@ impl Body {
         }
     }
 
+    /// True if no answer ends the stream.
+    pub(super) fn is_endless(&self) -> bool {
+        matches!(self, Self::Events(events, _) if events.endless)
+    }
+
     /// Holds something as long as the stream goes on; what is in one piece has been answered.
     pub(super) fn hold(&mut self, what: impl Held + 'static) {
         if let Self::Events(_, held) = self {
@@ -175,6 +180,8 @@ pub(crate) struct EventBody {
     quiet: Pin<Box<Sleep>>,
     /// Runs until the token expires with which the stream was opened.
     until: Option<Pin<Box<Sleep>>>,
+    /// No answer ends it.
+    endless: bool,
 }
 
 impl EventBody {
@@ -195,11 +202,18 @@ impl EventBody {
             head,
             quiet: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
             until: None,
+            endless: false,
         };
         if let Some(first) = first {
             body.write(&first);
         }
         body
+    }
+
+    /// The same for a stream that no answer ends.
+    pub(super) fn endless(mut self) -> Self {
+        self.endless = true;
+        self
     }
 
     fn write(&mut self, event: &Event) {

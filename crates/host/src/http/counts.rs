@@ -68,6 +68,24 @@ impl Counts {
         }
     }
 
+    /// Every number that only grows, in a fixed order.
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        let single = [&self.connections_total, &self.turned_away_total];
+        single.into_iter().chain(self.answered.iter().flatten())
+    }
+
+    pub(super) fn save(&self) -> Vec<u64> {
+        self.all()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    pub(super) fn restore(&self, saved: &[u64]) {
+        for (count, saved) in self.all().zip(saved) {
+            count.store(*saved, Ordering::Relaxed);
+        }
+    }
+
     /// Route, class and count, where there is any.
     pub(super) fn requests(&self) -> impl Iterator<Item = (&'static str, String, u64)> + '_ {
         Place::NAMES

@@ -4,49 +4,67 @@
 //! behind this file knows of HTTP.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::transport::Client;
 
 /// Chunks that may wait in either direction.
-const CHUNKS: usize = 16;
+pub(crate) const CHUNKS: usize = 16;
 
 /// The host behind the front.
-#[derive(Clone, Debug)]
-pub(crate) struct Back(mpsc::Sender<Event>);
+#[derive(Debug)]
+pub(crate) struct Back {
+    events: mpsc::Sender<Event>,
+    /// Links ever opened.
+    links: AtomicU64,
+}
 
 impl Back {
     pub(crate) const fn new(events: mpsc::Sender<Event>) -> Self {
-        Self(events)
+        let links = AtomicU64::new(0);
+        Self { events, links }
+    }
+
+    /// The number of the last link.
+    pub(super) fn links(&self) -> u64 {
+        self.links.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_links(&self, links: u64) {
+        self.links.store(links, Ordering::Relaxed);
     }
 
     /// Hands a client over. A host that has ended drops it, which closes the link.
     async fn connect(&self, client: Client) {
-        let _ = self.0.send(client.into()).await;
+        let _ = self.events.send(client.into()).await;
     }
 
     /// Asks as an operator would.
     pub(super) async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
-        self.0.send(Control { request, reply }.into()).await.ok()?;
+        let reply = Replier::Task(reply);
+        self.events
+            .send(Control { request, reply }.into())
+            .await
+            .ok()?;
         wait.await.ok()
     }
 
     /// Asks a single typed request.
     pub(super) async fn single(&self, single: Box<Single>) {
-        let _ = self.0.send(single.into()).await;
+        let _ = self.events.send(single.into()).await;
     }
 }
 
 /// What a client says.
 #[derive(Clone, Debug)]
-pub(super) struct Input(mpsc::Sender<io::Result<Vec<u8>>>);
+pub(super) struct Input(pub(super) mpsc::Sender<io::Result<Vec<u8>>>);
 
 /// What it is told, whole lines at a time.
 pub(super) type Output = mpsc::Receiver<Vec<u8>>;
@@ -80,16 +98,18 @@ fn framed(line: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// Opens a link.
-pub(super) async fn open(back: &Back) -> (Input, Output) {
+/// Opens a link. Returns its number, too.
+pub(super) async fn open(back: &Back) -> (u64, Input, Output) {
+    let link = back.links.fetch_add(1, Ordering::Relaxed) + 1;
     let (says, source) = mpsc::channel(CHUNKS);
     let (sink, hears) = mpsc::channel(CHUNKS);
     back.connect(Client {
         source: Source::chunks(source),
         sink: Sink::Chunks(sink),
+        link: Some(link),
     })
     .await;
-    (Input(says), hears)
+    (link, Input(says), hears)
 }
 
 /// Whether a link is over, on either side.

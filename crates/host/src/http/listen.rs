@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use hyper::Request;
 use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,6 +25,7 @@ use super::stall::Stall;
 use super::{Connected, Front};
 use crate::log::Seldom;
 use crate::serve::is_shortage;
+use crate::upgrade::Pause;
 
 /// Headers of one request.
 const HEADERS: usize = 64;
@@ -29,13 +33,15 @@ const HEADERS: usize = 64;
 const BACKLOG: i32 = 1024;
 /// Pause after a connection could not be accepted.
 const RETRY: Duration = Duration::from_millis(20);
+/// Pause between two looks whether a connection is idle.
+const LOOK: Duration = Duration::from_millis(1);
 /// How often idle sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 /// What a client hears when there are too many.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Listens on an address.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<Arc<TcpListener>> {
     let domain = match address {
         SocketAddr::V4(_) => rustix::net::AddressFamily::INET,
         SocketAddr::V6(_) => rustix::net::AddressFamily::INET6,
@@ -46,7 +52,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
-    TcpListener::from_std(std::net::TcpListener::from(socket))
+    TcpListener::from_std(std::net::TcpListener::from(socket)).map(Arc::new)
 }
 
 /// A front that is listening.
@@ -65,11 +71,20 @@ impl Listening {
     }
 }
 
-/// Accepts connections until `closed`, and serves them until it is told to stop.
+/// A connection on which nothing is half done, with the bytes that were read of the next request.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pub(super) stream: TcpStream,
+    pub(super) unread: Bytes,
+}
+
+/// Accepts connections until `closed`, and serves them until it is told to stop. `idle` were accepted before.
 pub(crate) fn start(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     front: Arc<Front>,
+    idle: Vec<Idle>,
     closed: watch::Receiver<bool>,
+    pause: Pause,
 ) -> Listening {
     let most = allow_descriptors(front.limits.http_connections);
     let (stop, stopped) = watch::channel(false);
@@ -82,7 +97,15 @@ pub(crate) fn start(
             sweeping.table.sweep(idle);
         }
     });
-    let done = tokio::spawn(accept(listener, front, most, closed, stopped));
+    let open = Open {
+        front,
+        connections: Connections::default(),
+        tasks: JoinSet::new(),
+        number: 0,
+        stop: stopped,
+        pause,
+    };
+    let done = tokio::spawn(accept(listener, open, idle, most, closed));
     Listening { stop, done }
 }
 
@@ -93,16 +116,47 @@ struct Connection {
     busy: AtomicUsize,
     idle_since: Mutex<Instant>,
     leave: Notify,
+    /// Something was written and not yet flushed.
+    unflushed: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Waits until the host pauses and nothing is half done here.
+    async fn rests(&self, pause: &mut Pause) {
+        loop {
+            pause.begun().await;
+            let is_busy = self.busy.load(Ordering::Relaxed) > 0;
+            if !is_busy && !self.unflushed.load(Ordering::Relaxed) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
 }
 
 /// A request in flight on a connection.
 #[derive(Debug)]
-struct Busy(Arc<Connection>);
+struct Busy {
+    connection: Arc<Connection>,
+    /// Counts it among the answers that must end, until it turns out to have no end.
+    front: Option<Arc<Front>>,
+}
 
 impl Busy {
-    fn begin(connection: Arc<Connection>) -> Self {
+    fn begin(connection: Arc<Connection>, front: Arc<Front>) -> Self {
         connection.busy.fetch_add(1, Ordering::Relaxed);
-        Self(connection)
+        front.answering.fetch_add(1, Ordering::Relaxed);
+        Self {
+            connection,
+            front: Some(front),
+        }
+    }
+
+    /// The answer is a stream that no answer ends.
+    fn is_endless(&mut self) {
+        if let Some(front) = self.front.take() {
+            front.answering.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -110,69 +164,141 @@ impl Held for Busy {}
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        *lock(&self.0.idle_since) = Instant::now();
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        self.is_endless();
+        *lock(&self.connection.idle_since) = Instant::now();
+        self.connection.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 type Connections = Arc<Mutex<BTreeMap<u64, Arc<Connection>>>>;
 
-async fn accept(
-    listener: TcpListener,
+/// The connections that are open.
+struct Open {
     front: Arc<Front>,
-    most: usize,
-    mut closed: watch::Receiver<bool>,
+    connections: Connections,
+    tasks: JoinSet<Option<Idle>>,
+    number: u64,
     stop: watch::Receiver<bool>,
-) {
-    let connections: Connections = Arc::default();
-    let mut warning = Seldom::default();
-    let mut tasks = JoinSet::new();
-    let mut number = 0_u64;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
-            _ = closed.wait_for(|closed| *closed) => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warning.warn(&front.log, &format!("reason=accept_failed {error}"));
-                if is_shortage(&error) {
-                    make_way(&connections);
-                }
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-        };
-        if lock(&connections).len() >= most && !make_way(&connections) {
-            front
-                .counts
-                .turned_away_total
-                .fetch_add(1, Ordering::Relaxed);
-            tasks.spawn(turn_away(stream));
-            continue;
-        }
-        number += 1;
-        let counts = &front.counts;
-        counts.connections_total.fetch_add(1, Ordering::Relaxed);
+    pause: Pause,
+}
+
+impl Open {
+    fn serve(&mut self, idle: Idle) {
+        self.number += 1;
+        let number = self.number;
+        let counts = &self.front.counts;
         counts.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(Connection {
             busy: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
             leave: Notify::new(),
+            unflushed: Arc::default(),
         });
-        lock(&connections).insert(number, Arc::clone(&connection));
-        let (front, stop, connections) =
-            (Arc::clone(&front), stop.clone(), Arc::clone(&connections));
-        tasks.spawn(async move {
-            serve(stream, Arc::clone(&front), &connection, stop).await;
+        lock(&self.connections).insert(number, Arc::clone(&connection));
+        let (front, connections) = (Arc::clone(&self.front), Arc::clone(&self.connections));
+        let (stop, pause) = (self.stop.clone(), self.pause.clone());
+        self.tasks.spawn(async move {
+            let idle = serve(idle, Arc::clone(&front), &connection, stop, pause).await;
             front.counts.connections.fetch_sub(1, Ordering::Relaxed);
             lock(&connections).remove(&number);
+            idle
         });
     }
+
+    /// Gives all connections to the front while the host pauses, and serves them again when it continues.
+    async fn pause(&mut self, mut parked: Vec<Idle>) {
+        let mut pause = self.pause.clone();
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.tasks.join_next() => match ended {
+                    Some(ended) => parked.extend(ended.ok().flatten()),
+                    None => break,
+                },
+                () = pause.over() => break,
+            }
+        }
+        if self.tasks.is_empty() {
+            self.front.park(parked);
+            pause.over().await;
+            parked = self.front.unpark();
+        }
+        for idle in parked {
+            self.serve(idle);
+        }
+    }
+}
+
+/// What the loop of [`accept`] goes on with.
+enum Next {
+    Accepted(io::Result<(TcpStream, SocketAddr)>),
+    Ended(Option<Idle>),
+    Drained,
+    Paused,
+    Closed,
+}
+
+async fn accept(
+    listener: Arc<TcpListener>,
+    mut open: Open,
+    idle: Vec<Idle>,
+    most: usize,
+    mut closed: watch::Receiver<bool>,
+) {
+    let mut warning = Seldom::default();
+    let mut pause = open.pause.clone();
+    let mut draining = open.front.draining.subscribe();
+    idle.into_iter().for_each(|idle| open.serve(idle));
+    loop {
+        let is_draining = *draining.borrow_and_update();
+        let next = tokio::select! {
+            () = pause.begun() => Next::Paused,
+            // New connections wait while the host drains.
+            accepted = listener.accept(), if !is_draining => Next::Accepted(accepted),
+            Some(ended) = open.tasks.join_next(), if !open.tasks.is_empty() => {
+                Next::Ended(ended.ok().flatten())
+            }
+            Ok(()) = draining.changed() => Next::Drained,
+            _ = closed.wait_for(|closed| *closed) => Next::Closed,
+        };
+        let accepted = match next {
+            Next::Accepted(accepted) => accepted,
+            Next::Ended(Some(idle)) => {
+                open.pause(vec![idle]).await;
+                continue;
+            }
+            Next::Paused => {
+                open.pause(Vec::new()).await;
+                continue;
+            }
+            Next::Ended(None) | Next::Drained => continue,
+            Next::Closed => break,
+        };
+        let front = &open.front;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warning.warn(&front.log, &format!("reason=accept_failed {error}"));
+                if is_shortage(&error) {
+                    make_way(&open.connections);
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        if lock(&open.connections).len() >= most && !make_way(&open.connections) {
+            let counts = &front.counts;
+            counts.turned_away_total.fetch_add(1, Ordering::Relaxed);
+            open.tasks.spawn(turn_away(stream));
+            continue;
+        }
+        let counts = &front.counts;
+        counts.connections_total.fetch_add(1, Ordering::Relaxed);
+        let unread = Bytes::new();
+        open.serve(Idle { stream, unread });
+    }
     drop(listener);
-    while tasks.join_next().await.is_some() {}
+    while open.tasks.join_next().await.is_some() {}
 }
 
 /// The connection that has been idle for longest leaves. False if none is idle.
@@ -190,21 +316,27 @@ fn make_way(connections: &Connections) -> bool {
     leaves.is_some()
 }
 
-async fn turn_away(stream: TcpStream) {
+async fn turn_away(stream: TcpStream) -> Option<Idle> {
     let writable = tokio::time::timeout(Duration::from_secs(1), stream.writable());
     if writable.await.is_ok() {
         let _ = stream.try_write(TURNED_AWAY);
     }
+    None
 }
 
+/// Serves a connection to its end, or until the host pauses.
 async fn serve(
-    stream: TcpStream,
+    Idle {
+        stream,
+        unread: first,
+    }: Idle,
     front: Arc<Front>,
     connection: &Arc<Connection>,
     mut stop: watch::Receiver<bool>,
-) {
+    mut pause: Pause,
+) -> Option<Idle> {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
-        return;
+        return None;
     };
     let _ = stream.set_nodelay(true);
     let limits = front.limits.clone();
@@ -213,8 +345,15 @@ async fn serve(
         let (front, connection) = (Arc::clone(&front), Arc::clone(connection));
         let (has_body, unread) = (!request.body().is_end_stream(), Arc::clone(&unread));
         async move {
-            let busy = Busy::begin(connection);
+            let mut busy = Busy::begin(connection, Arc::clone(&front));
             let mut answer = front.answer(request, Connected { local, peer }).await;
+            if answer.body().is_endless() {
+                busy.is_endless();
+            }
+            if *front.draining.borrow() {
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(CONNECTION, close);
+            }
             if has_body && !answer.status().is_success() {
                 unread.store(true, Ordering::Relaxed);
             }
@@ -223,22 +362,32 @@ async fn serve(
         }
     });
     let patience = Duration::from_millis(limits.http_body_ms);
-    let io = TokioIo::new(Stall::new(stream, patience, Arc::clone(&unread)));
-    let served = http1::Builder::new()
+    let unflushed = Arc::clone(&connection.unflushed);
+    let stream = Stall::new(stream, first, patience, Arc::clone(&unread), unflushed);
+    let io = TokioIo::new(stream);
+    let mut served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.http_header_ms))
         .max_buf_size(limits.http_header_bytes)
         .max_headers(HEADERS)
         .serve_connection(io, service);
-    tokio::pin!(served);
     tokio::select! {
-        _ = &mut served => return,
+        _ = &mut served => return None,
         _ = stop.changed() => {}
         // Nobody waits for anything here.
-        () = connection.leave.notified() => return,
+        () = connection.leave.notified() => return None,
+        () = connection.rests(&mut pause) => {
+            let parts = served.into_parts();
+            let (stream, first) = parts.io.into_inner().into_parts();
+            // The rest of a body that was refused is not the beginning of a request.
+            let is_clean = !unread.load(Ordering::Relaxed);
+            let unread = Bytes::from([&*parts.read_buf, &*first].concat());
+            return is_clean.then_some(Idle { stream, unread });
+        }
     }
-    served.as_mut().graceful_shutdown();
+    Pin::new(&mut served).graceful_shutdown();
     let _ = served.await;
+    None
 }
 
 /// Connections need descriptors, and the default of many systems is too few. Gives the number of connections

@@ -19,6 +19,7 @@ use mainstay_contract::dialect::{
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::ObjectWriter;
 use mainstay_contract::meta;
+use mainstay_contract::method::Method as McpMethod;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::scan;
 use mainstay_kernel::server::edit;
@@ -156,12 +157,22 @@ async fn modern(
             Ok(respond::json(modern_status(&event.line), event.line))
         }
         Ok(None) => Err(refuse(&Problem::of(ErrorKind::WorkerUnavailable))),
-        Ok(first @ Some(_)) => {
-            let events = EventBody::new(reading, Numbered::No, first);
-            Ok(respond::events(events))
-        }
-        Err(()) => Ok(respond::events(EventBody::new(reading, Numbered::No, None))),
+        Ok(first @ Some(_)) => Ok(events(reading, first, request)),
+        Err(()) => Ok(events(reading, None, request)),
     }
+}
+
+/// The answer to a modern request as a stream.
+fn events(
+    reading: body::Reading,
+    first: Option<super::streams::Event>,
+    request: &RelayedRequest<'_>,
+) -> Answer {
+    let events = EventBody::new(reading, Numbered::No, first);
+    respond::events(match request.method == McpMethod::Listen.name() {
+        true => events.endless(),
+        false => events,
+    })
 }
 
 /// The status that the modern revision wants for an answer.
@@ -286,12 +297,14 @@ fn streamed(
     reading: body::Reading,
     first: Option<super::streams::Event>,
 ) -> Answer {
-    let numbered = if session.can_prime() {
-        Numbered::Primed
-    } else {
-        Numbered::Yes
-    };
-    respond::events(EventBody::new(reading, numbered, first))
+    respond::events(EventBody::new(reading, numbered(session), first))
+}
+
+fn numbered(session: &Session) -> Numbered {
+    match session.can_prime() {
+        true => Numbered::Primed,
+        false => Numbered::Yes,
+    }
 }
 
 /// Opens a session.
@@ -364,7 +377,8 @@ fn listen(front: &Front, headers: &HeaderMap, who: &Credential) -> Answered {
         let reading = session
             .listen()
             .ok_or_else(|| refused_kind(ErrorKind::StreamInUse))?;
-        return Ok(streamed(&session, reading, None));
+        let events = EventBody::new(reading, numbered(&session), None);
+        return Ok(respond::events(events.endless()));
     };
     let reading = session.resume(last).ok_or_else(|| {
         let said = "there is nothing to resume behind this event";

@@ -12,7 +12,7 @@
 //!   which stand alone; [`table`]: all of them;
 //! * [`rest`]: everything that is one request and one answer; [`counts`]: what metrics show of it;
 //! * [`streams`]: messages on their way, kept for those who come back; [`body`]: how they leave;
-//! * [`respond`]: answers and refusals.
+//! * [`respond`]: answers and refusals; [`moving`]: all of it into another program.
 //!
 //! Deliberately absent: TLS, which is a reverse proxy's work, and HTTP/2.
 
@@ -28,6 +28,7 @@ mod headers;
 mod link;
 mod listen;
 mod mcp;
+mod moving;
 mod refusals;
 mod respond;
 mod rest;
@@ -38,8 +39,8 @@ mod streams;
 mod table;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
@@ -50,13 +51,15 @@ use mainstay_contract::health::Lifecycle;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
 
 use self::access::{Access, Admitted, Issuer, METADATA};
 use self::counts::Counts;
 use self::guard::Guard;
-pub(crate) use self::link::Back;
-pub(crate) use self::listen::{Listening, bind, start};
+pub(crate) use self::link::{Back, CHUNKS};
+pub(crate) use self::listen::{Idle, Listening, bind, start};
+pub(crate) use self::moving::{Moved, SavedFront};
 use self::refusals::{Denied, Refusals};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
 use self::rest::Route;
@@ -147,11 +150,21 @@ pub(crate) struct Front {
     /// Requests in flight whose sender is not known yet.
     unknown: AtomicUsize,
     log: Log,
+    /// Single typed requests in flight.
+    singles: AtomicUsize,
+    /// Answers that have an end and are not finished.
+    answering: AtomicUsize,
+    /// True while the host waits for them: every answer then closes its connection.
+    draining: watch::Sender<bool>,
+    /// All connections, while the host pauses.
+    parked: Mutex<Option<Vec<Idle>>>,
+    listener: Weak<TcpListener>,
 }
 
 impl Front {
     pub(crate) fn new(
         config: &HttpConfig,
+        listener: &Arc<TcpListener>,
         bound: SocketAddr,
         events: mpsc::Sender<Event>,
         facts: FrontFacts,
@@ -176,6 +189,11 @@ impl Front {
             in_flight: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
             log: facts.log,
+            singles: AtomicUsize::new(0),
+            answering: AtomicUsize::new(0),
+            draining: watch::Sender::new(false),
+            parked: Mutex::new(None),
+            listener: Arc::downgrade(listener),
         })
     }
 

@@ -15,6 +15,8 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::request_table::RequestTable;
 use mainstay_contract::scan;
 use mainstay_kernel::defect::{Defect, is_planted};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::access::Credential;
@@ -31,6 +33,8 @@ pub(super) struct Session {
     pub(super) id: String,
     pub(super) credential: Credential,
     pub(super) input: Input,
+    /// The number of its link.
+    link: u64,
     streams: Arc<Mutex<Streams>>,
     desk: Mutex<Desk>,
     pub(super) ending: Ending,
@@ -47,6 +51,19 @@ struct Desk {
     used: Instant,
 }
 
+/// A [`Session`], as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedSession {
+    id: String,
+    credential: Credential,
+    pub(super) link: u64,
+    streams: Value,
+    requests: RequestTable<StreamId>,
+    tokens: BTreeMap<String, StreamId>,
+    version: Option<String>,
+    idle: Duration,
+}
+
 /// Where a message goes.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -57,13 +74,19 @@ enum Place {
 }
 
 impl Session {
-    pub(super) fn new(id: String, credential: Credential, input: Input, budget: usize) -> Self {
+    pub(super) fn new(
+        id: String,
+        credential: Credential,
+        (link, input): (u64, Input),
+        budget: usize,
+    ) -> Self {
         let mut streams = Streams::new(Keep::ForResuming, budget);
         streams.open_unread();
         Self {
             id,
             credential,
             input,
+            link,
             streams: Arc::new(Mutex::new(streams)),
             desk: Mutex::new(Desk {
                 requests: RequestTable::default(),
@@ -73,6 +96,45 @@ impl Session {
             }),
             ending: Ending::default(),
         }
+    }
+
+    /// The session as text, for a process that continues in this one's place. `None` if it is over.
+    pub(super) fn save(&self) -> Option<SavedSession> {
+        let desk = lock(&self.desk);
+        let streams = serde_json::to_value(&*lock(&self.streams)).ok()?;
+        (!self.ending.is_over()).then(|| SavedSession {
+            id: self.id.clone(),
+            credential: self.credential.clone(),
+            link: self.link,
+            streams,
+            requests: desk.requests.clone(),
+            tokens: desk.tokens.clone(),
+            version: desk.version.clone(),
+            idle: desk.used.elapsed(),
+        })
+    }
+
+    pub(super) fn restore(saved: SavedSession, input: Input) -> Option<Self> {
+        let now = Instant::now();
+        Some(Self {
+            id: saved.id,
+            credential: saved.credential,
+            input,
+            link: saved.link,
+            streams: Arc::new(Mutex::new(serde_json::from_value(saved.streams).ok()?)),
+            desk: Mutex::new(Desk {
+                requests: saved.requests,
+                tokens: saved.tokens,
+                version: saved.version,
+                used: now.checked_sub(saved.idle).unwrap_or(now),
+            }),
+            ending: Ending::default(),
+        })
+    }
+
+    /// Ends the connections of all its readers, which can resume their streams.
+    pub(super) fn release(&self) {
+        lock(&self.streams).release();
     }
 
     /// Sorts what the host says, until it says no more.

@@ -10,12 +10,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mainstay_contract::dialect::{Relayed, RelayedRequest, relay};
+use mainstay_contract::dialect::{
+    Dialect, EchoId, Form, Relayed, RelayedRequest, Shape, encode, relay,
+};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::RequestId;
+use mainstay_contract::json::ObjectWriter;
 use mainstay_contract::meta;
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::outcome::Problem;
 use mainstay_contract::scan;
 use mainstay_kernel::server::edit;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::access::Credential;
 use super::body::{Reading, lock};
 use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
@@ -26,6 +35,8 @@ use crate::link_ids::{link_id, number_of};
 #[derive(Debug)]
 pub(super) struct Shared {
     input: Input,
+    /// The number of its link.
+    link: u64,
     streams: Arc<Mutex<Streams>>,
     desk: Mutex<Desk>,
     pub(super) ending: Ending,
@@ -37,6 +48,18 @@ struct Desk {
     pending: BTreeMap<u64, Pending>,
     mirrored: Option<Arc<Mirrored>>,
     used: Instant,
+    /// Subscriptions that an upgrade of the host has closed and whose clients have not come back. A list may have
+    /// changed meanwhile.
+    closed: usize,
+}
+
+/// A [`Shared`] without requests in flight, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedShared {
+    credential: Credential,
+    pub(super) link: u64,
+    next: u64,
+    closed: usize,
 }
 
 /// A request in flight.
@@ -47,21 +70,98 @@ struct Pending {
     id: String,
     token: Option<String>,
     wants_log: bool,
+    /// The method, and the name of the tool or prompt.
+    what: String,
+    /// It is a subscription, which has no end of its own.
+    is_endless: bool,
 }
 
 impl Shared {
-    pub(super) fn new(input: Input, budget: usize) -> Self {
+    pub(super) fn new((link, input): (u64, Input), budget: usize) -> Self {
         Self {
             input,
+            link,
             streams: Arc::new(Mutex::new(Streams::new(Keep::Nothing, budget))),
             desk: Mutex::new(Desk {
                 next: 0,
                 pending: BTreeMap::new(),
                 mirrored: None,
                 used: Instant::now(),
+                closed: 0,
             }),
             ending: Ending::default(),
         }
+    }
+
+    /// The link, for a process that continues in this one's place. `None` if it is over.
+    pub(super) fn save(&self, credential: &Credential) -> Option<SavedShared> {
+        let desk = lock(&self.desk);
+        (!self.ending.is_over()).then(|| SavedShared {
+            credential: credential.clone(),
+            link: self.link,
+            next: desk.next,
+            closed: desk.closed,
+        })
+    }
+
+    pub(super) fn restore(saved: SavedShared, input: Input, budget: usize) -> (Credential, Self) {
+        let shared = Self::new((saved.link, input), budget);
+        {
+            let mut desk = lock(&shared.desk);
+            (desk.next, desk.closed) = (saved.next, saved.closed);
+        }
+        (saved.credential, shared)
+    }
+
+    /// The requests whose answers are open, without subscriptions.
+    pub(super) fn open_answers(&self) -> Vec<String> {
+        let desk = lock(&self.desk);
+        let open = desk.pending.values().filter(|pending| !pending.is_endless);
+        open.map(|pending| format!("{} (id {})", pending.what, pending.id))
+            .collect()
+    }
+
+    /// Ends all answers with an error, but not subscriptions.
+    pub(super) fn end_answers(&self) {
+        for number in self.numbers(|pending| !pending.is_endless) {
+            let pending = lock(&self.desk).pending.get(&number).map(|pending| {
+                let id = RequestId::parse(&pending.id).map_or(EchoId::Null, EchoId::Known);
+                (pending.stream, id)
+            });
+            if let Some((stream, id)) = pending {
+                let problem = Problem::new(
+                    ErrorKind::ShuttingDown,
+                    "the host was upgraded before this request ended",
+                );
+                let form = Form {
+                    dialect: Dialect::Modern,
+                    shape: Shape::Plain,
+                };
+                let line = encode::answer(&id, form, &Err(problem));
+                lock(&self.streams).push(stream, Bytes::from(line), true);
+                self.cancel(number);
+            }
+        }
+    }
+
+    /// Closes all subscriptions; their clients open them again.
+    pub(super) fn release(&self) {
+        for number in self.numbers(|pending| pending.is_endless) {
+            let mut desk = lock(&self.desk);
+            desk.closed += 1;
+            let stream = desk.pending.get(&number).map(|pending| pending.stream);
+            drop(desk);
+            self.cancel(number);
+            if let Some(stream) = stream {
+                lock(&self.streams).end(stream);
+            }
+        }
+    }
+
+    fn numbers(&self, wanted: impl Fn(&Pending) -> bool) -> Vec<u64> {
+        let desk = lock(&self.desk);
+        let pending = desk.pending.iter().filter(|(_, pending)| wanted(pending));
+        pending.map(|(number, _)| *number).collect()
     }
 
     /// Sorts what the host says, until it says no more.
@@ -93,6 +193,11 @@ impl Shared {
                 id: request.id.as_raw().to_owned(),
                 token,
                 wants_log: request.meta(meta::LOG_LEVEL).is_some(),
+                what: match request.param("name").and_then(scan::unquote) {
+                    Some(name) => format!("{} {name:.64}", request.method),
+                    None => request.method.to_string(),
+                },
+                is_endless: request.method == Method::Listen.name(),
             };
             desk.pending.insert(number, pending);
             let shared = Arc::clone(self);
@@ -143,9 +248,19 @@ impl Shared {
                 if method == "notifications/tools/list_changed" {
                     desk.mirrored = None;
                 }
-                let Some((stream, line)) = desk.notice(text, method, params.unwrap_or("{}")) else {
+                let params = params.unwrap_or("{}");
+                let Some((stream, line)) = desk.notice(text, method, params) else {
                     return;
                 };
+                if method == Method::Acknowledged.name() && desk.closed > 0 {
+                    desk.closed -= 1;
+                    let mut streams = lock(&self.streams);
+                    streams.push(stream, Bytes::from(line), false);
+                    for line in desk.missed(params) {
+                        streams.push(stream, Bytes::from(line), false);
+                    }
+                    return;
+                }
                 (stream, line, false)
             }
             Relayed::Request(request) => {
@@ -194,6 +309,27 @@ impl Shared {
 }
 
 impl Desk {
+    /// The changes that a client may have missed which subscribes again: of every list that is acknowledged.
+    fn missed(&self, acknowledged: &str) -> Vec<String> {
+        let number = subscription(acknowledged).and_then(number_of);
+        let Some(pending) = number.and_then(|number| self.pending.get(&number)) else {
+            return Vec::new();
+        };
+        let wanted = scan::member(acknowledged, "notifications").unwrap_or("{}");
+        let kinds = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
+        let kinds = kinds.into_iter();
+        let kinds = kinds.filter(|kind| scan::member(wanted, kind.wanted()) == Some("true"));
+        let params = edit::with_inner("{}", "_meta", meta::SUBSCRIPTION_ID, &pending.id);
+        let lines = kinds.map(|kind| {
+            ObjectWriter::with_capacity(160)
+                .string("jsonrpc", "2.0")
+                .string("method", kind.changed().name())
+                .raw("params", &params)
+                .finish()
+        });
+        lines.collect()
+    }
+
     fn notice(&self, text: &str, method: &str, params: &str) -> Option<(StreamId, String)> {
         let with = |params: &str| edit::with_member(text, "params", params);
         if method == "notifications/progress" {
@@ -238,6 +374,8 @@ mod tests {
 
     fn desk() -> Desk {
         let pending = |stream, id: &str, token: Option<&str>, wants_log| Pending {
+            what: "tools/call".to_owned(),
+            is_endless: false,
             stream: StreamId(stream),
             id: id.to_owned(),
             token: token.map(str::to_owned),
@@ -251,7 +389,20 @@ mod tests {
             ]),
             mirrored: None,
             used: Instant::now(),
+            closed: 0,
         }
+    }
+
+    #[test]
+    fn a_client_that_subscribes_again_hears_of_every_list_that_it_asked_for() {
+        let params = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2},"notifications":{"toolsListChanged":true,"promptsListChanged":false}}"#;
+        let missed = desk().missed(params);
+        assert_eq!(
+            missed,
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"a"}}}"#
+            ]
+        );
     }
 
     #[test]

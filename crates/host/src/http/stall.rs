@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -35,15 +36,23 @@ pub(super) struct Stall {
     left: usize,
     /// A request was refused whose body may not have been read.
     unread: Arc<AtomicBool>,
+    /// Bytes that were read before, and that come first.
+    first: Bytes,
+    /// Something was written and not yet flushed.
+    unflushed: Arc<AtomicBool>,
 }
 
 impl Stall {
     pub(super) const fn new(
         stream: TcpStream,
+        first: Bytes,
         patience: Duration,
         unread: Arc<AtomicBool>,
+        unflushed: Arc<AtomicBool>,
     ) -> Self {
         Self {
+            first,
+            unflushed,
             stream,
             patience,
             alarm: None,
@@ -51,6 +60,11 @@ impl Stall {
             left: LINGER_BYTES,
             unread,
         }
+    }
+
+    /// The stream, with the bytes that come first.
+    pub(super) fn into_parts(self) -> (TcpStream, Bytes) {
+        (self.stream, self.first)
     }
 
     /// Drops what the client still sends, until it ends or a bound is reached.
@@ -101,7 +115,13 @@ impl AsyncRead for Stall {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let count = this.first.len().min(buffer.remaining());
+            buffer.put_slice(&this.first.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.stream).poll_read(context, buffer)
     }
 }
 
@@ -112,6 +132,7 @@ impl AsyncWrite for Stall {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.unflushed.store(true, Ordering::Relaxed);
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
         this.watch(context, written)
     }
@@ -122,6 +143,7 @@ impl AsyncWrite for Stall {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.unflushed.store(true, Ordering::Relaxed);
         let written = Pin::new(&mut this.stream).poll_write_vectored(context, bytes);
         this.watch(context, written)
     }
@@ -131,7 +153,12 @@ impl AsyncWrite for Stall {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        if flushed.is_ready() {
+            this.unflushed.store(false, Ordering::Relaxed);
+        }
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -14,12 +14,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use mainstay_kernel::defect::{Defect, is_planted};
+use serde::{Deserialize, Serialize};
 
 /// Streams of one set that have ended and are kept for resuming.
 const ENDED: usize = 256;
 
 /// A stream of one set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct StreamId(pub(super) u64);
 
 /// One who reads a stream; a later reader takes it over.
@@ -27,24 +28,25 @@ pub(super) struct StreamId(pub(super) u64);
 pub(super) struct ReaderId(u64);
 
 /// One message of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Event {
     /// Counted from 1 in each stream.
     pub(super) number: u64,
+    #[serde(with = "text")]
     pub(super) line: Bytes,
     /// Nothing follows.
     pub(super) is_last: bool,
 }
 
 /// What becomes of an event that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Keep {
     ForResuming,
     Nothing,
 }
 
 /// A set of streams.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Streams {
     keep: Keep,
     /// Bytes that are held before old events go.
@@ -54,10 +56,11 @@ pub(super) struct Streams {
     next_reader: u64,
     held: usize,
     /// Whoever waits until readers have caught up.
+    #[serde(skip)]
     room: Option<Waker>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Stream {
     log: VecDeque<Event>,
     /// Events ever pushed.
@@ -65,7 +68,24 @@ struct Stream {
     /// The last event that any reader took.
     taken: u64,
     ended: bool,
+    #[serde(skip)]
     reader: Option<Reader>,
+}
+
+/// Lines, which are text.
+mod text {
+    use bytes::Bytes;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(line: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&String::from_utf8_lossy(line))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Bytes, D::Error> {
+        String::deserialize(deserializer).map(Bytes::from)
+    }
 }
 
 #[derive(Debug)]
@@ -189,6 +209,15 @@ impl Streams {
             }
             self.make_room();
         }
+    }
+
+    /// Ends the connections of all readers. The streams stay, so that clients can resume them.
+    pub(super) fn release(&mut self) {
+        for stream in self.streams.values_mut() {
+            stream.wake();
+            stream.reader = None;
+        }
+        self.wake_room();
     }
 
     /// Forgets a stream.

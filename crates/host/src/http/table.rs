@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use mainstay_contract::limits::Limits;
 use mainstay_contract::trace::Hex;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::access::Credential;
 use super::body::lock;
-use super::link::{self, Back, Ending};
-use super::session::Session;
-use super::shared::Shared;
+use super::link::{self, Back, Ending, Input};
+use super::session::{SavedSession, Session};
+use super::shared::{SavedShared, Shared};
+use crate::engine::Links;
 
 /// A session that nobody has used for so long makes way for a new one.
 const YIELDS_AFTER: Duration = Duration::from_secs(60);
@@ -25,6 +27,13 @@ pub(super) struct Table {
     /// By the hash of the id, so that the time a search takes says nothing about other ids.
     sessions: Mutex<BTreeMap<[u8; 32], Arc<Session>>>,
     shared: Mutex<BTreeMap<Credential, Arc<Shared>>>,
+}
+
+/// A [`Table`], as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedTable {
+    sessions: Vec<SavedSession>,
+    shared: Vec<SavedShared>,
 }
 
 /// There are too many sessions, all in use.
@@ -50,11 +59,79 @@ impl Table {
         let Some(id) = fresh_id() else {
             return Err(Full);
         };
-        let (input, output) = link::open(back).await;
-        let session = Arc::new(Session::new(id, credential, input, limits.resume_bytes));
+        let (link, input, output) = link::open(back).await;
+        let (link, budget) = ((link, input), limits.resume_bytes);
+        let session = Arc::new(Session::new(id, credential, link, budget));
         let (sorting, depth) = (Arc::clone(&session), limits.json_depth);
         tokio::spawn(async move { sorting.sort(output, depth).await });
         Ok(session)
+    }
+
+    /// All sessions and links, for a process that continues in this one's place.
+    pub(super) fn save(&self) -> SavedTable {
+        let shared = lock(&self.shared);
+        SavedTable {
+            sessions: lock(&self.sessions)
+                .values()
+                .filter_map(|session| session.save())
+                .collect(),
+            shared: shared
+                .iter()
+                .filter_map(|(credential, shared)| shared.save(credential))
+                .collect(),
+        }
+    }
+
+    /// Continues the sessions and links whose channels are in `links`.
+    pub(super) fn restore(&self, saved: SavedTable, links: &mut Links, limits: &Limits) {
+        let depth = limits.json_depth;
+        for saved in saved.sessions {
+            let link = links.remove(&saved.link);
+            let Some((input, output)) = link else {
+                continue;
+            };
+            if let Some(session) = Session::restore(saved, Input(input)) {
+                let session = Arc::new(session);
+                self.add(&session);
+                tokio::spawn(async move { session.sort(output, depth).await });
+            }
+        }
+        for saved in saved.shared {
+            let link = links.remove(&saved.link);
+            let Some((input, output)) = link else {
+                continue;
+            };
+            let (credential, shared) = Shared::restore(saved, Input(input), limits.resume_bytes);
+            let shared = Arc::new(shared);
+            lock(&self.shared).insert(credential, Arc::clone(&shared));
+            tokio::spawn(async move { shared.sort(output, depth).await });
+        }
+    }
+
+    /// The modern requests whose answers are open, without subscriptions.
+    pub(super) fn open_answers(&self) -> Vec<String> {
+        let shared = lock(&self.shared);
+        shared
+            .values()
+            .flat_map(|shared| shared.open_answers())
+            .collect()
+    }
+
+    /// Ends those answers with an error.
+    pub(super) fn end_answers(&self) {
+        lock(&self.shared)
+            .values()
+            .for_each(|shared| shared.end_answers());
+    }
+
+    /// Closes streams that have no end of their own, and those that clients can resume.
+    pub(super) fn release(&self) {
+        lock(&self.sessions)
+            .values()
+            .for_each(|session| session.release());
+        lock(&self.shared)
+            .values()
+            .for_each(|shared| shared.release());
     }
 
     /// How many sessions there are.
@@ -106,8 +183,8 @@ impl Table {
         if !self.has_room_for_link(limits.http_sessions) {
             return Err(Full);
         }
-        let (input, output) = link::open(back).await;
-        let fresh = Arc::new(Shared::new(input, limits.resume_bytes));
+        let (link, input, output) = link::open(back).await;
+        let fresh = Arc::new(Shared::new((link, input), limits.resume_bytes));
         let mut all = lock(&self.shared);
         // Another request may have been faster.
         if let Some(shared) = all

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mainstay_kernel::defect::{Defect, is_planted};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::Order;
@@ -18,7 +19,16 @@ pub(crate) struct Ladder {
     until: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A [`Ladder`], as it is saved: times count from now.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedLadder {
+    grace: Duration,
+    rung: Rung,
+    left: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Rung {
     Leave,
     Terminate,
@@ -34,6 +44,22 @@ pub(crate) enum Climb {
 }
 
 impl Ladder {
+    pub(crate) fn save(&self, now: Instant) -> SavedLadder {
+        SavedLadder {
+            grace: self.grace,
+            rung: self.rung,
+            left: self.until.saturating_duration_since(now),
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedLadder, now: Instant) -> Self {
+        Self {
+            grace: saved.grace,
+            rung: saved.rung,
+            until: now + saved.left,
+        }
+    }
+
     /// First let the worker leave by itself.
     pub(crate) fn dismiss(now: Instant, grace: Duration) -> Self {
         Self {

@@ -84,6 +84,13 @@ impl End {
         let code = status.exit_status().map(Self::Code);
         code.or_else(|| status.terminating_signal().map(Self::Signal))
     }
+
+    /// The end in the exit status of a child.
+    pub(crate) fn of_exit(status: std::process::ExitStatus) -> Option<Self> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let code = status.code().map(Self::Code);
+        code.or_else(|| status.signal().map(Self::Signal))
+    }
 }
 
 impl fmt::Display for End {

@@ -37,24 +37,26 @@ pub(crate) mod usage;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub(crate) use self::ladder::{Climb, Ladder};
+pub(crate) use self::ladder::{Climb, Ladder, SavedLadder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
-pub(crate) use self::orphans::{adopt, is_below_a_host};
+pub(crate) use self::orphans::{adopt, is_below_a_host, sweep};
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};
 use crate::shim;
+use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// Bytes of a shim's reports that may wait to be read; each is one short line.
 const REPORTS: usize = 4096;
@@ -74,7 +76,8 @@ pub(crate) enum Process {
 /// A worker with its shim and its tree.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    shim: Child,
+    /// A child of this process until it is reaped.
+    shim: Pid,
     exit: AsyncFd<OwnedFd>,
     /// Our end, for orders; reports are read from a duplicate of it.
     lifeline: OwnedFd,
@@ -96,6 +99,17 @@ enum Phase {
         pause: Duration,
     },
     Gone,
+}
+
+/// A [`Process`] whose shim lives, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedProcess {
+    shim: i32,
+    lifeline: Place,
+    said: Vec<u8>,
+    reports: Vec<String>,
+    hears: bool,
+    clean: bool,
 }
 
 /// What happens to a process.
@@ -131,6 +145,28 @@ impl Process {
         Ok((Self::Kept(Box::new(kept)), pipes))
     }
 
+    /// True while another process could continue to watch it.
+    pub(crate) fn can_move(&self) -> bool {
+        match self {
+            Self::Kept(kept) => matches!(kept.phase, Phase::Watched { .. }),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => false,
+        }
+    }
+
+    /// The shim and its lifeline, for a process that continues in this one's place.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedProcess> {
+        match self {
+            Self::Kept(kept) => kept.save(descriptors),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedProcess, descriptors: &mut Incoming) -> io::Result<Self> {
+        Ok(Self::Kept(Box::new(Kept::restore(saved, descriptors)?)))
+    }
+
     /// Waits for what happens next. Nothing is lost when the wait is given up; after
     /// [`Happened::Gone`] nothing more happens.
     pub(crate) async fn next(&mut self) -> Happened {
@@ -161,6 +197,41 @@ impl Process {
 }
 
 impl Kept {
+    fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedProcess> {
+        let Phase::Watched { hears, clean } = self.phase else {
+            return None;
+        };
+        Some(SavedProcess {
+            shim: self.shim.as_raw_nonzero().get(),
+            lifeline: descriptors.add(self.lifeline.as_fd()),
+            said: self.said.clone(),
+            reports: self.reports.iter().map(Report::to_string).collect(),
+            hears,
+            clean,
+        })
+    }
+
+    fn restore(saved: SavedProcess, descriptors: &mut Incoming) -> io::Result<Self> {
+        let missing = || io::Error::other("a saved process has no number");
+        let shim = Pid::from_raw(saved.shim).ok_or_else(missing)?;
+        orphans::know(shim);
+        let lifeline = descriptors.take(saved.lifeline)?;
+        let reports = saved.reports.iter();
+        Ok(Self {
+            shim,
+            // It is a child of this process and not reaped, so the number is still its own.
+            exit: watch_exit(shim)?,
+            reader: Source::socket(lifeline.try_clone()?)?,
+            lifeline,
+            said: saved.said,
+            reports: reports.filter_map(|line| Report::parse(line)).collect(),
+            phase: Phase::Watched {
+                hears: saved.hears,
+                clean: saved.clean,
+            },
+        })
+    }
+
     /// Starts a shim that starts a worker.
     fn spawn(shim: &Shim, command: &Command) -> io::Result<(Self, Pipes)> {
         let (ours, theirs) = rustix::net::socketpair(
@@ -191,11 +262,7 @@ impl Kept {
             .spawn()?;
         let pid = Pid::from_child(&child);
         orphans::know(pid);
-        let watched = || -> io::Result<AsyncFd<OwnedFd>> {
-            let fd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-            watch(fd, Interest::READABLE)
-        };
-        let (exit, stderr) = match (watched(), child.stderr.take()) {
+        let (exit, stderr) = match (watch_exit(pid), child.stderr.take()) {
             (Ok(exit), Some(stderr)) => (exit, stderr),
             (watched, _) => {
                 // It cannot be watched, so it must not be left: without its lifeline it goes.
@@ -207,7 +274,7 @@ impl Kept {
             }
         };
         let process = Self {
-            shim: child,
+            shim: pid,
             exit,
             lifeline: ours,
             reader,
@@ -259,8 +326,8 @@ impl Kept {
                 Phase::Watched { clean, .. } => {
                     ended(&self.exit).await;
                     // It has ended, so this does not wait.
-                    let _ = self.shim.wait();
-                    orphans::forget(Pid::from_child(&self.shim));
+                    let _ = rustix::process::waitpid(Some(self.shim), WaitOptions::empty());
+                    orphans::forget(self.shim);
                     if clean {
                         self.phase = Phase::Gone;
                     } else {
@@ -271,7 +338,7 @@ impl Kept {
                     }
                 }
                 Phase::Orphaned { pause } => {
-                    if orphans::sweep() == 0 {
+                    if sweep() == 0 {
                         self.phase = Phase::Gone;
                     } else {
                         tokio::time::sleep(pause).await;
@@ -314,6 +381,12 @@ impl Kept {
             self.reports.extend(Report::parse(line.trim_end()));
         }
     }
+}
+
+/// Watches for the end of a child.
+fn watch_exit(child: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    let fd = rustix::process::pidfd_open(child, PidfdFlags::NONBLOCK)?;
+    watch(fd, Interest::READABLE)
 }
 
 /// Waits until a watched process has ended; it is not reaped by this.

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::descendants::{below, is_below, strangers};
 
 /// The shims and piped children that have not been reaped. Children belong to a process, not to a host in it, so
-/// there is one set per process. Whoever replaces the host in place must hand it over: a shim that
-/// is not in it would be taken for an orphan.
+/// there is one set per process. A host that continues another one in place adds the shims of that one: a
+/// shim that is not in it would be taken for an orphan.
 static SHIMS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// From now on orphans of our shims become our children.
@@ -47,7 +47,7 @@ pub(crate) fn is_below_a_host(pid: Pid) -> bool {
 }
 
 /// Kills and reaps the orphans there are; says how many are still there afterwards.
-pub(super) fn sweep() -> usize {
+pub(crate) fn sweep() -> usize {
     let known = shims(|set| set.clone());
     let mut left = 0;
     for orphan in strangers(rustix::process::getpid(), &known) {

@@ -9,12 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, Signal};
-use tokio::io::Interest;
+use rustix::process::{Pid, Signal};
 use tokio::io::unix::AsyncFd;
 
-use super::{ended, orphans};
-use crate::io::watch;
+use super::{ended, orphans, watch_exit};
 
 /// The child. Dropping it kills and reaps it.
 #[derive(Debug)]
@@ -48,32 +46,33 @@ impl PipedChild {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let piped = Self::watch(child)?;
+        let missing = || io::Error::other("a pipe of the new process is missing");
+        let (stdin, stdout) = pipes.ok_or_else(missing)?;
+        let pipes = ChildPipes {
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+        };
+        Ok((piped, pipes))
+    }
+
+    /// Watches a child that was just started.
+    pub(crate) fn watch(mut child: Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         // Without this, a sweep for orphans would kill it.
         orphans::know(pid);
-        let watched = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
-            .map_err(io::Error::from)
-            .and_then(|fd| watch(fd, Interest::READABLE));
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        match (watched, pipes) {
-            (Ok(exit), Some((stdin, stdout))) => {
-                let piped = Self {
-                    child,
-                    exit,
-                    reaped: false,
-                };
-                let pipes = ChildPipes {
-                    stdin: stdin.into(),
-                    stdout: stdout.into(),
-                };
-                Ok((piped, pipes))
-            }
-            (watched, _) => {
+        match watch_exit(pid) {
+            Ok(exit) => Ok(Self {
+                child,
+                exit,
+                reaped: false,
+            }),
+            Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
                 orphans::forget(pid);
-                let missing = || io::Error::other("a pipe of the new process is missing");
-                Err(watched.err().unwrap_or_else(missing))
+                Err(error)
             }
         }
     }

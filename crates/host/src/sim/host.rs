@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
 use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
-use crate::control::Control;
+use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::serve::simulate;
@@ -52,6 +52,7 @@ impl Host {
             envelope_ids: IdSource::Deterministic,
             locked: None,
             reread: None,
+            upgrade: None,
         };
         Self::start(Ok(config))
     }
@@ -74,6 +75,7 @@ impl Host {
             host_name: "simulated".to_owned(),
             version: "0".to_owned(),
             reread: None,
+            upgrade: None,
             envelopes: EnvelopeMode::Off,
         }))
     }
@@ -97,6 +99,7 @@ impl Host {
         let client = Client {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
+            link: None,
         };
         let _ = self.events.send(client.into()).await;
     }
@@ -109,6 +112,7 @@ impl Host {
     /// An operator asks for something. `None` when the host ended without a reply.
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
+        let reply = Replier::Task(reply);
         let control = Control { request, reply };
         self.events.send(control.into()).await.ok()?;
         wait.await.ok()

@@ -146,6 +146,15 @@ impl EventFile {
 }
 
 fn open(path: &Path) -> io::Result<File> {
+    // Another user may have planted a link to a file of ours.
+    let planted = |facts: &fs::Metadata| {
+        let ours = [rustix::process::geteuid().as_raw(), 0];
+        facts.is_symlink() && !ours.contains(&facts.uid())
+    };
+    if fs::symlink_metadata(path).is_ok_and(|facts| planted(&facts)) {
+        let said = "it is a link of another user";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+    }
     let file = OpenOptions::new()
         .read(true)
         .append(true)

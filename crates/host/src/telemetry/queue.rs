@@ -16,7 +16,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     /// For the writer: something is there, or it is time to end.
     filled: Condvar,
-    /// For the end: the writer has nothing more to do.
+    /// For the end and for a flush: the writer has written everything, or ended.
     ended: Condvar,
 }
 
@@ -26,6 +26,8 @@ struct State {
     dropped: u64,
     closing: bool,
     ended: bool,
+    /// The writer has a batch that may not be written yet.
+    writing: bool,
 }
 
 /// What the writer takes at once.
@@ -56,6 +58,9 @@ impl Queue {
     /// Waits for the next batch; none when everything was taken and nothing will come.
     pub(super) fn take(&self) -> Option<Batch> {
         let mut state = self.lock();
+        if std::mem::take(&mut state.writing) {
+            self.ended.notify_all();
+        }
         while state.events.is_empty() {
             if state.closing {
                 return (state.dropped > 0).then(|| Batch {
@@ -75,6 +80,7 @@ impl Queue {
             let woken = self.filled.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.writing = true;
         Some(Batch {
             events: std::mem::take(&mut state.events),
             dropped: std::mem::take(&mut state.dropped),
@@ -85,6 +91,20 @@ impl Queue {
     pub(super) fn end(&self) {
         self.lock().ended = true;
         self.ended.notify_all();
+    }
+
+    /// Waits until everything that was pushed is written, not for long.
+    pub(super) fn flush(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.writing || !state.events.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let woken = self.ended.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Lets the writer end, and waits for it. Whether it did in time.

@@ -183,6 +183,13 @@ impl Recorder {
         }
     }
 
+    /// Waits, not for long, until all events so far are in the file.
+    pub(crate) fn flush(&self) {
+        if let Some(open) = &self.file {
+            open.queue.flush(FLUSH);
+        }
+    }
+
     /// Whether any request has ended since the last snapshot.
     pub(crate) fn wants_hot_tools(&self) -> bool {
         let open = self.file.as_ref();

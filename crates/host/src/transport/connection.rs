@@ -10,8 +10,11 @@ use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::{Notify, mpsc};
 
 use super::ClientEvent;
+use serde::{Deserialize, Serialize};
+
 use crate::engine::Event;
-use crate::io::{Sink, Source};
+use crate::io::{SavedEnd, Sink, Source};
+use crate::upgrade::{Incoming, Outgoing, Pause, SavedFrames};
 
 /// Requests over this many bytes are handed over one by one.
 const LARGE: usize = 16 * 1024;
@@ -21,6 +24,8 @@ const LARGE: usize = 16 * 1024;
 pub(crate) struct Client {
     pub(crate) source: Source,
     pub(crate) sink: Sink,
+    /// Its number among the links of the HTTP front.
+    pub(crate) link: Option<u64>,
 }
 
 /// Says whether a connection may be read.
@@ -65,6 +70,14 @@ pub(crate) struct Lines {
     ended: bool,
 }
 
+/// [`Lines`], as they are saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedLines {
+    source: SavedEnd,
+    frames: SavedFrames,
+    ended: bool,
+}
+
 impl Lines {
     pub(crate) fn new(source: Source, limit: usize, gate: Gate) -> Self {
         Self {
@@ -75,15 +88,43 @@ impl Lines {
         }
     }
 
-    /// Reads on. Then everything is to be taken; nothing more comes if this says so.
-    pub(crate) async fn is_last_read(&mut self) -> bool {
+    /// Takes everything out of a channel, so that it can be saved.
+    pub(crate) fn absorb(&mut self) {
+        self.source.absorb();
+    }
+
+    /// What is read and not taken, for a process that continues in this one's place.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedLines> {
+        Some(SavedLines {
+            source: self.source.save(descriptors)?,
+            frames: SavedFrames::of(&self.frames),
+            ended: self.ended,
+        })
+    }
+
+    pub(crate) fn restore(
+        saved: SavedLines,
+        descriptors: &mut Incoming,
+        link: Option<mpsc::Receiver<std::io::Result<Vec<u8>>>>,
+        limit: usize,
+        gate: Gate,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            source: Source::restore(saved.source, descriptors, link)?,
+            frames: saved.frames.restore(limit),
+            gate,
+            ended: saved.ended,
+        })
+    }
+
+    /// Reads on. Then everything is to be taken.
+    async fn read(&mut self) {
         self.gate.pass().await;
         match self.source.read(self.frames.spare()).await {
             Ok(count) if count > 0 => self.frames.filled(count),
             // A connection that breaks has ended, too; its writer will notice if it is gone.
             _ => self.ended = true,
         }
-        self.ended
     }
 
     /// The next whole line of what was read.
@@ -101,17 +142,15 @@ impl Lines {
     }
 }
 
-/// Reads a client's lines until its input ends.
+/// Reads a client's lines until its input ends. Returns them if the host pauses.
 pub(crate) async fn read_lines(
     session: SessionId,
-    source: Source,
+    mut lines: Lines,
     limit: usize,
-    gate: Gate,
     events: mpsc::Sender<Event>,
-) {
-    let mut lines = Lines::new(source, limit, gate);
+    mut pause: Pause,
+) -> Option<Lines> {
     loop {
-        let is_last = lines.is_last_read().await;
         while let Some(frame) = lines.take() {
             let (event, bytes) = match frame {
                 Frame::Line(line) => {
@@ -125,19 +164,29 @@ pub(crate) async fn read_lines(
                 }
             };
             if events.send(event).await.is_err() {
-                return;
+                return None;
             }
             // The core sees a large request before the next one is read, so that requests on their way
             // count against the session's limit.
             if bytes > LARGE {
                 tokio::task::yield_now().await;
             }
-            lines.pass().await;
+            tokio::select! {
+                biased;
+                () = lines.pass() => {}
+                () = pause.begun() => return Some(lines),
+            }
         }
-        if is_last {
+        if lines.ended {
             let ended = ClientEvent::InputEnded { session };
             let _ = events.send(ended.into()).await;
-            return;
+            return None;
+        }
+        tokio::select! {
+            biased;
+            // First: a client that floods must not delay the pause.
+            () = pause.begun() => return Some(lines),
+            () = lines.read() => {}
         }
     }
 }

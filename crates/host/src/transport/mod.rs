@@ -14,9 +14,10 @@ use mainstay_contract::id::SessionId;
 use mainstay_kernel::defect::{Defect, is_planted};
 use tokio::sync::mpsc;
 
-pub(crate) use self::connection::{Client, Gate, read_lines};
+pub(crate) use self::connection::{Client, Gate, Lines, SavedLines, read_lines};
 use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
+use crate::upgrade::Pause;
 
 /// What happens to a connection, whatever is said on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,45 +37,78 @@ pub(crate) fn stdio() -> io::Result<(Source, Sink)> {
     Ok((Source::shared(stdin)?, Sink::shared(stdout)?))
 }
 
+/// How writing ended.
+#[derive(Debug)]
+pub(crate) enum Wrote {
+    /// Everything is written.
+    All,
+    /// The other side takes no more.
+    Broken,
+    /// The host pauses; the rest is in the outbox.
+    Paused(Sink),
+}
+
+/// How writing one piece ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Done,
+    Broken,
+    Paused,
+}
+
 /// Writes an outbox to a worker until it is closed and empty, and sends `caught_up` when a worker
-/// that was behind has caught up. False if the worker takes no more.
+/// that was behind has caught up.
 pub(crate) async fn write_out<E>(
     mut sink: Sink,
     outbox: Outbox,
     events: mpsc::Sender<E>,
     caught_up: impl Fn() -> E,
-) -> bool {
+    mut pause: Pause,
+) -> Wrote {
     let mut bytes = Vec::new();
-    while let Some(taken) = outbox.take(bytes).await {
+    loop {
+        let taken = tokio::select! {
+            biased;
+            taken = outbox.take(bytes) => taken,
+            () = pause.begun() => return Wrote::Paused(sink),
+        };
+        let Some(taken) = taken else {
+            return Wrote::All;
+        };
         bytes = taken;
-        if !write_all(&mut sink, &outbox, &bytes, &events, &caught_up).await {
-            return false;
+        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &mut pause).await {
+            Piece::Done => {}
+            Piece::Broken => return Wrote::Broken,
+            Piece::Paused => return Wrote::Paused(sink),
         }
     }
-    true
 }
 
 /// Writes an outbox to a client, and reports to the engine that the client caught up and that it
-/// takes no more.
+/// takes no more. Returns the sink if the host pauses.
 pub(crate) async fn write_answers<E: From<ClientEvent>>(
     session: SessionId,
     mut sink: Sink,
     outbox: Outbox,
     events: mpsc::Sender<E>,
-) {
+    mut pause: Pause,
+) -> Option<Sink> {
     let caught_up = || ClientEvent::OutputTaken { session }.into();
     let mut bytes = Vec::new();
     let delivered = loop {
         let taken = tokio::select! {
             biased;
             taken = outbox.take(bytes) => taken,
+            () = pause.begun() => return Some(sink),
             // A client that has gone is noticed at once, not with the next answer.
             () = sink.closed() => break false,
         };
         let Some(taken) = taken else { break true };
         bytes = taken;
-        if !write_all(&mut sink, &outbox, &bytes, &events, &caught_up).await {
-            break false;
+        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &mut pause).await {
+            Piece::Done => {}
+            Piece::Broken => break false,
+            Piece::Paused => return Some(sink),
         }
     };
     if outbox.is_sealed() {
@@ -83,6 +117,7 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
     }
     let ended = ClientEvent::OutputEnded { session, delivered };
     let _ = events.send(ended.into()).await;
+    None
 }
 
 async fn write_all<E>(
@@ -91,11 +126,20 @@ async fn write_all<E>(
     bytes: &[u8],
     events: &mpsc::Sender<E>,
     caught_up: &impl Fn() -> E,
-) -> bool {
+    pause: &mut Pause,
+) -> Piece {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let Some(wrote) = write_unless_sealed(sink, outbox, rest).await else {
-            return true;
+        let wrote = tokio::select! {
+            biased;
+            wrote = write_unless_sealed(sink, outbox, rest) => wrote,
+            () = pause.begun() => {
+                outbox.put_back(rest);
+                return Piece::Paused;
+            }
+        };
+        let Some(wrote) = wrote else {
+            return Piece::Done;
         };
         match wrote {
             Ok(count) if count > 0 => {
@@ -110,10 +154,10 @@ async fn write_all<E>(
                 };
                 rest = rest.get(count..).unwrap_or_default();
             }
-            _ => return false,
+            _ => return Piece::Broken,
         }
     }
-    true
+    Piece::Done
 }
 
 /// Writes some bytes, or nothing once the outbox is sealed. A write that waits for room must see
@@ -151,7 +195,9 @@ mod tests {
         outbox.push(&filler);
         let (events, _incoming) = mpsc::channel::<()>(1);
         let sink = Sink::pipe(writer).unwrap();
-        let writing = tokio::spawn(write_out(sink, outbox.clone(), events, || ()));
+        let pauses = crate::upgrade::Pauses::default();
+        let writing = write_out(sink, outbox.clone(), events, || (), pauses.watch());
+        let writing = tokio::spawn(writing);
         // The writer fills the pipe, then waits for room.
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -162,7 +208,7 @@ mod tests {
             let mut written = Vec::new();
             reader.read_to_end(&mut written).map(|_| written)
         });
-        assert!(writing.await.unwrap());
+        assert!(matches!(writing.await.unwrap(), Wrote::All));
         let written = draining.join().unwrap().unwrap();
         assert!(written.len() < filler.len(), "{}", written.len());
     }

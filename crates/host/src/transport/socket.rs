@@ -6,7 +6,7 @@
 //! same one only one gets it. There is no lock that another process could hold.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,12 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::UnixListener;
 
 use crate::entropy;
+use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -35,6 +37,14 @@ pub enum BindError {
     TooLong(PathBuf),
     #[error("cannot listen on {}", path.display())]
     Io { path: PathBuf, source: io::Error },
+}
+
+/// A [`Bound`], as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedBound {
+    listener: Place,
+    path: PathBuf,
+    identity: (u64, u64),
 }
 
 /// A bound socket; its file goes with it.
@@ -71,6 +81,24 @@ impl Bound {
         });
         let _ = std::fs::remove_file(&draft);
         placed
+    }
+
+    /// The listener, for a process that continues in this one's place.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> SavedBound {
+        SavedBound {
+            listener: descriptors.add(self.listener.as_fd()),
+            path: self.path.clone(),
+            identity: self.identity,
+        }
+    }
+
+    pub(crate) fn restore(saved: SavedBound, descriptors: &mut Incoming) -> io::Result<Self> {
+        let listener = StdListener::from(descriptors.take(saved.listener)?);
+        Ok(Self {
+            listener: UnixListener::from_std(listener)?,
+            path: saved.path,
+            identity: saved.identity,
+        })
     }
 
     /// Waits for a client.

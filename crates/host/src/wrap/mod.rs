@@ -18,6 +18,7 @@ pub use mainstay_kernel::server::{
 pub(crate) use self::remembered::Remembered;
 use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport};
 use crate::telemetry::OtlpConfig;
+use crate::upgrade::UpgradeConfig;
 
 /// A host that wraps one server.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct WrapConfig {
     pub version: String,
     /// Reads the rules again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
+    /// What the host needs to replace its executable in place; a host of one command has none.
+    pub upgrade: Option<UpgradeConfig>,
     /// The reaction to an envelope of the host that breaks its own schema.
     pub envelopes: EnvelopeMode,
 }

@@ -53,6 +53,7 @@ impl PackCatalog {
             return false;
         };
         entry.trouble = None;
+        entry.is_upgraded = false;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
         had_served && before != entry.roots
@@ -70,11 +71,11 @@ impl PackCatalog {
         if let Some(expected) = entry.expected_build.as_ref().filter(|b| **b != ready.build) {
             return Err(format!("is of build {}, not {expected}", ready.build));
         }
-        let is_built_in = entry.expected_build.is_some();
+        let is_fixed = entry.expected_build.is_some() && !entry.is_upgraded;
         let before = match &entry.catalog {
             Some(catalog) => match catalog.difference(&ready.catalog) {
                 None => return Ok(None),
-                Some(difference) if is_built_in => {
+                Some(difference) if is_fixed => {
                     return Err(format!("announced another catalog: {difference}"));
                 }
                 Some(_) => Some(catalog.clone()),

@@ -58,6 +58,9 @@ pub(crate) struct PackCatalog {
 struct Entry {
     name: String,
     expected_build: Option<String>,
+    /// The build is another one than that of the catalog, which may differ.
+    #[serde(default)]
+    is_upgraded: bool,
     catalog: Option<Catalog>,
     /// Workers that were lost before one announced anything.
     failed_starts: u32,
@@ -158,6 +161,7 @@ impl PackCatalog {
             Entry {
                 name: name.to_owned(),
                 expected_build: build,
+                is_upgraded: false,
                 catalog: None,
                 failed_starts: 0,
                 trouble: None,
@@ -166,6 +170,21 @@ impl PackCatalog {
             },
         );
         catalog.map_or(Ok(()), |catalog| self.add_catalog(slot, catalog))
+    }
+
+    /// Expects other builds of built-in packs from now on. Returns a built-in pack that is not among them.
+    pub(crate) fn expect_builds(&mut self, builds: &[(String, String)]) -> Option<String> {
+        for pack in self.packs.values_mut() {
+            let Some(expected) = &mut pack.expected_build else {
+                continue;
+            };
+            let Some((_, build)) = builds.iter().find(|(name, _)| *name == pack.name) else {
+                return Some(pack.name.clone());
+            };
+            pack.is_upgraded |= expected != build;
+            expected.clone_from(build);
+        }
+        None
     }
 
     /// True if every pack is known, or has shown that it cannot start.

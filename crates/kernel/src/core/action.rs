@@ -94,6 +94,8 @@ pub enum WorkerNews {
         fault: Fault,
         unsent: Vec<CallId>,
     },
+    /// It cannot be started for want of descriptors or memory, which an idle server may free.
+    Shortage,
     /// It and its whole tree are gone.
     Reaped,
     /// It was killed and is still there.

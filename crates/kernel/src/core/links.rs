@@ -14,6 +14,7 @@ use super::sessions::Front;
 use super::{Core, Pending};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
+use crate::log_limit::LogLimit;
 use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig};
 use crate::time::Time;
 
@@ -38,6 +39,8 @@ pub(super) struct Links {
     due: BTreeMap<SlotId, Time>,
     /// When an idle server is stopped because more run than may.
     crowded: Option<Time>,
+    /// For the warning that a client finds no place.
+    pub(super) refusals: LogLimit,
 }
 
 impl Links {
@@ -54,6 +57,7 @@ impl Links {
             stale: BTreeSet::new(),
             due: BTreeMap::new(),
             crowded: None,
+            refusals: LogLimit::default(),
         }
     }
 
@@ -139,11 +143,16 @@ impl Core {
             return true;
         }
         let most = self.kernel.limits().wrapped_workers;
-        self.kernel.running_workers() < most || self.make_room()
+        self.kernel.running_workers() < most || self.stop_idlest()
+    }
+
+    /// Stops the server that has been idle for longest, if there is one.
+    pub(super) fn make_room(&mut self) {
+        let _ = self.stop_idlest();
     }
 
     /// Stops the server that has been idle for longest. False if all are busy.
-    fn make_room(&mut self) -> bool {
+    fn stop_idlest(&mut self) -> bool {
         let kernel = &self.kernel;
         let links = self.links.by_slot.iter();
         let idle = links.filter_map(|(slot, link)| Some((link.idle_since(kernel)?, *slot)));

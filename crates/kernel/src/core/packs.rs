@@ -145,6 +145,7 @@ impl Core {
                     self.lose(slot, generation, &fault, &unsent);
                 }
             }
+            WorkerNews::Shortage => self.make_room(),
             WorkerNews::Reaped => self.reaped(slot, generation),
             WorkerNews::Stuck(fault) => {
                 self.log(format!("mcp:warning reason=kill_failed {fault}"));

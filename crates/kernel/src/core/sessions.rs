@@ -20,6 +20,7 @@ use super::{Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
+use crate::log_limit::suppressed;
 use crate::session::Pace;
 
 /// The way in which a session is served.
@@ -52,7 +53,10 @@ impl Core {
         let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
         let connections = self.sessions.values().filter(is_connection).count();
         if closed || connections >= most || !self.has_room_for_server() {
-            self.log("mcp:warning reason=too_many_connections".to_owned());
+            if let Some(more) = self.links.refusals.admit(now) {
+                let more = suppressed(more);
+                self.log(format!("mcp:warning reason=too_many_connections{more}"));
+            }
             return None;
         }
         let session = self.kernel.open_session();

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::Core;
 
 /// Version of the serialised state. From the first release on, a change of any type inside [`Core`] raises it.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 /// A state that cannot be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -56,6 +56,19 @@ impl Core {
         serde_json::from_str::<Read>(state)
             .map(|read| read.core)
             .map_err(unreadable)
+    }
+
+    /// Adjusts a restored core to the executable that restored it: `builds` has the build of each built-in pack.
+    /// The first worker of another build may announce another catalog. Fails if a built-in pack is not in
+    /// `builds`.
+    pub fn adopt(&mut self, version: &str, builds: &[(String, String)]) -> Result<(), StateError> {
+        version.clone_into(&mut self.identity.version);
+        match self.catalog.expect_builds(builds) {
+            None => Ok(()),
+            Some(pack) => Err(StateError::Unreadable(format!(
+                "the pack {pack} is not in the configuration any more"
+            ))),
+        }
     }
 
     /// Asks again for every check under way: a new shell does not know of them.

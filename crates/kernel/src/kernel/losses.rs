@@ -12,7 +12,7 @@ use super::{Conduct, Kernel};
 use crate::action::Delivery;
 use crate::call::{Call, Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
-use crate::slot::{Phase, Run, Slot};
+use crate::slot::{Phase, Run};
 use crate::time::Time;
 
 /// Starts in vain after which a request for the first answer fails.
@@ -202,6 +202,11 @@ impl Kernel {
             Verdict::Send => (Dispatch::Call, None),
             Verdict::Replay => (Dispatch::Call, Some(lost)),
             Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
+            // A server that ends before it answers anything: the call is not to blame.
+            Verdict::RefuseExhausted if self.has_never_answered(slot) => {
+                let problem = self.unavailable(now, slot);
+                return self.end(now, id, Err(problem), Delivery::Send);
+            }
             Verdict::RefuseExhausted => {
                 let kind = match sent.is_to_blame {
                     true => ErrorKind::CallKillsWorker,
@@ -339,16 +344,22 @@ impl Kernel {
         self.end(now, id, Err(problem), Delivery::Send);
     }
 
+    /// True for a wrapped server that was started at least once and has answered nothing.
+    fn has_never_answered(&self, slot: SlotId) -> bool {
+        let slot = self.slots.get(&slot);
+        slot.is_some_and(|slot| {
+            slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0
+        })
+    }
+
     /// The error of a call for a slot that has no worker.
     pub fn unavailable(&self, now: Time, slot: SlotId) -> Problem {
-        let slot = self.slots.get(&slot);
         // A server that ends before it answers anything lacks something that a retry does not bring.
-        let never_answered =
-            |slot: &Slot| slot.conduct == Conduct::Lenient && !slot.proven && slot.in_vain > 0;
-        let kind = match slot.is_some_and(never_answered) {
+        let kind = match self.has_never_answered(slot) {
             true => ErrorKind::WorkerSetup,
             false => ErrorKind::WorkerUnavailable,
         };
+        let slot = self.slots.get(&slot);
         let mut problem = match slot.and_then(|slot| slot.supervisor.last_fault()) {
             Some(fault)
                 if matches!(

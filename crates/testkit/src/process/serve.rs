@@ -196,7 +196,7 @@ impl Serve {
         }
         if let Some(blocks) = self.file_blocks {
             // Without the signal that would end the process, a write past the limit just fails.
-            let _ = write!(before, "trap '' XFSZ; ulimit -f {blocks}; ");
+            let _ = write!(before, "ulimit -f {blocks}; ");
         }
         if let Some(most) = self.descriptors {
             let _ = write!(before, "ulimit -n {most}; ");

@@ -9,6 +9,7 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::trace::Hex;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -32,7 +33,8 @@ pub struct Issuer {
 }
 
 /// On whose behalf a request comes. Sessions belong to the one that opened them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Credential {
     /// Nobody had to say who they are.
     Anonymous,

@@ -10,8 +10,8 @@ use mainstay_contract::telemetry::millis;
 use mainstay_contract::trace::TraceContext;
 use tokio::sync::oneshot;
 
-use super::super::Front;
 use super::super::access::Credential;
+use super::super::{Front, Place};
 use crate::engine::Single;
 use crate::forwarded::{self, Reader};
 
@@ -91,6 +91,7 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         steps: None,
         wanted,
     };
+    let _open = Place::take(&front.singles, usize::MAX);
     front.back.single(Box::new(single)).await;
     match answer.await {
         Ok(Ok(end)) => Ended {

@@ -1,0 +1,525 @@
+//! The engine's part of an upgrade in place: proof, pause, hand-over, and the way back.
+//!
+//! The engine pauses every task, saves what they own, and executes the new program. If anything before that
+//! fails, it starts the tasks again with the parts that they returned: nothing has changed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mainstay_contract::control::ControlReply;
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::rpc::Ready;
+use mainstay_kernel::call::SlotId;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::clients::{Conversation, Links, SavedClient};
+use super::control::SavedOperators;
+use super::workers::{Handle, Incarnation};
+use super::{Commands, Engine, Event};
+use crate::clock::{Clock, SavedClock};
+use crate::drivers::{SavedWorker, Surroundings};
+use crate::envelopes::SavedEnvelopes;
+use crate::http::{Front, Moved, SavedFront};
+use crate::process;
+use crate::ready::ReadyFile;
+use crate::transport::socket::{Bound, SavedBound};
+use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
+
+/// Time for all tasks to reach a point where nothing is half done.
+const REST: Duration = Duration::from_secs(3);
+/// Pause between two looks whether they have.
+const LOOK: Duration = Duration::from_millis(1);
+/// Looks for processes that a predecessor of this program left, and the pause between two.
+const SWEEPS: usize = 100;
+const SWEEP: Duration = Duration::from_millis(20);
+
+/// What an engine knows about upgrades.
+#[derive(Debug, Default)]
+pub(crate) struct Upgrades {
+    facts: Option<Facts>,
+    pub(crate) pauses: Pauses,
+    /// The sockets that the host listens on.
+    pub(crate) listener: Weak<Bound>,
+    pub(crate) control: Weak<Bound>,
+    pub(crate) front: Option<Arc<Front>>,
+    /// Cloned for each operator whose request is being read.
+    pub(crate) reading: Arc<()>,
+    /// Both, while the host pauses.
+    doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
+    /// The HTTP listener and connections, while the host pauses.
+    moved: Option<Moved>,
+    /// Lookups of a client's roots that have not ended.
+    pub(super) lookups: usize,
+    attempt: Option<Attempt>,
+    /// This program continues another one.
+    pub(super) resumed: bool,
+}
+
+#[derive(Debug)]
+struct Facts {
+    words: Vec<OsString>,
+    secrets: Vec<(OsString, OsString)>,
+    build: String,
+    started_from: PathBuf,
+}
+
+/// An upgrade under way.
+#[derive(Clone, Debug)]
+struct Attempt {
+    waiter: Option<u64>,
+    /// Answers over HTTP that do not end in time are ended.
+    now: bool,
+    file: Arc<File>,
+    /// The new executable can read the state.
+    proved: bool,
+}
+
+/// The state of the shell, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Shell {
+    clock: SavedClock,
+    started: String,
+    commands: Commands,
+    named_only: Vec<PathBuf>,
+    clients: Vec<(SessionId, SavedClient)>,
+    workers: Vec<(Generation, SlotId, u32, SavedWorker)>,
+    vetting: Vec<(Generation, Box<Ready>)>,
+    operators: SavedOperators,
+    /// The operator who asked for the upgrade.
+    waiter: Option<u64>,
+    announced: bool,
+    has_ready_file: bool,
+    uses: u64,
+    envelopes: SavedEnvelopes,
+    pub(crate) listener: Option<SavedBound>,
+    pub(crate) control: Option<SavedBound>,
+    pub(crate) front: Option<SavedFront>,
+}
+
+/// The state of another program that this one continues.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    pub(crate) from: String,
+    pub(crate) shell: Shell,
+    pub(crate) descriptors: Incoming,
+}
+
+impl Upgrades {
+    pub(crate) fn new(config: Option<UpgradeConfig>) -> Self {
+        let facts = config.map(|config| Facts {
+            words: config.words,
+            secrets: config.secrets,
+            build: config.build,
+            started_from: upgrade::started_from(),
+        });
+        Self {
+            facts,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn build(&self) -> &str {
+        self.facts.as_ref().map_or("", |facts| &facts.build)
+    }
+
+    /// True once the new executable has proved that it can read the state.
+    pub(super) fn is_proved(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.proved)
+    }
+}
+
+impl Engine {
+    /// Begins an upgrade. Nothing changes before the new executable has read the state in a process of its own.
+    pub(super) fn begin_upgrade(
+        &mut self,
+        waiter: Option<u64>,
+        binary: Option<PathBuf>,
+        now: bool,
+    ) {
+        if self.upgrade.attempt.is_some() {
+            let reason = "another upgrade is under way".to_owned();
+            return self.refuse_upgrade(waiter, reason);
+        }
+        match self.prove(binary) {
+            Ok(file) => {
+                self.upgrade.attempt = Some(Attempt {
+                    waiter,
+                    now,
+                    file,
+                    proved: false,
+                });
+            }
+            Err(reason) => self.refuse_upgrade(waiter, reason),
+        }
+    }
+
+    fn prove(&mut self, binary: Option<PathBuf>) -> Result<Arc<File>, String> {
+        let Some(facts) = &self.upgrade.facts else {
+            return Err("this host cannot be upgraded in place".to_owned());
+        };
+        if !self.core.is_serving() {
+            return Err("the host is stopping".to_owned());
+        }
+        let fixed = |conversation: &Conversation| {
+            matches!(conversation, Conversation::Lines { .. }) && !conversation.can_move()
+        };
+        if self.conversations.values().any(fixed) {
+            return Err(
+                "standard input or output cannot be handed over: it is a terminal, a file, \
+                        or a pipe of another user; restart the host"
+                    .to_owned(),
+            );
+        }
+        let path = binary.unwrap_or_else(|| facts.started_from.clone());
+        let file = Arc::new(upgrade::open(&path)?);
+        let words = facts.words.clone();
+        let state = self.seal(None, false, &mut Outgoing::default())?;
+        let (events, proved) = (self.events(), Arc::clone(&file));
+        tokio::spawn(async move {
+            let proved = upgrade::probe(&proved, &words, &state).await;
+            let _ = events.send(Event::Proved(proved)).await;
+        });
+        Ok(file)
+    }
+
+    /// The new executable has read the state, or has not.
+    pub(super) fn proved(&mut self, proved: Result<String, String>) {
+        match proved {
+            Ok(_) => {
+                if let Some(attempt) = &mut self.upgrade.attempt {
+                    attempt.proved = true;
+                }
+            }
+            Err(reason) => {
+                let waiter = self
+                    .upgrade
+                    .attempt
+                    .take()
+                    .and_then(|attempt| attempt.waiter);
+                self.refuse_upgrade(waiter, reason);
+            }
+        }
+    }
+
+    fn refuse_upgrade(&mut self, waiter: Option<u64>, reason: String) {
+        let line = format!("mcp:warning reason=upgrade_refused {reason}");
+        self.reports.log.line(&line);
+        if let Some(waiter) = waiter {
+            self.operators.refused(waiter, reason);
+        }
+    }
+
+    /// Executes the new program. Returns only if that failed, and then the host serves as before.
+    pub(super) async fn hand_over(&mut self) {
+        let Some(attempt) = self.upgrade.attempt.clone() else {
+            return;
+        };
+        let reason = match self.replace(&attempt).await {
+            Ok(never) => match never {},
+            Err(reason) => reason,
+        };
+        self.upgrade.attempt = None;
+        self.upgrade.doors = (None, None);
+        if let Some(front) = &self.upgrade.front {
+            front.set_draining(false);
+            if let Some(moved) = self.upgrade.moved.take() {
+                front.put_back(moved);
+            }
+        }
+        self.upgrade.pauses.set(false);
+        self.collect().await;
+        self.run_tasks();
+        self.refuse_upgrade(attempt.waiter, reason);
+        self.act();
+    }
+
+    async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
+        self.drain(attempt.now).await?;
+        self.pause().await?;
+        let words = match &self.upgrade.facts {
+            Some(facts) => facts.words.clone(),
+            None => Vec::new(),
+        };
+        let state = self.seal(attempt.waiter, true, &mut Outgoing::default())?;
+        let to = upgrade::probe(&attempt.file, &words, &state).await?;
+        // Events may have arrived meanwhile.
+        self.pause().await?;
+        let from = self.upgrade.build();
+        self.reports
+            .log
+            .line(&format!("mcp:upgrade from={from} to={to}"));
+        self.reports.recorder.flush();
+        self.reports.log.flush();
+        let mut descriptors = Outgoing::default();
+        let state = self.seal(attempt.waiter, true, &mut descriptors)?;
+        let error = upgrade::execute(&attempt.file, &words, &state, descriptors.all());
+        Err(format!("the new executable cannot be executed: {error}"))
+    }
+
+    /// Lets the answers over HTTP end, within the drain limit. New connections wait.
+    async fn drain(&mut self, now: bool) -> Result<(), String> {
+        let Some(front) = self.upgrade.front.clone() else {
+            return Ok(());
+        };
+        front.set_draining(true);
+        let limit = Duration::from_millis(self.core.limits().drain_ms);
+        let mut until = Instant::now() + limit;
+        let mut ended = false;
+        while front.is_answering() {
+            if Instant::now() >= until {
+                let open = front.open_answers();
+                // Answers of sessions continue in streams that their clients resume.
+                if open.is_empty() || ended {
+                    break;
+                }
+                if !now {
+                    return Err(format!(
+                        "answers are still open after {} s: {}; try again later, or use --now, which \
+                         ends them with an error",
+                        limit.as_secs(),
+                        open.join(", ")
+                    ));
+                }
+                front.end_answers();
+                let all = self.conversations.values_mut();
+                all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
+                ended = true;
+                until = Instant::now() + REST;
+            }
+            tokio::select! {
+                biased;
+                Some(event) = self.queue.incoming.recv() => self.handle(event),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if !self.core.is_serving() {
+                return Err("the host is stopping".to_owned());
+            }
+        }
+        front.release_streams();
+        Ok(())
+    }
+
+    /// Lets every task come to rest. Events are handled until none is left.
+    async fn pause(&mut self) -> Result<(), String> {
+        self.upgrade.pauses.set(true);
+        let (listener, control) = (&self.upgrade.listener, &self.upgrade.control);
+        self.upgrade.doors = (listener.upgrade(), control.upgrade());
+        let until = Instant::now() + REST;
+        loop {
+            while let Ok(event) = self.queue.incoming.try_recv() {
+                self.handle(event);
+            }
+            if !self.core.is_serving() {
+                return Err("the host is stopping".to_owned());
+            }
+            if self.is_at_rest() {
+                self.collect().await;
+                let mut clients = self.conversations.values();
+                let is_taken = clients.all(Conversation::is_taken);
+                if is_taken && self.is_at_rest() && self.queue.incoming.is_empty() {
+                    let front = self.upgrade.front.as_ref();
+                    let moved = front.and_then(|front| front.take_moved());
+                    self.upgrade.moved = moved.or(self.upgrade.moved.take());
+                    return Ok(());
+                }
+            }
+            if Instant::now() >= until {
+                let seconds = REST.as_secs();
+                return Err(format!(
+                    "the host did not come to rest within {seconds} s; try again"
+                ));
+            }
+            tokio::select! {
+                biased;
+                Some(event) = self.queue.incoming.recv() => self.handle(event),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        // One of the host, one of the task that listens.
+        let is_read = Arc::strong_count(&self.upgrade.reading) > 2;
+        let mut clients = self.conversations.values();
+        let mut workers = self.workers.values();
+        let front = self.upgrade.front.as_ref();
+        !is_read
+            && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
+            && self.upgrade.lookups == 0
+            && clients.all(Conversation::is_paused)
+            && workers.all(|worker| worker.handle.grip().is_paused())
+    }
+
+    async fn collect(&mut self) {
+        for conversation in self.conversations.values_mut() {
+            conversation.collect().await;
+        }
+        for worker in self.workers.values_mut() {
+            worker.handle.grip_mut().collect().await;
+        }
+    }
+
+    /// Starts the tasks whose parts were collected.
+    fn run_tasks(&mut self) {
+        let events = self.events();
+        let limit = self.core.limits().request_frame_bytes;
+        for (session, conversation) in &mut self.conversations {
+            let pause = self.upgrade.pauses.watch();
+            conversation.run(*session, limit, &events, pause);
+        }
+        for (generation, worker) in &mut self.workers {
+            worker.handle.run(Surroundings {
+                generation: *generation,
+                limits: self.core.limits(),
+                events: events.clone(),
+                log: &self.reports.log,
+                pause: self.upgrade.pauses.watch(),
+            });
+        }
+        self.unpaced.extend(self.conversations.keys());
+    }
+
+    /// The state as a sealed file. Without `tasks` it has no clients and no workers.
+    fn seal<'a>(
+        &'a mut self,
+        waiter: Option<u64>,
+        tasks: bool,
+        descriptors: &mut Outgoing<'a>,
+    ) -> Result<OwnedFd, String> {
+        let clock = self.clock.save();
+        let this = &*self;
+        let core = this.core.save().map_err(|error| error.to_string())?;
+        let mut shell = Shell {
+            clock,
+            started: this.facts.started.clone(),
+            commands: this.launch.commands.clone(),
+            named_only: this.launch.named_only.clone(),
+            clients: Vec::new(),
+            workers: Vec::new(),
+            vetting: this.launch.vetting.values().cloned().collect(),
+            operators: SavedOperators::default(),
+            waiter,
+            announced: this.announcement.line.is_none(),
+            has_ready_file: this.ready_file.is_some(),
+            uses: this.uses,
+            envelopes: this.reports.envelopes.save(),
+            listener: None,
+            control: None,
+            front: None,
+        };
+        if tasks {
+            this.save_tasks(&mut shell, descriptors)?;
+        }
+        let text = serde_json::to_string(&shell).map_err(|error| error.to_string())?;
+        let (build, secrets) = match &this.upgrade.facts {
+            Some(facts) => (facts.build.as_str(), facts.secrets.as_slice()),
+            None => ("", [].as_slice()),
+        };
+        upgrade::seal(&Header::new(build, secrets), &core, &text)
+            .map_err(|error| format!("the state cannot be saved: {error}"))
+    }
+
+    fn save_tasks<'a>(
+        &'a self,
+        shell: &mut Shell,
+        descriptors: &mut Outgoing<'a>,
+    ) -> Result<(), String> {
+        for (session, conversation) in &self.conversations {
+            let saved = conversation.save(descriptors);
+            let saved = saved.ok_or_else(|| format!("session {session} cannot be handed over"))?;
+            shell.clients.push((*session, saved));
+        }
+        for (generation, worker) in &self.workers {
+            let saved = worker.handle.grip().save(descriptors);
+            let saved =
+                saved.ok_or_else(|| format!("worker {generation} cannot be handed over"))?;
+            shell
+                .workers
+                .push((*generation, worker.slot, worker.pid, saved));
+        }
+        shell.operators = self.operators.save(descriptors);
+        if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
+            shell.front = Some(front.save(moved, descriptors));
+        }
+        shell.listener = self
+            .upgrade
+            .doors
+            .0
+            .as_ref()
+            .map(|bound| bound.save(descriptors));
+        shell.control = self
+            .upgrade
+            .doors
+            .1
+            .as_ref()
+            .map(|bound| bound.save(descriptors));
+        Ok(())
+    }
+
+    pub(crate) fn set_front(&mut self, front: Arc<Front>) {
+        self.upgrade.front = Some(front);
+    }
+
+    /// Continues the host of another program.
+    pub(crate) fn resume(&mut self, resumed: Resumed) -> io::Result<Links> {
+        let Resumed {
+            from,
+            shell,
+            mut descriptors,
+        } = resumed;
+        self.upgrade.resumed = true;
+        self.clock = Clock::restore(&shell.clock);
+        self.facts.started = shell.started;
+        self.launch.commands = shell.commands;
+        self.launch.named_only = shell.named_only;
+        self.uses = shell.uses;
+        self.reports.envelopes.restore(shell.envelopes);
+        if shell.announced {
+            let announcement = std::mem::take(&mut self.announcement);
+            let path = announcement.ready_file.filter(|_| shell.has_ready_file);
+            self.ready_file = path.map(ReadyFile::written);
+        }
+        let limits = self.core.limits().clone();
+        for (generation, slot, pid, saved) in shell.workers {
+            let handle = Handle::restore(&self.launch.commands, saved, &mut descriptors, &limits)?;
+            let worker = Incarnation { slot, handle, pid };
+            self.workers.insert(generation, worker);
+        }
+        let mut links = Links::new();
+        for (session, saved) in shell.clients {
+            let conversation = Conversation::restore(saved, &mut descriptors, &mut links, &limits)?;
+            self.conversations.insert(session, conversation);
+        }
+        self.operators.restore(shell.operators, &mut descriptors)?;
+        // Checkers and other processes of the program before.
+        tokio::spawn(async {
+            for _ in 0..SWEEPS {
+                if process::sweep() == 0 {
+                    return;
+                }
+                tokio::time::sleep(SWEEP).await;
+            }
+        });
+        self.run_tasks();
+        self.core.resume_checks();
+        for (generation, ready) in shell.vetting {
+            self.vet(generation, ready);
+        }
+        let to = self.upgrade.build().to_owned();
+        self.reports
+            .log
+            .line(&format!("mcp:upgraded from={from} to={to}"));
+        if let Some(waiter) = shell.waiter {
+            let reply = ControlReply::Upgraded { from, to };
+            self.operators.reply(waiter, reply);
+        }
+        Ok(links)
+    }
+}
