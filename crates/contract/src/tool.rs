@@ -292,12 +292,6 @@ impl Catalog {
         }
     }
 
-    /// Tools that differ from those of `other`, or are missing there.
-    pub fn changed_tools(&self, other: &Self) -> Vec<String> {
-        let changed = self.tools.iter().filter(|tool| !other.tools.contains(tool));
-        changed.map(|tool| tool.name.clone()).collect()
-    }
-
     /// The first difference to `other`, in a sentence, or `None` when they are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self == other {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
-pub use crate::reread::{Changed, Found, Reread};
+pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::locked::Locked;
@@ -52,10 +52,23 @@ pub struct Config {
     pub envelope_ids: IdSource,
     /// The tools of packs that somebody has looked at; without it none is withdrawn.
     pub locked: Option<Arc<Locked>>,
+    /// Reads that lock again, at SIGHUP and before every rollout.
+    pub read_lock: Option<ReadLock>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
     /// What the host needs to replace its executable in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
+    /// Files whose changes roll out a pack.
+    pub watch: Vec<Watched>,
+}
+
+/// Files whose changes roll out a pack, or the wrapped server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The pack; a wrapped server has no name here.
+    pub pack: Option<String>,
+    /// Files, and directories with everything below them.
+    pub paths: Vec<PathBuf>,
 }
 
 /// Whether the envelopes that the host sends are checked against their schemas.

@@ -24,16 +24,18 @@ pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, Queue, Reports, Resumed,
-    Setup, Upgrades,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, PackCommand, Queue, Reports,
+    Resumed, Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
+use crate::file_watch::FileWatch;
 use crate::http::{FrontFacts, MIN_TOKEN, Serves};
 use crate::log::{Level, Log};
+use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
@@ -145,6 +147,7 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    watch: Vec<Watched>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
     resumed: Option<Resumed>,
@@ -181,7 +184,10 @@ impl Plan {
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
         for pack in config.packs {
-            commands.push(pack.command);
+            commands.push(PackCommand {
+                command: pack.command,
+                is_held: pack.expected.is_none(),
+            });
             let follows = pack.follows_roots;
             named_only.extend(
                 follows
@@ -239,8 +245,10 @@ impl Plan {
                 started: iso_now(),
                 remembered: None,
                 reread: config.reread,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -300,8 +308,10 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                read_lock: None,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -401,6 +411,13 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
+    if !plan.watch.is_empty() {
+        // Before any worker reads its files, so that no change falls between.
+        FileWatch::start(plan.watch, events.clone(), &log).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        })?;
+    }
     let mut upgrades = Upgrades::default();
     if plan.upgrade.is_some() {
         watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
@@ -461,6 +478,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         upgrade: upgrades,
         reports: Reports {
@@ -523,6 +541,7 @@ pub(crate) fn simulate(
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         reports: Reports {
             log,

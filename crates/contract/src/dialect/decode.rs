@@ -16,7 +16,7 @@ use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
 use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TRACEPARENT};
-use crate::method::{CANCEL_REQUEST, Method, NOTIFICATION_PREFIX};
+use crate::method::{CANCEL_REQUEST, ListKind, Method, NOTIFICATION_PREFIX};
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
 use crate::trace::TraceContext;
@@ -261,7 +261,15 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
         }
         Some(Method::Discover) => Ok(Op::Discover {}),
         Some(Method::Ping) => Ok(Op::Ping {}),
-        Some(Method::Listen) => params::object(params, "notifications").map(|_| Op::Listen {}),
+        Some(Method::Listen) => {
+            let wanted = params::object(params, "notifications")?;
+            let is_wanted =
+                |kind: &ListKind| scan::member(wanted.as_str(), kind.wanted()) == Some("true");
+            // Templates are announced with the resources.
+            let lists = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
+            let lists = lists.into_iter().filter(is_wanted).collect();
+            Ok(Op::Listen { lists })
+        }
         Some(Method::ListTools) => params::first_page(params).map(|()| Op::ListTools {}),
         Some(Method::CallTool) => Ok(Op::CallTool {
             name: params::string(params, "name")?,

@@ -29,7 +29,7 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
-    /// The lists of tools, prompts and resources may change while the server runs.
+    /// The lists of tools and prompts may change while the server runs. That of resources always may.
     pub lists_change: bool,
 }
 
@@ -38,7 +38,7 @@ impl ServerFacts {
     pub fn initialized(&self, offered: &str) -> Json {
         let mut result = Map::new();
         result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities(self.lists_change));
+        result.insert("capabilities".into(), self.capabilities());
         result.insert("serverInfo".into(), self.server_info());
         self.add_instructions(&mut result);
         Value::Object(result).into()
@@ -50,20 +50,19 @@ impl ServerFacts {
         versions.extend(LEGACY_VERSIONS);
         let mut result = Map::new();
         result.insert("supportedVersions".into(), json!(versions));
-        // Modern clients subscribe to changes of lists, and no subscription announces any.
-        result.insert("capabilities".into(), self.capabilities(false));
+        result.insert("capabilities".into(), self.capabilities());
         self.add_instructions(&mut result);
         let meta = json!({ meta::SERVER_INFO: self.server_info() });
         result.insert("_meta".into(), meta);
         Value::Object(result).into()
     }
 
-    fn capabilities(&self, lists_change: bool) -> Value {
+    fn capabilities(&self) -> Value {
         let mut capabilities = Map::new();
         let optional = [
-            ("tools", true, lists_change),
-            ("resources", self.resources, lists_change),
-            ("prompts", self.prompts, lists_change),
+            ("tools", true, self.lists_change),
+            ("resources", self.resources, true),
+            ("prompts", self.prompts, self.lists_change),
             ("completions", self.completions, false),
         ];
         for (name, offered, changes) in optional {

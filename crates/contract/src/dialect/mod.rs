@@ -180,8 +180,11 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
-    /// Notifications until the client wants no more.
-    Listen {},
+    /// Notifications about these lists until the client wants no more.
+    Listen {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lists: Vec<ListKind>,
+    },
     /// A page of a wrapped server's own list, for the host itself.
     List {
         kind: ListKind,
@@ -206,7 +209,7 @@ impl Op {
             Self::ListPrompts {} => Method::ListPrompts,
             Self::GetPrompt { .. } => Method::GetPrompt,
             Self::Complete(_) => Method::Complete,
-            Self::Listen {} => Method::Listen,
+            Self::Listen { .. } => Method::Listen,
             Self::List { kind, .. } => kind.method(),
         })
     }

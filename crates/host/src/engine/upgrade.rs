@@ -29,6 +29,7 @@ use crate::drivers::{SavedWorker, Surroundings};
 use crate::envelopes::SavedEnvelopes;
 use crate::http::{Front, Moved, SavedFront};
 use crate::process;
+use crate::process::programs::{Programs, SavedPrograms};
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
 use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
@@ -102,6 +103,8 @@ pub(crate) struct Shell {
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
     pub(crate) front: Option<SavedFront>,
+    #[serde(default)]
+    programs: SavedPrograms,
 }
 
 /// The state of another program that this one continues.
@@ -419,6 +422,7 @@ impl Engine {
             listener: None,
             control: None,
             front: None,
+            programs: SavedPrograms::default(),
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
@@ -451,6 +455,7 @@ impl Engine {
                 .push((*generation, worker.slot, worker.pid, saved));
         }
         shell.operators = self.operators.save(descriptors);
+        shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
         }
@@ -485,6 +490,7 @@ impl Engine {
         self.facts.started = shell.started;
         self.launch.commands = shell.commands;
         self.launch.named_only = shell.named_only;
+        self.launch.programs = Programs::restore(shell.programs, &mut descriptors)?;
         self.uses = shell.uses;
         self.reports.envelopes.restore(shell.envelopes);
         if shell.announced {

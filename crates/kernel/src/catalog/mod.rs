@@ -1,12 +1,14 @@
 //! The catalog of packs: which tools, resources and prompts exist, and which backend serves each name.
 //!
 //! Built-in packs are known from the start; another pack is known once its worker announced its catalog.
-//! A later generation of a built-in pack must announce the same; that of another pack replaces it. [`PackCatalog::route`] turns a client's request into work;
+//! A later generation of a built-in pack must announce the same; that of another pack may replace it by the
+//! rules of the lock (`changes`). [`PackCatalog::route`] turns a client's request into work;
 //! `verdict` turns the verdict about arguments or a reply into what follows from it.
 //!
 //! The catalog holds schema texts. It never compiles or checks one: the core asks the shell for that.
 
 mod announce;
+mod changes;
 mod route;
 mod verdict;
 
@@ -24,7 +26,7 @@ use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use self::announce::{Announced, Read};
+pub(crate) use self::announce::{Announced, Occasion, Read, Refused};
 pub(crate) use self::route::Route;
 pub(crate) use self::verdict::Prepared;
 use crate::call::SlotId;
@@ -50,6 +52,9 @@ pub(crate) struct PackCatalog {
     locked: Option<Arc<Locked>>,
     /// Prompts and templates of packs that are withdrawn.
     withdrawn: BTreeMap<SlotId, BTreeMap<ListKind, BTreeMap<String, Withdrawn>>>,
+    /// Counts changes of tools.
+    #[serde(default)]
+    epoch: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,6 +73,9 @@ struct Entry {
     roots: Option<Value>,
     /// A worker of this pack was accepted once.
     served: bool,
+    /// Tools that changed without a bump, each with the definition that clients last got.
+    #[serde(default)]
+    unbumped: BTreeMap<String, ToolSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +85,9 @@ struct Tool {
     check: Definition,
     definition: Json,
     withdrawn: Option<Withdrawn>,
+    /// The number of its last change.
+    #[serde(default)]
+    epoch: u64,
 }
 
 /// The backend that answers a tool's calls.
@@ -148,6 +159,7 @@ impl PackCatalog {
             text: limits.text(),
             locked,
             withdrawn: BTreeMap::new(),
+            epoch: 0,
         };
         for spec in own {
             catalog.add_tool("the host", Owner::Host, spec)?;
@@ -177,6 +189,7 @@ impl PackCatalog {
                 trouble: None,
                 roots: None,
                 served: false,
+                unbumped: BTreeMap::new(),
             },
         );
         catalog.map_or(Ok(()), |catalog| self.add_catalog(slot, catalog))
@@ -236,6 +249,14 @@ impl PackCatalog {
         self.packs
             .values()
             .any(|pack| pack.expected_build.is_none())
+    }
+
+    /// True if clients learn of changes of a list.
+    pub(crate) fn announces(&self, kind: ListKind) -> bool {
+        match kind {
+            ListKind::Tools | ListKind::Prompts => self.may_change(),
+            ListKind::Resources | ListKind::Templates => self.has_resources(),
+        }
     }
 
     /// True if a pack has announced its catalog.

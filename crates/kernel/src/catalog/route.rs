@@ -38,6 +38,8 @@ pub(crate) enum Route {
         definition: Definition,
         timeout_ms: u64,
         slot: Option<SlotId>,
+        /// The tool's last change.
+        epoch: u64,
     },
 }
 
@@ -60,7 +62,7 @@ impl PackCatalog {
     pub(crate) fn can_route(&self, op: &Op) -> bool {
         self.is_complete()
             || match op {
-                Op::Ping {} | Op::Listen {} | Op::List { .. } => true,
+                Op::Ping {} | Op::Listen { .. } | Op::List { .. } => true,
                 Op::CallTool { name, .. } => {
                     self.tools.contains_key(name) || self.aliases.contains_key(name)
                 }
@@ -117,7 +119,7 @@ impl PackCatalog {
             | Op::Discover {}
             | Op::Catalog {}
             | Op::Ping {}
-            | Op::Listen {}
+            | Op::Listen { .. }
             | Op::List { .. }
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
@@ -138,13 +140,13 @@ impl PackCatalog {
             | Op::Discover {}
             | Op::Catalog {}
             | Op::Ping {}
-            | Op::Listen {}
+            | Op::Listen { .. }
             | Op::ListTools {}
             | Op::CallTool { .. } => true,
         }
     }
 
-    fn has_resources(&self) -> bool {
+    pub(super) fn has_resources(&self) -> bool {
         let mut catalogs = self.catalogs();
         catalogs.any(|(_, catalog)| !catalog.resource_schemes.is_empty())
     }
@@ -168,6 +170,7 @@ impl PackCatalog {
                 definition: tool.check.clone(),
                 timeout_ms: self.timeout_of(tool),
                 slot: tool.slot(),
+                epoch: tool.epoch,
             },
         };
         Routed {
@@ -175,6 +178,11 @@ impl PackCatalog {
             route,
             deprecated,
         }
+    }
+
+    /// The number of the last change of a tool.
+    pub(crate) fn epoch_of(&self, tool: &str) -> Option<u64> {
+        self.tools.get(tool).map(|tool| tool.epoch)
     }
 
     pub(super) fn timeout_of(&self, tool: &Tool) -> u64 {

@@ -276,6 +276,7 @@ impl Core {
                 asked: None,
                 stage: PendingStage::Open,
                 house: Some(slot),
+                admitted: None,
             };
             self.requests.insert(call, Box::new(pending));
         }
@@ -297,6 +298,7 @@ impl Core {
                 asked: None,
                 stage: PendingStage::Open,
                 house: None,
+                admitted: None,
             })
         });
         pending.dialect = dialect;

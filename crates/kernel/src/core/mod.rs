@@ -154,6 +154,17 @@ struct Pending {
     stage: PendingStage,
     /// The link of the house that serves it.
     house: Option<SlotId>,
+    /// The definition of a pack's tool under which its arguments were checked.
+    #[serde(default)]
+    admitted: Option<Admitted>,
+}
+
+/// A tool's definition at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Admitted {
+    definition: Definition,
+    /// The number of the tool's last change.
+    epoch: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -259,7 +270,12 @@ impl Core {
             CoreEvent::Checked { ticket, verdict } => self.checked(ticket, verdict),
             CoreEvent::Served { call, outcome } => self.kernel.handle_served(now, call, outcome),
             CoreEvent::RootsFound { question, found } => self.roots_found(question, found),
-            CoreEvent::Rollout { waiter, pack } => self.rollout(waiter, pack.as_deref()),
+            CoreEvent::Rollout {
+                waiter,
+                pack,
+                reasons,
+            } => self.rollout(waiter, pack.as_deref(), &reasons),
+            CoreEvent::Lock(locked) => self.apply_lock(locked),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
             CoreEvent::Settings(settings) => self.apply_settings(settings),
             CoreEvent::Timeout => self.handle_timeout(),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::mismatches::{Culprit, Mismatch};
-use super::{Core, Lifetime, Pending, PendingStage};
+use super::{Admitted, Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
@@ -165,6 +165,7 @@ impl Core {
                     asked: Some(asked),
                     stage: PendingStage::Open,
                     house: None,
+                    admitted: None,
                 });
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
@@ -178,6 +179,7 @@ impl Core {
                     asked,
                     stage: PendingStage::Open,
                     house: None,
+                    admitted: None,
                 };
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
@@ -239,19 +241,26 @@ impl Core {
 
     pub(super) fn follow_route(&mut self, call: CallId, tool: Option<String>, route: Route) {
         let now = self.clock.now;
-        let (definition, timeout_ms) = match route {
+        let (definition, timeout_ms, epoch) = match route {
             Route::Work(work) => return self.kernel.handle_routed(now, call, tool, work),
             Route::Check {
                 definition,
                 timeout_ms,
+                epoch,
                 ..
-            } => (definition, timeout_ms),
+            } => (definition, timeout_ms, epoch),
         };
-        let pending = self.requests.get(&call);
-        let Some(Op::CallTool { arguments, .. }) = pending.map(|pending| &pending.op) else {
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
+        };
+        let Op::CallTool { arguments, .. } = &pending.op else {
             return;
         };
         let subject = Subject::Arguments(arguments.clone());
+        pending.admitted = Some(Admitted {
+            definition: definition.clone(),
+            epoch,
+        });
         self.kernel.start_clock(now, call, timeout_ms);
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
@@ -386,7 +395,7 @@ impl Core {
                 self.out
                     .push_back(CoreAction::OwnTool { call, tool, render });
             }
-            (_, Op::Listen {}) => self.listen(call),
+            (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
                     self.with_link(slot, |link, cx| link.serve_own(cx, call));
