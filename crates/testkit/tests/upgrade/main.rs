@@ -484,6 +484,29 @@ fn secrets_survive_and_are_not_in_the_new_environment() -> anyhow::Result<()> {
 }
 
 #[test]
+fn signals_in_quick_succession_neither_end_the_host_nor_lose_a_call() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    for round in 0..400 {
+        host.signal(Signal::USR2)?;
+        host.signal(Signal::HUP)?;
+        if round % 20 == 0 {
+            let get = json!({"name": "get", "arguments": {}});
+            client.send(&request_line(&round.to_string(), "tools/call", &get))?;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+    for round in (0..400).step_by(20) {
+        client.answer(&round.to_string())?;
+    }
+    wait_for_upgrades(&host, 2)?;
+    // Settings that were read again may still be rolled out.
+    client.call("\"last\"", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
 fn a_terminal_or_a_file_cannot_be_handed_over() -> anyhow::Result<()> {
     let serve = Serve::stdio()?.ledger()?;
     let input = serve.folder().join("input");
