@@ -174,7 +174,7 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Replaces the executable of one host and waits until the new one serves.
-pub(crate) fn upgrade(arguments: UpgradeArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let host = one(&arguments.chosen)?;
     let binary = arguments.binary.as_deref().map(absolute).transpose()?;
     let now = arguments.now;

@@ -10,6 +10,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use mainstay_contract::words;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
@@ -71,29 +72,16 @@ pub struct Watched {
     pub paths: Vec<PathBuf>,
 }
 
-/// Whether the envelopes that the host sends are checked against their schemas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EnvelopeMode {
-    Off,
-    /// What is wrong is counted, kept for diagnostics, and sent.
-    #[default]
-    Shadow,
-    /// An error envelope is sent in its place.
-    Enforce,
-}
-
-impl EnvelopeMode {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Enforce];
-
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Shadow => "shadow",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// The check of the envelopes that the host sends against their schemas.
+    #[derive(Default)]
+    pub enum EnvelopeMode {
+        Off = "off",
+        /// What is wrong is counted, kept for diagnostics, and sent.
+        #[default]
+        Shadow = "shadow",
+        /// An error envelope is sent in its place.
+        Enforce = "enforce",
     }
 }
 
@@ -160,27 +148,17 @@ pub struct Shim {
     pub tree_kill: TreeKill,
 }
 
-/// By what means the tree of a worker is killed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TreeKill {
-    /// The strongest that works here.
-    #[default]
-    Auto,
-    /// A PID namespace, or nothing is started.
-    Namespace,
-    /// A subreaper that sweeps `/proc`.
-    Subreaper,
-}
-
-impl TreeKill {
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Namespace => "namespace",
-            Self::Subreaper => "subreaper",
-        }
+words! {
+    /// By what means the tree of a worker is killed.
+    #[derive(Default)]
+    pub enum TreeKill {
+        /// The strongest that works here.
+        #[default]
+        Auto = "auto",
+        /// A PID namespace, or nothing is started.
+        Namespace = "namespace",
+        /// A subreaper that sweeps `/proc`.
+        Subreaper = "subreaper",
     }
 }
 

@@ -7,6 +7,8 @@
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
 //! measure random ROOT CACHE SEED [symbols]  300 literals, identifiers and expressions drawn from the tree: p50 and p99;
 //!                                           with symbols also 300 names by kind symbol
+//! measure cost REPOS QUERIES CACHE RG       bytes until the first line of a relevant file, beside those of RG (ripgrep) and
+//!                                           of reading what it finds; with texts the texts, one line of JSON per query
 //! measure features REPOS QUERIES CACHE      what ranking knows of each candidate, one line of JSON per query
 //! measure repeat ROOT CACHE KIND QUERY SECONDS   one search again and again, for a profile
 //! measure search ROOT CACHE QUERY [KIND]    one search, as porcelain
@@ -47,6 +49,7 @@ fn main() {
         ["repeat", root, cache, kind, query, seconds] => repeat(root, cache, kind, query, seconds),
         ["quality", repos, queries, cache, rest @ ..] => quality(repos, queries, cache, rest),
         ["random", root, cache, seed, rest @ ..] => random(root, cache, seed, rest),
+        ["cost", repos, queries, cache, rg, rest @ ..] => cost(repos, queries, cache, rg, rest),
         ["features", repos, queries, cache, rest @ ..] => features(repos, queries, cache, rest),
         ["search", root, cache, query, rest @ ..] => {
             let kind = rest.first().copied().unwrap_or("auto");
@@ -411,6 +414,102 @@ impl Asked {
         };
         let fits = |wanted: &String| path == *wanted || path.ends_with(&format!("/{wanted}"));
         self.relevant.iter().position(fits)
+    }
+}
+
+/// What an agent reads until it sees a line of a relevant file.
+fn cost(repos: &str, queries: &str, cache: &str, rg: &str, rest: &[&str]) {
+    let mut ways: [Vec<f64>; 3] = Default::default();
+    each_query(repos, queries, cache, false, |pack, asked| {
+        let reply = run_tool(pack, "search", &json!({"query": asked.query})).unwrap();
+        let text = reply.text.unwrap_or_default();
+        let answer = reply.json.to_value().unwrap();
+        let hits = answer["hits"].as_array().unwrap().iter();
+        let mut paths = hits.map(|hit| hit["path"].as_str().unwrap());
+        let until = paths
+            .find(|path| asked.relevant_at(path).is_some())
+            .map(|path| {
+                let header = text.find(&format!("\n{path}")).map_or(0, |at| at + 1);
+                // The line with the path, and the first one below it.
+                let lines = text[header..].split_inclusive('\n').take(2);
+                header + lines.map(str::len).sum::<usize>()
+            });
+        ways[0].push(until.map_or(f64::INFINITY, |bytes| bytes as f64));
+        if rest.contains(&"texts") {
+            let seen = &text[..until.unwrap_or(text.len())];
+            println!(
+                "{}",
+                json!({"query": asked.query, "found": until.is_some(), "text": seen, "whole": text})
+            );
+        }
+        let words = asked
+            .query
+            .split(|c: char| !c.is_alphanumeric() && c != '_');
+        let word = words.max_by_key(|word| word.len()).unwrap();
+        let run = |flag: &str| {
+            let output = std::process::Command::new(rg)
+                .args([flag, "-i", "--sort", "path", "-F", "-e", word, "."])
+                .current_dir(&asked.root)
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let path_of = |line: &str| {
+            line.split(':')
+                .next()
+                .unwrap()
+                .trim_start_matches("./")
+                .to_owned()
+        };
+        // Lines until one is of a relevant file.
+        let (mut bytes, mut lines) = (0, f64::INFINITY);
+        for line in run("-n").split_inclusive('\n') {
+            bytes += line.len();
+            if asked.relevant_at(&path_of(line)).is_some() {
+                lines = bytes as f64;
+                break;
+            }
+        }
+        ways[1].push(lines);
+        // Files with the most matching lines first, each whole, until the word in a relevant one.
+        let counts = run("-c");
+        let mut files: Vec<(usize, String)> = counts
+            .lines()
+            .map(|line| {
+                (
+                    line.rsplit(':').next().unwrap().parse().unwrap(),
+                    path_of(line),
+                )
+            })
+            .collect();
+        files.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
+        let (mut bytes, mut read) = (counts.len(), f64::INFINITY);
+        for (_, path) in files {
+            let text = std::fs::read(asked.root.join(&path)).unwrap();
+            let text = String::from_utf8_lossy(&text).to_lowercase();
+            if asked.relevant_at(&path).is_some() {
+                read = (bytes + text.find(&word.to_lowercase()).unwrap_or(0)) as f64;
+                break;
+            }
+            bytes += text.len();
+        }
+        ways[2].push(read);
+    });
+    for (name, bytes) in ["search", "lines of rg", "rg and reading"]
+        .iter()
+        .zip(&mut ways)
+    {
+        bytes.sort_by(f64::total_cmp);
+        let found = bytes.iter().filter(|bytes| bytes.is_finite()).count();
+        let at = |share: usize| bytes[bytes.len() * share / 100];
+        println!(
+            "{name:16} found {found} of {}; bytes p25 {}, p50 {}, p75 {}, p90 {}",
+            bytes.len(),
+            at(25),
+            at(50),
+            at(75),
+            at(90)
+        );
     }
 }
 

@@ -20,6 +20,15 @@ pub(crate) const SMALL_CHUNKS: usize = 8;
 pub(crate) const CHUNK_FILES: usize = 16_384;
 /// Threads of a build.
 pub(crate) const BUILD_THREADS: usize = 4;
+/// Files of a build from which on it pays to read which versions git has of them.
+pub(crate) const GIT_FILES: usize = 16;
+/// Indexes of other trees that a first build compares with its own tree, the files that are compared, and
+/// how many of these have to be there with the same size, in percent.
+pub(crate) const LENDERS: usize = 4;
+pub(crate) const LENDER_SAMPLE: u32 = 64;
+pub(crate) const LENDER_PERCENT: usize = 50;
+/// Files of a borrowed segment that are read at each start rather than having their stamps kept.
+pub(crate) const UNPROVEN_FILES: usize = 256;
 /// Segments past which a build compacts.
 pub(crate) const SEGMENTS: usize = 8;
 
@@ -74,6 +83,8 @@ pub(crate) const VERBATIM_FILES: usize = 3;
 pub(crate) const VERBATIM_LINES: usize = 24;
 /// Bytes of one file that a ranked query reads.
 pub(crate) const RERANK_FILE_BYTES: usize = 128 * 1024;
+/// Commits that the pages of one listing give.
+pub(crate) const COMMITS: usize = 2_000;
 /// Hits of one answer.
 pub(crate) const HITS: usize = 200;
 /// Lines of context on either side.
@@ -90,6 +101,8 @@ pub(crate) const NAMED_SKIPS: usize = 200;
 /// Bytes of a file or an outline that is shown.
 pub(crate) const SHOW_BYTES: usize = 48_000;
 pub(crate) const MAX_SHOW_BYTES: usize = 2_000_000;
+/// Entries of a folder that its map has before its definitions; the others follow them.
+pub(crate) const MAP_ENTRIES: usize = 60;
 /// Bytes of the map of a folder unless told otherwise.
 pub(crate) const MAP_BYTES: usize = 8_000;
 /// Files of a folder that are read for its most important definitions, their bytes, and the time.

@@ -12,6 +12,7 @@ use crate::store::segment::Segment;
 use crate::store::side::DocSet;
 use crate::tree::class::classify;
 use crate::tree::file::{Content, Reader, Skip, Stamp};
+use crate::tree::git_index::GitIndex;
 use crate::tree::lang::Lang;
 
 /// A generation with its segments open.
@@ -39,12 +40,19 @@ impl Generation {
         last.map_or(Ok(None), Err)
     }
 
+    /// Opens a generation that is not published yet.
+    pub(crate) fn of(folder: &Path, manifest: Manifest) -> Result<Self, StoreError> {
+        let segments = Self::open_segments(folder, &manifest, None)?;
+        Ok(Self { manifest, segments })
+    }
+
     fn open_segments(
         folder: &Path,
         manifest: &Manifest,
         before: Option<&Self>,
     ) -> Result<Vec<Arc<Segment>>, StoreError> {
         let mut segments = Vec::new();
+        let mut index = None;
         for entry in &manifest.segments {
             let same = before.and_then(|before| {
                 let at = before
@@ -56,7 +64,14 @@ impl Generation {
             });
             segments.push(match same {
                 Some(segment) => segment,
-                None => Arc::new(Segment::open(folder, entry)?),
+                None => {
+                    let mut segment = Segment::open(folder, entry)?;
+                    if entry.borrowed {
+                        let read = || GitIndex::read(Path::new(&manifest.root));
+                        segment.take_stamps(index.get_or_insert_with(read));
+                    }
+                    Arc::new(segment)
+                }
             });
         }
         Ok(segments)

@@ -164,6 +164,31 @@ fn a_folder_is_shown_as_a_map_within_its_bytes() {
     let small = show(json!({"path": "src", "max_bytes": 200}));
     assert_eq!(small["truncated"], true);
     assert!(small["map"]["definitions"].to_string().len() <= 200);
+    // Pages of any size have each row once.
+    let rows = |answer: &Value| {
+        let of = |key: &str| answer["map"][key].as_array().unwrap().clone();
+        [of("entries"), of("definitions")].concat()
+    };
+    let whole = rows(&root);
+    assert_eq!(
+        (root["total_lines"].as_u64(), &root["truncated"]),
+        (Some(whole.len() as u64), &json!(false))
+    );
+    for max in [1, 150, 400] {
+        let (mut joined, mut first) = (Vec::new(), json!(1));
+        loop {
+            let page = show(json!({"path": ".", "max_bytes": max, "start_line": first}));
+            assert_eq!(page["start_line"], first);
+            joined.extend(rows(&page));
+            if page["truncated"] == false {
+                break;
+            }
+            first = json!(page["end_line"].as_u64().unwrap() + 1);
+        }
+        assert_eq!(joined, whole, "{max}");
+    }
+    let past = refused(&pack, "show_file", &json!({"path": ".", "start_line": 999}));
+    assert!(past.1.contains("past its end"), "{past:?}");
 }
 
 #[test]
@@ -323,6 +348,25 @@ fn history_finds_commits_and_starts_no_program_of_the_repository() {
         ["Change number 2 lines", "Change number 1 lines"]
     );
     assert!(found("never written").is_empty());
+    let (mut pages, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let mut query = json!({"query": "number", "kind": "history", "limit": 1});
+        if cursor.is_string() {
+            query["cursor"] = cursor;
+        }
+        let answer = search(&pack, &query);
+        pages.push(answer["commits"][0]["subject"].as_str().unwrap().to_owned());
+        cursor = answer["cursor"].clone();
+        if cursor.is_null() {
+            assert_eq!(answer["total"], json!({"value": 3, "relation": "exact"}));
+            break;
+        }
+        assert_eq!(answer["truncated"], true);
+    }
+    assert_eq!(
+        pages,
+        ["Change number 2", "Change number 1", "Change number 0"]
+    );
     assert!(
         !trace.exists(),
         "{}",

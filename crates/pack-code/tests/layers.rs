@@ -6,6 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "tests fail by panicking"
 )]
 
@@ -13,8 +14,11 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use mainstay_pack_code::{CodeSettings, RootSetting, cache};
 use mainstay_worker::Pack;
 use serde_json::json;
 
@@ -279,4 +283,243 @@ fn definitions_of_a_file_that_is_too_large_to_search_are_found() {
         (&lines["total"]["value"], &lines["skipped"]["count"]),
         (&json!(0), &json!(1))
     );
+}
+
+#[test]
+fn equal_names_are_ordered_by_importance() {
+    let place = Place::with(&[
+        ("a/mod.rs", "pub use self::core::Heron;\nmod core;\n"),
+        ("a/core.rs", "pub struct Heron {\n    pub wings: u32,\n}\n"),
+        ("b/heron.py", "def Heron():\n    return None\n"),
+        ("mocks/heron.rs", "pub struct Heron;\n"),
+        ("tests/heron.rs", "struct Heron;\nfn works() {}\n"),
+        ("examples/heron.rs", "struct Heron;\nfn main() {}\n"),
+    ]);
+    // Names of two modules, one of which is mentioned more often where it is.
+    for (folder, mentions) in [("quiet", 1), ("busy", 6)] {
+        place.write(&format!("{folder}/egret.rs"), "pub struct Egret;\n");
+        for number in 0..mentions {
+            let path = format!("{folder}/user{number}.rs");
+            place.write(&path, format!("fn user_{number}(egret: Egret) {{}}\n"));
+        }
+    }
+    let pack = place.built();
+    for query in [
+        json!({"query": "Heron", "kind": "symbol"}),
+        json!({"query": "struct Heron"}),
+    ] {
+        let found = paths(&search(&pack, &query));
+        assert_eq!(found[0], "a/core.rs", "{query}: {found:?}");
+        let place_of = |wanted: &str| found.iter().position(|path| path == wanted);
+        assert!(place_of("a/mod.rs").is_none_or(|at| at > 0), "{found:?}");
+        for later in ["mocks/heron.rs", "tests/heron.rs", "examples/heron.rs"] {
+            assert!(
+                place_of("b/heron.py") < place_of(later),
+                "{later}: {found:?}"
+            );
+        }
+    }
+    let egrets = paths(&search(&pack, &json!({"query": "Egret", "kind": "symbol"})));
+    assert_eq!(egrets[..2], ["busy/egret.rs", "quiet/egret.rs"]);
+}
+
+/// Runs git in a folder, without what the machine is set to.
+fn git(folder: &Path, arguments: &[&str]) -> bool {
+    let settings = ["user.name=A B", "user.email=a@b.c", "commit.gpgsign=false"];
+    let output = Command::new("git")
+        .args(settings.iter().flat_map(|setting| ["-c", setting]))
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Bytes that this process has read from files.
+fn read_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+fn at(place: &Place, root: &Path) -> Pack {
+    let settings = CodeSettings {
+        roots: vec![RootSetting::at(root)],
+        ..place.settings()
+    };
+    mainstay_pack_code::pack(&settings, "0.0.0").unwrap()
+}
+
+const TREE_FILES: usize = 120;
+const LINES: usize = 150;
+
+/// A repository whose files are all committed, and older than git's index.
+fn repository() -> Option<Place> {
+    let place = Place::new();
+    if !git(&place.root(), &["init", "-q", "-b", "main"]) {
+        println!("skipped: git is not installed");
+        return None;
+    }
+    for number in 0..TREE_FILES {
+        let line = |n: usize| format!("fn heron_{number}_{n}() {{ word{n}(); }}\n");
+        place.write(
+            &format!("d{}/f{number}.rs", number % 7),
+            (0..LINES).map(line).collect::<String>(),
+        );
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(git(&place.root(), &["add", "."]));
+    assert!(git(&place.root(), &["commit", "-q", "-m", "One"]));
+    Some(place)
+}
+
+#[test]
+fn worktrees_share_an_index_and_read_no_file_again() {
+    let Some(place) = repository() else { return };
+    let pack = place.built();
+    wait_until("its symbols are complete", || {
+        call(&pack, "index_status", &json!({}))["layers"]["symbols"] == 1.0
+    });
+    let text = call(&pack, "index_status", &json!({}))["bytes"]
+        .as_u64()
+        .unwrap();
+    let bytes = || -> u64 {
+        let indexes = cache::list(&place.cache()).unwrap();
+        indexes.iter().map(|index| index.bytes).sum()
+    };
+    let one = bytes();
+    let mut others = Vec::new();
+    for number in 0..5 {
+        let tree = place.dir.path().join(format!("tree{number}"));
+        let name = tree.to_str().unwrap();
+        assert!(git(
+            &place.root(),
+            &["worktree", "add", "-q", "--detach", name]
+        ));
+        // On a busy machine, or a quick one, the files may be as young as git's index of them.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(git(&tree, &["update-index", "--force-write-index"]));
+        let before = read_bytes();
+        let other = at(&place, &tree);
+        let job = call(&other, "index_build", &json!({}));
+        let read = read_bytes() - before;
+        assert_eq!(
+            (&job["added"], &job["changed"]),
+            (&json!(0), &json!(0)),
+            "{job}"
+        );
+        assert!(read < text / 4, "{read} of {text} bytes were read");
+        let status = call(&other, "index_status", &json!({}));
+        assert_eq!(status["layers"]["symbols"], 1.0, "{status}");
+        assert_eq!(status["fresh"], true, "{status}");
+        others.push((tree, other));
+    }
+    assert!(bytes() < one * 11 / 10, "{one} bytes became {}", bytes());
+    // Each is searched as it is, and so is the first one.
+    let (tree, other) = &others[0];
+    fs::write(tree.join("d1/f1.rs"), "fn egret() {}\n").unwrap();
+    fs::remove_file(tree.join("d2/f2.rs")).unwrap();
+    for (pack, egrets, herons) in [(other, 1, 0), (&others[1].1, 0, LINES), (&pack, 0, LINES)] {
+        for built in [false, true] {
+            if built {
+                call(pack, "index_build", &json!({"mode": "incremental"}));
+            }
+            let total = |query: &str| {
+                let answer = search(
+                    pack,
+                    &json!({"query": query, "kind": "literal", "limit": 1}),
+                );
+                assert_eq!(answer["fresh"], true);
+                answer["total"]["value"].as_u64().unwrap()
+            };
+            assert_eq!(total("fn egret"), egrets);
+            assert_eq!(total("heron_1_") > 0, herons > 0);
+            assert_eq!(total("heron_2_") > 0, herons > 0);
+            assert!(symbols(pack, "heron_3_7").0.contains("heron_3_7"));
+        }
+    }
+    // Building one of them anew leaves the others as they are.
+    call(other, "index_build", &json!({"mode": "full"}));
+    drop(pack);
+    let again = place.open();
+    let job = call(&again, "index_build", &json!({}));
+    assert_eq!(
+        (&job["added"], &job["changed"]),
+        (&json!(0), &json!(0)),
+        "{job}"
+    );
+    assert!(symbols(&again, "heron_5_5").0.contains("heron_5_5"));
+}
+
+#[test]
+fn a_copy_shares_an_index_and_its_differences_are_found() {
+    let place = Place::new();
+    for number in 0..TREE_FILES {
+        place.write(
+            &format!("f{number}.rs"),
+            format!("fn heron_{number}() {{}}\n"),
+        );
+    }
+    drop(place.built());
+    let copy = place.dir.path().join("copies").join("tree");
+    fs::create_dir_all(&copy).unwrap();
+    for entry in fs::read_dir(place.root()).unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, copy.join(from.file_name().unwrap())).unwrap();
+    }
+    // As long as the old text.
+    fs::write(copy.join("f7.rs"), "fn egret_7() {}\n").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(copy.file_name(), place.root().file_name());
+    let pack = at(&place, &copy);
+    let job = call(&pack, "index_build", &json!({}));
+    assert_eq!(
+        (&job["added"], &job["changed"]),
+        (&json!(0), &json!(1)),
+        "{job}"
+    );
+    for (query, count) in [("heron_7()", 0), ("egret_7()", 1), ("heron_70()", 1)] {
+        let answer = search(&pack, &json!({"query": query, "kind": "literal"}));
+        assert_eq!(answer["total"]["value"], count, "{query}: {answer}");
+    }
+}
+
+#[test]
+fn a_branch_that_was_seen_before_is_not_indexed_again() {
+    let Some(place) = repository() else { return };
+    let root = place.root();
+    let pack = place.built();
+    assert!(git(&root, &["checkout", "-q", "-b", "other"]));
+    for number in 0..20 {
+        let text = (0..LINES).map(|n| format!("fn egret_{number}_{n}() {{}}\n"));
+        place.write(
+            &format!("d{}/f{number}.rs", number % 7),
+            text.collect::<String>(),
+        );
+    }
+    assert!(git(&root, &["commit", "-q", "-a", "-m", "Two"]));
+    let job = call(&pack, "index_build", &json!({}));
+    assert_eq!(job["changed"], 20, "{job}");
+    for (branch, herons, egrets) in [("main", LINES, 0), ("other", 0, LINES), ("main", LINES, 0)] {
+        assert!(git(&root, &["checkout", "-q", branch]));
+        let job = call(&pack, "index_build", &json!({}));
+        assert_eq!(
+            (&job["changed"], &job["files_done"]),
+            (&json!(20), &json!(0)),
+            "{job}"
+        );
+        for (word, lines) in [("heron_3_", herons), ("egret_3_", egrets)] {
+            let answer = search(
+                &pack,
+                &json!({"query": word, "kind": "literal", "limit": 200}),
+            );
+            assert_eq!(answer["total"]["value"], lines, "{branch} {word}");
+            let names = symbols(&pack, &format!("{word}7")).0;
+            assert_eq!(
+                names.contains(&format!("{word}7")),
+                lines > 0,
+                "{branch} {names:?}"
+            );
+        }
+    }
 }

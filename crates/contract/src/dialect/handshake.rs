@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::json::Json;
+use crate::json::{Json, ObjectWriter};
 use crate::meta;
 
 /// The stateless revision.
@@ -36,25 +36,24 @@ pub struct ServerFacts {
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
-        let mut result = Map::new();
-        result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities());
-        result.insert("serverInfo".into(), self.server_info());
-        self.add_instructions(&mut result);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .string("protocolVersion", negotiate_legacy(offered))
+            .value("capabilities", &self.capabilities())
+            .value("serverInfo", &self.server_info())
+            .optional_string("instructions", self.instructions.as_deref());
+        Json::from_scanned(&result.finish())
     }
 
     /// Members of the result of `server/discover`.
     pub fn discovered(&self) -> Json {
         let mut versions = vec![MODERN_VERSION];
         versions.extend(LEGACY_VERSIONS);
-        let mut result = Map::new();
-        result.insert("supportedVersions".into(), json!(versions));
-        result.insert("capabilities".into(), self.capabilities());
-        self.add_instructions(&mut result);
-        let meta = json!({ meta::SERVER_INFO: self.server_info() });
-        result.insert("_meta".into(), meta);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .value("supportedVersions", &versions)
+            .value("capabilities", &self.capabilities())
+            .optional_string("instructions", self.instructions.as_deref())
+            .value("_meta", &json!({ meta::SERVER_INFO: self.server_info() }));
+        Json::from_scanned(&result.finish())
     }
 
     fn capabilities(&self) -> Value {
@@ -79,11 +78,5 @@ impl ServerFacts {
 
     fn server_info(&self) -> Value {
         json!({ "name": self.name, "version": self.version })
-    }
-
-    fn add_instructions(&self, result: &mut Map<String, Value>) {
-        if let Some(instructions) = &self.instructions {
-            result.insert("instructions".into(), json!(instructions));
-        }
     }
 }

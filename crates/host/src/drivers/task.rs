@@ -365,7 +365,9 @@ impl Grip {
             lost: saved.lost,
             reported: saved.reported,
         };
-        let stdin = saved.stdin.map(|end| Sink::restore(end, descriptors, None));
+        let stdin = saved
+            .stdin
+            .map(|end| Sink::restore(&end, descriptors, None));
         let stderr = saved.stderr.map(|stderr| {
             io::Result::Ok(Stderr {
                 source: Source::restore(stderr.source, descriptors, None)?,

@@ -338,7 +338,7 @@ impl Engine {
 
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(event.doing().name());
+        crate::sim::turn(event.doing().as_str());
         self.clock.tick();
         self.reports.watchdog.enter(event.doing(), event.session());
         match event {
@@ -383,7 +383,7 @@ impl Engine {
 
     fn handle_timeout(&mut self) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(Doing::Timer.name());
+        crate::sim::turn(Doing::Timer.as_str());
         self.reports.watchdog.enter(Doing::Timer, None);
         self.report(CoreEvent::Timeout);
         self.act();

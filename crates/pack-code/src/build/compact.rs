@@ -14,9 +14,11 @@ use crate::store::segment::Segment;
 use crate::store::side::DocSet;
 use crate::store::table::Table;
 use crate::symbols::names;
+use crate::tree::git_index::GitIndex;
 
-/// Share of dead documents past which a segment is written anew, in percent.
-const DEAD_PERCENT: u64 = 30;
+/// Share of dead documents in percent, of a segment and of the whole index, past which they are
+/// dropped. Until then a file that has its old text again needs no indexing.
+pub(super) const DEAD_PERCENT: u64 = 30;
 
 /// Joins segments if that is due; says whether it did.
 pub(crate) fn compact(place: &Place, stop: &AtomicBool) -> Result<bool, StoreError> {
@@ -62,6 +64,11 @@ fn choose(place: &Place, manifest: &Manifest) -> Result<BTreeSet<u64>, StoreErro
         .max_by_key(|entry| entry.docs)
         .map(|entry| entry.id);
     let mut dead = 0;
+    let all: u64 = manifest
+        .segments
+        .iter()
+        .map(|entry| u64::from(entry.docs))
+        .sum();
     for entry in manifest
         .segments
         .iter()
@@ -69,9 +76,9 @@ fn choose(place: &Place, manifest: &Manifest) -> Result<BTreeSet<u64>, StoreErro
     {
         let gone = u64::from(Segment::open(&place.folder, entry)?.dead.len());
         if gone * 100 > u64::from(entry.docs) * DEAD_PERCENT && covered && entry.docs > 64 {
-            dead += 1;
             chosen.insert(entry.id);
         }
+        dead += gone;
     }
     if manifest.segments.len() > limits::SEGMENTS
         && (covered || manifest.segments.len() > limits::SEGMENTS * 4)
@@ -83,7 +90,7 @@ fn choose(place: &Place, manifest: &Manifest) -> Result<BTreeSet<u64>, StoreErro
                 .map(|entry| entry.id)
                 .filter(|id| Some(*id) != largest),
         );
-    } else if dead == 0 {
+    } else if dead * 100 <= all * DEAD_PERCENT {
         chosen.clear();
     }
     Ok(chosen)
@@ -101,8 +108,17 @@ fn join(
         .filter(|entry| chosen.contains(&entry.id))
         .collect();
     let mut segments = Vec::new();
+    let borrowed = entries.iter().any(|entry| entry.borrowed);
+    let index = match borrowed {
+        true => GitIndex::read(&place.root),
+        false => GitIndex::default(),
+    };
     for entry in &entries {
-        segments.push(Segment::open(&place.folder, entry)?);
+        let mut segment = Segment::open(&place.folder, entry)?;
+        if entry.borrowed {
+            segment.take_stamps(&index);
+        }
+        segments.push(segment);
     }
     // All living documents in the order of hits, and from there the new numbers.
     let mut order = Vec::new();
@@ -149,6 +165,7 @@ fn join(
     let mut joined = SegmentEntry {
         id: manifest.next_segment,
         docs: records.len() as u32,
+        borrowed,
         text_bytes: entries.iter().map(|entry| entry.text_bytes).sum(),
         ..SegmentEntry::default()
     };

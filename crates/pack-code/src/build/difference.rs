@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use sha2::{Digest as _, Sha256};
 
 use crate::build::{Place, Progress, Request};
+use crate::limits;
 use crate::store::StoreError;
 use crate::store::docs::ContentHash;
 use crate::store::side::Stamps;
@@ -28,6 +29,8 @@ pub(crate) struct Difference {
     pub(crate) gone: BTreeMap<usize, Vec<u32>>,
     /// Files with another stamp and the same content.
     pub(crate) touched: BTreeMap<usize, Stamps>,
+    /// Documents that had gone and are the text of their files again.
+    pub(crate) revived: BTreeMap<usize, Stamps>,
     pub(crate) added: u64,
     pub(crate) changed: u64,
     pub(crate) removed: u64,
@@ -38,7 +41,8 @@ pub(crate) struct Difference {
 
 impl Difference {
     pub(crate) fn changes_anything(&self) -> bool {
-        !self.index.is_empty() || !self.gone.is_empty() || !self.touched.is_empty()
+        let documents = !self.index.is_empty() || !self.gone.is_empty();
+        documents || !self.touched.is_empty() || !self.revived.is_empty()
     }
 
     pub(crate) fn find(
@@ -82,7 +86,7 @@ impl Difference {
             }
             let Some((kept, (number, doc))) = known else {
                 difference.added += 1;
-                difference.index.push(found);
+                difference.add(kept.filter(|_| !request.full), found, &reader, &mut buffer);
                 continue;
             };
             let Some(segment) = kept.segments.get(number) else {
@@ -94,8 +98,13 @@ impl Difference {
             }
             if !request.full && segment.stamp(doc).size == found.stamp.size {
                 let (content, stamp) = reader.read(&found.path, &mut buffer);
-                let same = matches!(content, Content::Text)
-                    && content_hash(&buffer) == segment.docs.hash(doc);
+                let same = match content {
+                    Content::Text => {
+                        segment.docs.is_text(doc) && content_hash(&buffer) == segment.docs.hash(doc)
+                    }
+                    Content::Skipped(skip) => segment.docs.skip(doc) == Some(skip),
+                    Content::Gone => false,
+                };
                 if same && !stamp.is_racy(std::time::SystemTime::now()) {
                     difference
                         .touched
@@ -111,7 +120,11 @@ impl Difference {
             }
             difference.changed += 1;
             difference.gone.entry(number).or_default().push(doc);
-            difference.index.push(found);
+            let kept = Some(kept).filter(|_| !request.full);
+            difference.add(kept, found, &reader, &mut buffer);
+        }
+        if let Some(kept) = kept {
+            difference.forget_unproven(kept);
         }
         if let (Some(kept), Some(seen)) = (kept, &seen) {
             difference.find_removed(kept, seen, request, wanted);
@@ -126,6 +139,63 @@ impl Difference {
             .files_total
             .store(difference.index.len() as u64, Ordering::Relaxed);
         Ok(difference)
+    }
+
+    /// A file that is new or has another text: an old document of it is revived if that is its text
+    /// again, and otherwise it is indexed.
+    fn add(
+        &mut self,
+        kept: Option<&Generation>,
+        found: Found,
+        reader: &Reader<'_>,
+        buffer: &mut Vec<u8>,
+    ) {
+        let mut read = None;
+        for (number, segment) in kept
+            .iter()
+            .flat_map(|kept| kept.segments.iter().enumerate())
+        {
+            let Some(doc) = segment.docs.find(&found.path) else {
+                continue;
+            };
+            if !segment.dead.contains(doc)
+                || !segment.docs.is_text(doc)
+                || segment.docs.stamp(doc).size != found.stamp.size
+            {
+                continue;
+            }
+            let (hash, stamp) = read.get_or_insert_with(|| {
+                let (content, stamp) = reader.read(&found.path, buffer);
+                let hash = matches!(content, Content::Text).then(|| content_hash(buffer));
+                (hash, stamp)
+            });
+            if *hash == Some(segment.docs.hash(doc)) {
+                let stamp = match stamp.is_racy(std::time::SystemTime::now()) {
+                    // Too young to be sure of: a stamp that no file has, so that it is read again.
+                    true => Stamp { inode: 0, ..*stamp },
+                    false => *stamp,
+                };
+                self.revived.entry(number).or_default().insert(doc, stamp);
+                return;
+            }
+        }
+        self.index.push(found);
+    }
+
+    /// A few files of borrowed segments are read at each start instead of having their stamps
+    /// kept, which would be much for each of many worktrees.
+    fn forget_unproven(&mut self, kept: &Generation) {
+        let is_borrowed = |number: &usize| {
+            let entry = kept.manifest.segments.get(*number);
+            entry.is_some_and(|entry| entry.borrowed)
+        };
+        let borrowed = self
+            .touched
+            .iter()
+            .filter(|(number, _)| is_borrowed(number));
+        if borrowed.map(|(_, stamps)| stamps.len()).sum::<usize>() <= limits::UNPROVEN_FILES {
+            self.touched.retain(|number, _| !is_borrowed(number));
+        }
     }
 
     fn find_removed(

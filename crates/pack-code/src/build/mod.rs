@@ -4,6 +4,7 @@
 //! new or changed; what has gone is marked in the segments that have it. Nothing is touched that a
 //! reader may use. [`compact`] joins segments when there are many.
 
+mod borrow;
 mod compact;
 mod difference;
 mod pipeline;
@@ -22,7 +23,7 @@ use crate::build::difference::Difference;
 use crate::store::job::{Job, State};
 use crate::store::lock::WriterLock;
 use crate::store::manifest::{Manifest, SegmentEntry};
-use crate::store::side::write_stamps;
+use crate::store::side::{Stamps, open_stamps, write_stamps};
 use crate::store::{FORMAT, StoreError};
 use crate::tree::git;
 use crate::tree::walk::Rules;
@@ -207,10 +208,16 @@ fn build_locked(place: &Place, request: &Request, progress: &Progress) -> Result
         Err(_) if request.full => None,
         Err(error) => return Err(error),
     };
+    let whole = !request.full && request.globs.is_none() && request.changed.is_none();
+    let borrowed = match before {
+        None if whole => borrow::borrow(place, &rules),
+        _ => None,
+    };
     let kept = before
         .as_ref()
-        .filter(|_| !request.full || request.globs.is_some());
-    if let (Some(kept), None) = (kept, &request.changed) {
+        .filter(|_| !request.full || request.globs.is_some())
+        .or(borrowed.as_ref());
+    if let (Some(kept), None, None) = (kept, &request.changed, &borrowed) {
         // A build that somebody asked for also repairs: what is kept is read and checked.
         for segment in &kept.segments {
             segment.verify()?;
@@ -219,6 +226,7 @@ fn build_locked(place: &Place, request: &Request, progress: &Progress) -> Result
     let difference = Difference::find(place, kept, request, progress)?;
     let mut manifest = before
         .as_ref()
+        .or(borrowed.as_ref())
         .map_or_else(Manifest::default, |before| before.manifest.clone());
     if kept.is_none() {
         manifest.segments.clear();
@@ -227,6 +235,7 @@ fn build_locked(place: &Place, request: &Request, progress: &Progress) -> Result
     manifest.rules = rules;
     manifest.root = place.root.to_string_lossy().into_owned();
     manifest.git_head = git::head(&place.root);
+    manifest.git_common = borrow::common(place);
     if let Some(ignored) = difference.ignored {
         manifest.ignored = ignored;
     }
@@ -238,7 +247,7 @@ fn build_locked(place: &Place, request: &Request, progress: &Progress) -> Result
         job.changed = difference.changed;
         job.removed = difference.removed;
     });
-    let changed = difference.changes_anything() || kept.is_none();
+    let changed = difference.changes_anything() || before.is_none();
     if changed {
         manifest.generation += 1;
         say_later(place, kept, &difference, &mut manifest)?;
@@ -272,12 +281,22 @@ fn say_later(
 ) -> Result<(), StoreError> {
     let Some(kept) = kept else { return Ok(()) };
     let generation = manifest.generation;
+    let all: u64 = kept
+        .segments
+        .iter()
+        .map(|segment| u64::from(segment.docs.len()))
+        .sum();
     for (number, (entry, segment)) in manifest.segments.iter_mut().zip(&kept.segments).enumerate() {
-        if let Some(gone) = difference.gone.get(&number) {
+        let gone = difference.gone.get(&number);
+        let revived = difference.revived.get(&number);
+        if gone.is_some() || revived.is_some() {
             let mut dead = segment.dead.clone();
-            gone.iter().for_each(|doc| dead.insert(*doc));
-            if dead.len() >= segment.docs.len() {
-                // Nothing is left of it.
+            gone.into_iter().flatten().for_each(|doc| dead.insert(*doc));
+            let docs = revived.into_iter().flatten();
+            docs.for_each(|(doc, _)| dead.remove(*doc));
+            let large = u64::from(dead.len()) * 100 > all * compact::DEAD_PERCENT;
+            if dead.len() >= segment.docs.len() && large {
+                // Nothing is left of it, and it is too much to be kept for its old texts.
                 *entry = SegmentEntry::default();
                 continue;
             }
@@ -285,9 +304,14 @@ fn say_later(
             dead.write(&place.folder.join(&name))?;
             entry.dead = Some(name);
         }
-        if let Some(touched) = difference.touched.get(&number) {
-            let mut stamps = segment.stamps.clone();
-            stamps.extend(touched.iter().map(|(doc, stamp)| (*doc, *stamp)));
+        let touched = difference.touched.get(&number);
+        if touched.is_some() || revived.is_some() {
+            let mut stamps = match &entry.stamps {
+                Some(name) => open_stamps(&place.folder.join(name))?,
+                None => Stamps::new(),
+            };
+            let seen = touched.into_iter().chain(revived).flatten();
+            stamps.extend(seen.map(|(doc, stamp)| (*doc, *stamp)));
             let name = format!("{}-{generation}.stamps", entry.name());
             write_stamps(&place.folder.join(&name), &stamps)?;
             entry.stamps = Some(name);

@@ -18,6 +18,7 @@ use crate::store::manifest::SegmentEntry;
 use crate::store::merge::{Run, join_runs};
 use crate::store::side::DocSet;
 use crate::tree::file::{Content, Reader};
+use crate::tree::git_index::GitIndex;
 use crate::tree::lang::Lang;
 use crate::tree::walk::{Found, threads};
 
@@ -46,6 +47,10 @@ pub(super) fn write_segment(
         progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
     let chunks = cut(files, &first_parts, &done);
+    let index = match files.len() >= limits::GIT_FILES {
+        true => GitIndex::read(&place.root),
+        false => GitIndex::default(),
+    };
     let next = AtomicUsize::new(0);
     // What is done at once needs no trace.
     let small = chunks.len() + done.len() <= 2;
@@ -59,9 +64,11 @@ pub(super) fn write_segment(
                 return;
             };
             let result =
-                index_chunk(place, &mut indexer, chunk, progress).and_then(|done| match small {
-                    true => Ok(done),
-                    false => saved::save(&place.folder, &rules, chunk, done),
+                index_chunk(place, &mut indexer, &index, chunk, progress).and_then(|done| {
+                    match small {
+                        true => Ok(done),
+                        false => saved::save(&place.folder, &rules, chunk, done),
+                    }
                 });
             match result {
                 Ok(done) => lock(&results).push((chunk.first, done)),
@@ -190,6 +197,7 @@ fn first_parts(files: &[Found]) -> Vec<u32> {
 fn index_chunk(
     place: &Place,
     indexer: &mut ChunkIndexer,
+    index: &GitIndex,
     chunk: &Slice<'_>,
     progress: &Progress,
 ) -> Result<Chunk, StoreError> {
@@ -211,6 +219,7 @@ fn index_chunk(
             stamp,
             lang: lang.number(),
             racy: stamp.is_racy(SystemTime::now()),
+            blob: index.blob_of(&found.path, stamp),
             ..Doc::default()
         };
         match content {
@@ -300,7 +309,8 @@ mod tests {
         let second = &chunks[1];
         let progress = Progress::default();
         let mut indexer = ChunkIndexer::default();
-        let made = index_chunk(&place, &mut indexer, second, &progress).unwrap();
+        let index = GitIndex::default();
+        let made = index_chunk(&place, &mut indexer, &index, second, &progress).unwrap();
         saved::save(&place.folder, &rules, second, made).unwrap();
         let done = saved::load(&place.folder, &rules, &files, &parts);
         assert_eq!(done.len(), 1);

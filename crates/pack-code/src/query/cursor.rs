@@ -57,6 +57,7 @@ pub(crate) enum Cursor {
     Line(LineCursor),
     Hit(HitCursor),
     Ranked(RankedCursor),
+    Commit(CommitCursor),
 }
 
 /// A place between matching lines.
@@ -96,10 +97,21 @@ pub(crate) struct RankedCursor {
     pub(crate) given: u64,
 }
 
+/// A place between commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommitCursor {
+    pub(crate) listing: Listing,
+    /// Commits that the pages before gave.
+    pub(crate) counted: u64,
+    pub(crate) repo: usize,
+    pub(crate) commit: String,
+}
+
 /// What the text of each sort of cursor begins with.
 const LINE: &str = "l3";
 const HIT: &str = "h3";
 const RANKED: &str = "r4";
+const COMMIT: &str = "c1";
 
 /// The order of hits: by score, path, repository, line, name.
 pub(crate) type HitKey<'a> = (Reverse<i64>, &'a str, usize, u64, &'a str);
@@ -189,6 +201,13 @@ impl RankedCursor {
     }
 }
 
+impl CommitCursor {
+    pub(crate) fn encode(&self) -> String {
+        let numbers = [self.counted, self.repo as u64];
+        encode(COMMIT, self.listing, &numbers, &[&self.commit])
+    }
+}
+
 /// A cursor as text: signs and numbers between dashes, and the texts as they are behind them, the
 /// last one without its length.
 fn encode(sort: &str, listing: Listing, numbers: &[u64], texts: &[&str]) -> String {
@@ -265,6 +284,7 @@ impl Cursor {
             Self::Line(cursor) => cursor.listing,
             Self::Hit(cursor) => cursor.listing,
             Self::Ranked(cursor) => cursor.listing,
+            Self::Commit(cursor) => cursor.listing,
         }
     }
 
@@ -301,6 +321,12 @@ impl Cursor {
                 passages: parts.number()?,
                 given: parts.number()?,
             }),
+            COMMIT => Self::Commit(CommitCursor {
+                listing,
+                counted: parts.number()?,
+                repo: usize::try_from(parts.number()?).ok()?,
+                commit: parts.rest()?,
+            }),
             _ => return None,
         };
         parts.0.is_none().then_some(cursor)
@@ -327,7 +353,7 @@ pub(crate) fn outdated() -> Problem {
 mod tests {
     use super::*;
 
-    fn cursors() -> [Cursor; 3] {
+    fn cursors() -> [Cursor; 4] {
         let listing = Listing {
             fingerprint: 77,
             reading: Reading::Word,
@@ -356,6 +382,12 @@ mod tests {
                 passages: 2,
                 given: u64::MAX - 5,
             }),
+            Cursor::Commit(CommitCursor {
+                listing,
+                counted: 12,
+                repo: 1,
+                commit: "0a1b2c3".to_owned(),
+            }),
         ]
     }
 
@@ -366,6 +398,7 @@ mod tests {
                 Cursor::Line(cursor) => cursor.encode(),
                 Cursor::Hit(cursor) => cursor.encode(),
                 Cursor::Ranked(cursor) => cursor.encode(),
+                Cursor::Commit(cursor) => cursor.encode(),
             };
             assert_eq!(Cursor::decode(&text, 77).unwrap(), cursor);
             let other = Cursor::decode(&text, 78).unwrap_err();

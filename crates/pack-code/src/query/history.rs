@@ -11,7 +11,7 @@ use mainstay_worker::{Context, ErrorKind, Problem, Subprocess};
 use serde::Serialize;
 
 use crate::query::auto::place;
-use crate::query::{Confidence, Found, Relation, Total};
+use crate::query::{Confidence, Found};
 
 /// Time of one search.
 const TIME: Duration = Duration::from_secs(8);
@@ -36,6 +36,9 @@ pub(crate) struct Commit {
     /// Files whose changes have it; the first few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) files: Vec<String>,
+    /// The cursor of a page that ends with it.
+    #[serde(skip)]
+    pub(crate) after: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -107,7 +110,7 @@ fn git(root: &Path, until: Instant) -> Subprocess {
         .capture_bytes(OUTPUT)
 }
 
-/// Runs the query.
+/// Runs the query: one commit more than the limit where there are more, and possibly others.
 pub(crate) fn search(query: History<'_>, context: &Context) -> Result<Found, Problem> {
     let until = Instant::now() + TIME;
     let mut found = Found {
@@ -123,15 +126,6 @@ pub(crate) fn search(query: History<'_>, context: &Context) -> Result<Found, Pro
         }
         None => by_text(query, until, context, &mut found)?,
     }
-    found.truncated |= found.commits.len() > query.limit;
-    found.commits.truncate(query.limit);
-    found.total = Total {
-        value: found.commits.len() as u64,
-        relation: match found.truncated {
-            true => Relation::AtLeast,
-            false => Relation::Exact,
-        },
-    };
     Ok(found)
 }
 
@@ -203,7 +197,8 @@ fn by_text(
             }
         }
     }
-    if read < all.len() || all.len() >= MOST {
+    let full = found.commits.len() > query.limit;
+    if !full && (read < all.len() || all.len() >= MOST) {
         found.truncated = true;
         found.notes.push(format!(
             "the changes of the {read} newest commits were searched, the messages of all; a path limits the search"
@@ -257,6 +252,7 @@ fn commits(repo: &str, output: &str, matched: Matched) -> Vec<Commit> {
             author: next()?,
             subject: next()?,
             matched,
+            after: String::new(),
             files: next()?
                 .lines()
                 .filter(|line| !line.is_empty())

@@ -347,7 +347,7 @@ fn weigh_mentions(
     let mut counts = vec![0_u64; named.len()];
     for (number, source) in sources.iter().enumerate() {
         let failed = |error| Failed::Store(number, error);
-        for segment in &source.view.generation.segments {
+        for (at, segment) in source.view.generation.segments.iter().enumerate() {
             let Some(found) = segment.terms.get(&term).map_err(failed)? else {
                 continue;
             };
@@ -361,6 +361,9 @@ fn weigh_mentions(
                 };
                 rest = more;
                 doc = doc.wrapping_add(delta);
+                if !source.view.is_live(at, doc) {
+                    continue;
+                }
                 let path = segment.docs.path(doc);
                 let shared = |entry: &Match| {
                     let both = entry.path.split('/').zip(path.split('/'));

@@ -8,16 +8,18 @@
 //! a large file say nothing, and of a large file only the parts in question have to be read.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
-use crate::store::StoreError;
 use crate::store::codec::{seal, take_array, unseal};
+use crate::store::{StoreError, create};
 use crate::tree::class::classify;
 use crate::tree::file::{Skip, Stamp};
+use crate::tree::git_index::Blob;
 use crate::tree::lang::Lang;
 
-const MAGIC: [u8; 8] = *b"mstdoc02";
-const RECORD_BYTES: usize = 72;
+const MAGIC: [u8; 8] = *b"mstdoc03";
+const RECORD_BYTES: usize = 92;
 const MARK_BYTES: usize = 4;
 const HEADER_BYTES: usize = 8 + 4 + 4 + 8;
 
@@ -49,6 +51,8 @@ pub(crate) struct Doc {
     pub(crate) racy: bool,
     pub(crate) tokens: u32,
     pub(crate) lines: u32,
+    /// The version that git has of it, where its stamp proves that.
+    pub(crate) blob: Blob,
     /// Where its parts begin; the first at 0.
     pub(crate) parts: Vec<u32>,
 }
@@ -59,7 +63,9 @@ pub(crate) const GONE: u8 = 255;
 /// Writes documents, which must be sorted by class and path.
 pub(crate) fn write(path: &Path, docs: &[Doc]) -> Result<u64, StoreError> {
     let out = encode(docs);
-    fs::write(path, &out).map_err(|error| StoreError::io(path, error))?;
+    create(path)?
+        .write_all(&out)
+        .map_err(|error| StoreError::io(path, error))?;
     Ok(out.len() as u64)
 }
 
@@ -87,6 +93,7 @@ pub(crate) fn encode(docs: &[Doc]) -> Vec<u8> {
         out.extend_from_slice(&doc.tokens.to_le_bytes());
         out.extend_from_slice(&doc.lines.to_le_bytes());
         out.extend_from_slice(&((marks.len() / MARK_BYTES) as u32).to_le_bytes());
+        out.extend_from_slice(&doc.blob);
         for mark in &doc.parts {
             marks.extend_from_slice(&mark.to_le_bytes());
         }
@@ -220,6 +227,10 @@ impl Docs {
         u32::from_le_bytes(self.field(doc, 64))
     }
 
+    pub(crate) fn blob(&self, doc: u32) -> Blob {
+        self.field(doc, 72)
+    }
+
     const fn marks_at(&self) -> usize {
         HEADER_BYTES + self.count as usize * RECORD_BYTES
     }
@@ -316,6 +327,7 @@ impl Docs {
             racy: self.is_racy(doc),
             tokens: self.tokens_of(doc),
             lines: self.lines(doc),
+            blob: self.blob(doc),
             parts: (self.first_part(doc)..self.first_part(doc + 1))
                 .map(|part| self.part_start(part))
                 .collect(),
@@ -350,6 +362,7 @@ mod tests {
                 racy: number == 1,
                 tokens: 10,
                 lines: 3,
+                blob: [number as u8; 20],
                 parts: (0..=number as u32).map(|part| part * 50).collect(),
             })
             .collect();

@@ -27,6 +27,9 @@ pub(crate) struct Manifest {
     /// Milliseconds since 1970.
     pub(crate) built_at: u64,
     pub(crate) git_head: Option<String>,
+    /// The directory that the worktrees of its repository share.
+    #[serde(default)]
+    pub(crate) git_common: Option<String>,
     /// The rules by which files were chosen; others need a full build.
     pub(crate) rules: String,
     pub(crate) next_segment: u64,
@@ -54,6 +57,9 @@ pub(crate) struct SegmentEntry {
     /// Documents below that number whose text was not there to be read.
     #[serde(default)]
     pub(crate) missed: Option<String>,
+    /// It was written for another tree: the stamps of its documents are of files there.
+    #[serde(default)]
+    pub(crate) borrowed: bool,
 }
 
 impl SegmentEntry {

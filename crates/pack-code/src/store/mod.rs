@@ -17,13 +17,26 @@ pub(crate) mod segment;
 pub(crate) mod side;
 pub(crate) mod table;
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 /// Version of everything in the folder. Another version is built anew, never read.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
+
+/// Creates a file of an index. One that is there is replaced and never written to: other indexes
+/// may have it by a link.
+pub(crate) fn create(path: &Path) -> Result<File, StoreError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(StoreError::io(path, error));
+        }
+        _ => {}
+    }
+    File::create_new(path).map_err(|error| StoreError::io(path, error))
+}
 
 /// Why an index cannot be read or written.
 #[derive(Debug, Error)]

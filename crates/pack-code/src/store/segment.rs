@@ -8,6 +8,7 @@ use crate::store::manifest::SegmentEntry;
 use crate::store::side::{DocSet, Stamps, open_stamps};
 use crate::store::table::Table;
 use crate::tree::file::Stamp;
+use crate::tree::git_index::GitIndex;
 
 /// One immutable segment as a generation sees it.
 #[derive(Debug)]
@@ -53,6 +54,16 @@ impl Segment {
             },
             docs,
         })
+    }
+
+    /// Takes the stamps of files that git proves to be the versions of the documents.
+    pub(crate) fn take_stamps(&mut self, index: &GitIndex) {
+        for doc in 0..self.docs.len() {
+            let proven = index.stamp_of(self.docs.path(doc), self.docs.blob(doc));
+            if let Some(stamp) = proven {
+                self.stamps.entry(doc).or_insert(stamp);
+            }
+        }
     }
 
     /// Whether the symbols of a document are those of its text.

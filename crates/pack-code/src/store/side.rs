@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
-use crate::store::StoreError;
 use crate::store::codec::{seal, take_array, unseal};
+use crate::store::{StoreError, create};
 use crate::tree::file::Stamp;
 
 /// A set of documents of one segment.
@@ -111,7 +112,9 @@ pub(crate) fn open_stamps(path: &Path) -> Result<Stamps, StoreError> {
 
 fn write_sealed(path: &Path, mut bytes: Vec<u8>) -> Result<u64, StoreError> {
     seal(&mut bytes);
-    fs::write(path, &bytes).map_err(|error| StoreError::io(path, error))?;
+    create(path)?
+        .write_all(&bytes)
+        .map_err(|error| StoreError::io(path, error))?;
     Ok(bytes.len() as u64)
 }
 

@@ -7,11 +7,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::store::StoreError;
 use crate::store::codec::{put, seal, take, take_array, take_bytes, take_u32, unseal};
+use crate::store::{StoreError, create};
 
 /// Keys of one block.
 const BLOCK_KEYS: usize = 64;
@@ -42,7 +42,7 @@ pub(crate) struct TableWriter {
 
 impl TableWriter {
     pub(crate) fn create(path: &Path) -> Result<Self, StoreError> {
-        let file = File::create(path).map_err(|error| StoreError::io(path, error))?;
+        let file = create(path)?;
         Ok(Self {
             path: path.to_owned(),
             out: BufWriter::with_capacity(256 * 1024, file),
@@ -441,9 +441,10 @@ fn index_entry<'a>(rest: &mut &'a [u8]) -> Option<IndexEntry<'a>> {
     })
 }
 
-/// The size of a file, for adding up what an index takes.
+/// The size of a file, for adding up what an index takes: its share of one that indexes have in
+/// common.
 pub(crate) fn file_bytes(path: &Path) -> io::Result<u64> {
-    std::fs::metadata(path).map(|metadata| metadata.len())
+    std::fs::metadata(path).map(|metadata| metadata.len() / metadata.nlink().max(1))
 }
 
 #[cfg(test)]

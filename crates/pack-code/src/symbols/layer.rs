@@ -176,10 +176,12 @@ fn batch(
                 break;
             };
             let is_large = segment.docs.skip(doc) == Some(Skip::TooLarge);
-            let of_code = segment.is_live(doc)
-                && (segment.docs.is_text(doc) || is_large)
-                && segment.docs.lang(doc).is_code();
-            if of_code {
+            let of_code =
+                (segment.docs.is_text(doc) || is_large) && segment.docs.lang(doc).is_code();
+            if of_code && !segment.is_live(doc) {
+                // Its text may come back.
+                part.missed.push(doc);
+            } else if of_code {
                 let path = segment.docs.path(doc);
                 let same = view.is_live(at, doc)
                     && match is_large {

@@ -5,11 +5,12 @@
 //! is a help and nothing else: without it, or with a damaged one, every block is read.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::store::StoreError;
 use crate::store::codec::{seal, unseal};
 use crate::store::table::Table;
+use crate::store::{StoreError, create};
 
 /// Bytes of a block's set.
 const SET_BYTES: usize = 128;
@@ -64,7 +65,9 @@ pub(crate) fn write(table: &Path) -> Result<(), StoreError> {
     }
     seal(&mut out);
     let path = beside(table);
-    fs::write(&path, &out).map_err(|error| StoreError::io(path, error))
+    create(&path)?
+        .write_all(&out)
+        .map_err(|error| StoreError::io(path, error))
 }
 
 /// The blocks of a table that may have a name with this part, but for `missing` trigrams of it; all

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use mainstay_worker::{Context, Porcelain, Problem, Reply, render};
+use mainstay_worker::{Context, ErrorKind, Porcelain, Problem, Reply, render};
 use serde_json::{Value, json};
 
 use crate::fresh::repo::Repo;
@@ -20,13 +20,10 @@ use crate::tree::lang::Lang;
 use crate::tree::walk::Walk;
 use crate::view::View;
 
-/// Entries of the tree, and definitions, at most.
-const ENTRIES: usize = 200;
+/// Definitions of a map at most.
 const DEFINITIONS: usize = 60;
 /// Definitions of one file, so that no file takes the whole list.
 const OF_ONE_FILE: usize = 4;
-/// Share of the bytes that the tree may take.
-const TREE_SHARE: usize = 2;
 /// Bytes of a name that is worth listing.
 const NAME_BYTES: usize = 4;
 
@@ -84,10 +81,60 @@ struct Mentioned {
     mentions: u64,
 }
 
+/// One line of a map.
+enum Row {
+    Entry(Value),
+    Definition(Value),
+}
+
+impl Row {
+    const fn value(&self) -> &Value {
+        match self {
+            Self::Entry(value) | Self::Definition(value) => value,
+        }
+    }
+
+    fn shown(&self) -> String {
+        let text = |key: &str| self.value()[key].as_str().unwrap_or_default();
+        match self {
+            Self::Entry(row) => {
+                let size = render::bytes(row["bytes"].as_u64().unwrap_or(0));
+                let inside = row["files"].as_u64().map_or_else(String::new, |files| {
+                    let files = usize::try_from(files).unwrap_or(usize::MAX);
+                    format!("{}, ", render::count(files, "file", "files"))
+                });
+                format!("{} ({inside}{size})", text("path"))
+            }
+            Self::Definition(row) => format!(
+                "{}:{} {} ({} files)",
+                text("path"),
+                row["line"],
+                text("signature"),
+                row["mentions"]
+            ),
+        }
+    }
+}
+
+/// The map of a folder, of which an answer has some rows.
+struct Map {
+    folder: String,
+    files: usize,
+    bytes: u64,
+    languages: Vec<Value>,
+    /// The rows that were asked for, and the number of the first one.
+    rows: Vec<Row>,
+    first: usize,
+    total: usize,
+}
+
+/// A map from its row `first` on: the first entries of the folder, then the definitions that matter
+/// most, then the other entries.
 pub(crate) fn reply(
     repo: &Repo,
     path: &str,
     max: usize,
+    (first, last): (Option<u64>, Option<u64>),
     context: &Context,
 ) -> Result<Reply, Problem> {
     let folder = match path.trim_end_matches('/') {
@@ -97,88 +144,124 @@ pub(crate) fn reply(
     let view = repo.first_view();
     let files = files(repo, view.as_deref(), folder);
     context.check()?;
-    let bytes: u64 = files.values().sum();
-    let languages = languages(&files);
-    let tree = tree(&files, folder);
-    let mentioned = match &view {
-        Some(view) => mentioned(repo, view, &files, context)?,
-        None => Vec::new(),
-    };
-    let mut used = 0;
-    let mut fits = |row: &Value, most: usize| {
-        used += row.to_string().len() + 1;
-        used <= most
-    };
-    let entries: Vec<Value> = tree
+    let mut entries: Vec<Row> = tree(&files, folder)
         .iter()
         .map(|(path, (files, bytes))| match files {
             Some(files) => json!({"path": format!("{path}/"), "files": files, "bytes": bytes}),
             None => json!({"path": path, "bytes": bytes}),
         })
-        .take(ENTRIES)
-        .take_while(|row| fits(row, max / TREE_SHARE))
+        .map(Row::Entry)
         .collect();
-    let definitions: Vec<Value> = mentioned
-        .iter()
-        .map(|found| {
-            json!({"path": found.path, "line": found.symbol.start_line, "name": found.symbol.name,
-                "kind": found.symbol.kind.name(), "signature": found.signature, "mentions": found.mentions})
-        })
-        .take_while(|row| fits(row, max))
-        .collect();
-    let truncated = entries.len() < tree.len() || definitions.len() < mentioned.len();
-    let shown = if folder.is_empty() { "." } else { folder }.to_owned();
-    let value = json!({
-        "path": shown, "truncated": truncated,
-        "map": {"files": files.len(), "bytes": bytes, "languages": languages, "entries": entries, "definitions": definitions},
+    let mentioned = match &view {
+        Some(view) => mentioned(repo, view, &files, context)?,
+        None => Vec::new(),
+    };
+    let definitions = mentioned.iter().map(|found| {
+        Row::Definition(json!({"path": found.path, "line": found.symbol.start_line, "name": found.symbol.name,
+            "kind": found.symbol.kind.name(), "signature": found.signature, "mentions": found.mentions}))
     });
-    let count = files.len();
-    Ok(Reply::json(&value).porcelain(move || {
+    let others = entries.split_off(entries.len().min(limits::MAP_ENTRIES));
+    let mut rows: Vec<Row> = entries
+        .into_iter()
+        .chain(definitions)
+        .chain(others)
+        .collect();
+    let number = |line: u64| usize::try_from(line).unwrap_or(usize::MAX);
+    let (first, total) = (first.map_or(1, number), rows.len());
+    if first > total.max(1) {
+        return Err(Problem::new(
+            ErrorKind::InvalidArguments,
+            format!("the map has {total} rows; row {first} is past its end"),
+        )
+        .with_hint("give a start_line within the map"));
+    }
+    rows.truncate(last.map_or(total, number));
+    rows.drain(..(first - 1).min(rows.len()));
+    let mut used = 0;
+    let fits = rows.iter().take_while(|row| {
+        used += row.value().to_string().len() + 1;
+        used <= max
+    });
+    let most = fits.count().max(1);
+    let map = Map {
+        folder: if folder.is_empty() { "." } else { folder }.to_owned(),
+        bytes: files.values().sum(),
+        languages: languages(&files),
+        files: files.len(),
+        rows,
+        first,
+        total,
+    };
+    if map.rows.is_empty() {
+        return Ok(Reply::json(&map.json(0)).porcelain(move || map.porcelain(0)));
+    }
+    Ok(Reply::page(map, most, Map::json, Map::porcelain))
+}
+
+impl Map {
+    fn shown(&self, rows: usize) -> &[Row] {
+        self.rows.get(..rows).unwrap_or(&self.rows)
+    }
+
+    /// The number of the last row of an answer with this many.
+    fn last(&self, rows: usize) -> usize {
+        self.first + self.shown(rows).len() - 1
+    }
+
+    fn json(&self, rows: usize) -> Value {
+        let (mut entries, mut definitions) = (Vec::new(), Vec::new());
+        for row in self.shown(rows) {
+            match row {
+                Row::Entry(value) => entries.push(value),
+                Row::Definition(value) => definitions.push(value),
+            }
+        }
+        json!({
+            "path": self.folder, "truncated": self.last(rows) < self.total,
+            "start_line": self.first, "end_line": self.last(rows), "total_lines": self.total,
+            "map": {"files": self.files, "bytes": self.bytes, "languages": self.languages,
+                "entries": entries, "definitions": definitions},
+        })
+    }
+
+    fn porcelain(&self, rows: usize) -> Porcelain {
         let mut porcelain = Porcelain::summary(format!(
-            "{shown}: {}, {}",
-            render::count(count, "file", "files"),
-            render::bytes(bytes)
+            "{}: {}, {}",
+            self.folder,
+            render::count(self.files, "file", "files"),
+            render::bytes(self.bytes)
         ));
-        let named: Vec<String> = languages
-            .iter()
-            .map(|row| {
-                format!(
-                    "{} {}",
-                    row["lang"].as_str().unwrap_or_default(),
-                    row["files"]
-                )
-            })
-            .collect();
-        porcelain = porcelain
-            .field("languages", named.join(", "))
-            .section("tree");
-        for row in &entries {
-            let size = render::bytes(row["bytes"].as_u64().unwrap_or(0));
-            let inside = row["files"].as_u64().map_or_else(String::new, |files| {
-                let files = usize::try_from(files).unwrap_or(usize::MAX);
-                format!("{}, ", render::count(files, "file", "files"))
-            });
-            let path = row["path"].as_str().unwrap_or_default();
-            porcelain = porcelain.item(format!("{path} ({inside}{size})"));
+        let named = |row: &Value| {
+            format!(
+                "{} {}",
+                row["lang"].as_str().unwrap_or_default(),
+                row["files"]
+            )
+        };
+        let named: Vec<String> = self.languages.iter().map(named).collect();
+        porcelain = porcelain.field("languages", named.join(", "));
+        let mut section = "";
+        for row in self.shown(rows) {
+            let title = match row {
+                Row::Entry(_) => "tree",
+                Row::Definition(_) => "most mentioned definitions",
+            };
+            if title != section {
+                porcelain = porcelain.section(title);
+                section = title;
+            }
+            porcelain = porcelain.item(row.shown());
         }
-        if !definitions.is_empty() {
-            porcelain = porcelain.section("most mentioned definitions");
-        }
-        for row in &definitions {
-            porcelain = porcelain.item(format!(
-                "{}:{} {} ({} files)",
-                row["path"].as_str().unwrap_or_default(),
-                row["line"],
-                row["signature"].as_str().unwrap_or_default(),
-                row["mentions"]
-            ));
-        }
-        match truncated {
-            true => porcelain
-                .hint("not everything fits: max_bytes shows more, a folder below it a part"),
+        match self.last(rows) < self.total {
+            true => porcelain.hint(format!(
+                "show_file {} with start_line {} lists more, {} rows in all",
+                self.folder,
+                self.last(rows) + 1,
+                self.total
+            )),
             false => porcelain.hint("show_file with a file and outline lists its definitions"),
         }
-    }))
+    }
 }
 
 /// The files below a folder with their sizes.

@@ -9,11 +9,13 @@ use serde_json::json;
 use crate::fresh::repo::Repo;
 use crate::limits;
 use crate::query::auto::{Accepts, Attempt, Chosen, attempts, qualified};
-use crate::query::cursor::{Cursor, Listing, Reading, not_ours};
+use crate::query::cursor::{CommitCursor, Cursor, Listing, Reading, not_ours, outdated};
 use crate::query::filter::{Filter, globs, instant, langs};
 use crate::query::pattern::{Case, Pattern, Patterns};
 use crate::query::plan::Plan;
-use crate::query::{Found, Relation, exact, feed, history, path, ranked, references, symbol};
+use crate::query::{
+    Found, Relation, Total, exact, feed, history, path, ranked, references, symbol,
+};
 use crate::store::codec::checksum;
 use crate::store::table::KEY_BYTES;
 use crate::text::defs::Kind;
@@ -339,38 +341,73 @@ fn run_references(
     Ok(found)
 }
 
-/// Commits of every repository in scope, newest first within each.
+/// Commits of every repository in scope, one repository after the other.
 fn run_history(
     request: &Request<'_>,
     seen: &[Seen<'_>],
     context: &Context,
 ) -> Result<Found, Problem> {
-    let mut all: Option<Found> = None;
+    let after = match &request.after {
+        None => None,
+        Some(Cursor::Commit(after)) => Some(after),
+        Some(_) => return Err(not_ours()),
+    };
+    let before = after.map_or(0, |after| after.counted);
+    let given = usize::try_from(before).unwrap_or(usize::MAX);
+    let most = given.saturating_add(request.limit).min(limits::COMMITS);
+    let mut found = Found::default();
+    let mut repos = Vec::new();
     for seen in seen {
-        let found = history::search(
-            history::History {
-                repo: seen.name,
-                root: &seen.repo.place.root,
-                text: request.text.trim(),
-                paths: &request.arguments.path,
-                limit: request.limit,
-            },
-            context,
-        )?;
-        match &mut all {
-            None => all = Some(found),
-            Some(all) => {
-                all.commits.extend(found.commits);
-                all.notes.extend(found.notes);
-                all.truncated |= found.truncated;
-                all.total.value += found.total.value;
-                if found.total.relation == Relation::AtLeast {
-                    all.total.relation = Relation::AtLeast;
-                }
-            }
+        let query = history::History {
+            repo: seen.name,
+            root: &seen.repo.place.root,
+            text: request.text.trim(),
+            paths: &request.arguments.path,
+            limit: most.saturating_sub(found.commits.len()),
+        };
+        let mut part = history::search(query, context)?;
+        found.commits.append(&mut part.commits);
+        found.notes.append(&mut part.notes);
+        found.truncated |= part.truncated;
+        found.confidence = part.confidence;
+        repos.resize(found.commits.len(), seen.number);
+        if found.commits.len() > most {
+            break;
         }
     }
-    Ok(all.unwrap_or_default())
+    if let Some(after) = after {
+        let mut places = repos.iter().zip(&found.commits);
+        let last = places
+            .position(|(repo, commit)| (*repo, &commit.commit) == (after.repo, &after.commit))
+            .ok_or_else(outdated)?;
+        found.commits.drain(..=last);
+        repos.drain(..=last);
+    }
+    for (counted, (repo, commit)) in (before + 1..).zip(repos.iter().zip(&mut found.commits)) {
+        let cursor = CommitCursor {
+            listing: request.listing,
+            counted,
+            repo: *repo,
+            commit: commit.commit.clone(),
+        };
+        commit.after = cursor.encode();
+    }
+    if found.commits.len() > request.limit {
+        found.truncated = true;
+        found.commits.truncate(request.limit);
+        let last = found.commits.last();
+        found.cursor = last
+            .filter(|_| most < limits::COMMITS)
+            .map(|commit| commit.after.clone());
+    }
+    found.total = Total {
+        value: before + found.commits.len() as u64,
+        relation: match found.truncated {
+            true => Relation::AtLeast,
+            false => Relation::Exact,
+        },
+    };
+    Ok(found)
 }
 
 /// Finds lines: a page of them, or with `probe` the first few, whatever page is asked for.

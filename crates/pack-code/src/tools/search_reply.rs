@@ -68,9 +68,6 @@ pub(crate) fn reply(
         if !found.definitions.is_empty() {
             object.insert("definitions".to_owned(), json!(found.definitions));
         }
-        if request.chosen == Chosen::History {
-            object.insert("commits".to_owned(), json!(found.commits));
-        }
         if !found.notes.is_empty() {
             object.insert("notes".to_owned(), json!(found.notes));
         }
@@ -88,12 +85,11 @@ pub(crate) fn reply(
         found,
         value,
     };
-    if answer.found.divisible {
-        let most = answer.found.hits.len();
+    let most = answer.items();
+    if answer.found.divisible || answer.kind == Chosen::History && most > 0 {
         return Reply::page(answer, most, Answer::json, Answer::porcelain);
     }
-    let hits = answer.found.hits.len();
-    Reply::json(&answer.json(hits)).porcelain(move || answer.porcelain(hits))
+    Reply::json(&answer.json(most)).porcelain(move || answer.porcelain(most))
 }
 
 /// Everything that was found, of which an answer has the first hits.
@@ -109,10 +105,29 @@ struct Answer {
 }
 
 impl Answer {
-    /// The cursor of an answer with this many hits.
+    /// How many hits were found, or commits.
+    fn items(&self) -> usize {
+        match self.kind {
+            Chosen::History => self.found.commits.len(),
+            _ => self.found.hits.len(),
+        }
+    }
+
+    fn commits(&self, most: usize) -> &[Commit] {
+        self.found
+            .commits
+            .get(..most)
+            .unwrap_or(&self.found.commits)
+    }
+
+    /// The cursor of an answer with this many hits, or commits.
     fn cursor(&self, hits: usize) -> Option<&str> {
-        if hits == self.found.hits.len() {
+        if hits == self.items() {
             return self.found.cursor.as_deref();
+        }
+        if self.kind == Chosen::History {
+            let last = self.commits(hits).last();
+            return last.map(|commit| commit.after.as_str());
         }
         let last = hits.checked_sub(1).and_then(|at| self.found.hits.get(at));
         last.map(|hit| hit.after.as_str())
@@ -125,7 +140,10 @@ impl Answer {
     fn json(&self, hits: usize) -> Value {
         let mut value = self.value.clone();
         if let Some(object) = value.as_object_mut() {
-            let truncated = self.found.truncated || hits < self.found.hits.len();
+            let truncated = self.found.truncated || hits < self.items();
+            if self.kind == Chosen::History {
+                object.insert("commits".to_owned(), json!(self.commits(hits)));
+            }
             object.insert("hits".to_owned(), json!(self.hits(hits)));
             object.insert("truncated".to_owned(), json!(truncated));
             if let Some(cursor) = self.cursor(hits) {
@@ -166,7 +184,7 @@ impl Answer {
         let mut porcelain = Porcelain::summary(self.summary(hits));
         porcelain = match kind {
             Chosen::References => self.references(porcelain, hits),
-            Chosen::History => porcelain.items(found.commits.iter().map(commit_line)),
+            Chosen::History => porcelain.items(self.commits(hits).iter().map(commit_line)),
             _ => self.sections(porcelain, hits),
         };
         // The summary already has the lead, which is the first note.
@@ -242,8 +260,11 @@ impl Answer {
             Chosen::References => render::count(n, "line", "lines"),
             Chosen::History => render::count(n, "commit", "commits"),
         };
-        let is_cut = hits < found.hits.len();
-        let shown = format!(", {} shown", render::count(hits, "hit", "hits"));
+        let is_cut = hits < self.items();
+        let shown = match kind {
+            Chosen::History => format!(", {hits} shown"),
+            _ => format!(", {} shown", render::count(hits, "hit", "hits")),
+        };
         if let Some(lead) = &found.lead {
             let guessed = matches!(found.confidence, Confidence::None | Confidence::Guess);
             return match (guessed, is_cut || hits < n) {
@@ -258,9 +279,8 @@ impl Answer {
             Relation::Exact => "",
         };
         let all = match kind {
-            Chosen::History => true,
             // The lines of definitions count but are not among the hits.
-            Chosen::References => !is_cut,
+            Chosen::References | Chosen::History => !is_cut,
             _ => hits == n,
         };
         match all && found.total.relation == Relation::Exact {

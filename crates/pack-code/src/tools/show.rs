@@ -105,7 +105,8 @@ pub(crate) fn call(
     }
     if super::map::is_folder(repo, path) {
         let max = arguments.max_bytes.unwrap_or(limits::MAP_BYTES);
-        return super::map::reply(repo, path, max, context);
+        let rows = (arguments.start_line, arguments.end_line);
+        return super::map::reply(repo, path, max, rows, context);
     }
     let bytes = read(repo, path)?;
     context.check()?;

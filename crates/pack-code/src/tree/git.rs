@@ -37,18 +37,29 @@ pub(crate) fn exclude_file(root: &Path) -> Option<PathBuf> {
     Some(common.join("info/exclude"))
 }
 
+/// The directory that all worktrees of a repository share.
+pub(crate) fn common_dir(root: &Path) -> Option<PathBuf> {
+    let git = git_dir(root)?;
+    let common =
+        text(&git.join("commondir")).map_or_else(|| git.clone(), |dir| git.join(dir.trim()));
+    common.canonicalize().ok()
+}
+
 fn git_dir(root: &Path) -> Option<PathBuf> {
-    let found = root
-        .ancestors()
-        .map(|dir| dir.join(".git"))
-        .find(|git| git.exists())?;
+    Some(worktree(root)?.1)
+}
+
+/// The worktree that `root` is in, and its directory of git's.
+pub(crate) fn worktree(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let top = root.ancestors().find(|dir| dir.join(".git").exists())?;
+    let found = top.join(".git");
     if found.is_dir() {
-        return Some(found);
+        return Some((top.to_owned(), found));
     }
     // A worktree or a submodule has a file that names the directory.
     let link = text(&found)?;
     let target = link.trim().strip_prefix("gitdir: ")?;
-    Some(found.parent()?.join(target))
+    Some((top.to_owned(), top.join(target)))
 }
 
 fn text(path: &Path) -> Option<String> {

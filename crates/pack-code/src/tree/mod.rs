@@ -3,5 +3,6 @@
 pub(crate) mod class;
 pub(crate) mod file;
 pub(crate) mod git;
+pub(crate) mod git_index;
 pub(crate) mod lang;
 pub(crate) mod walk;
