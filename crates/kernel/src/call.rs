@@ -169,6 +169,11 @@ impl Call {
         }
     }
 
+    /// Where it waits for a worker.
+    pub fn pace(&self) -> Pace {
+        self.task().map(|task| task.pace).unwrap_or_default()
+    }
+
     /// The slot whose workers answer this request, if one does.
     pub fn slot(&self) -> Option<SlotId> {
         self.task().map(|task| task.slot)

@@ -216,13 +216,13 @@ impl Kernel {
                 None
             }
             Work::Worker(task) => {
-                let (slot, timeout_ms) = (task.slot, task.timeout_ms);
+                let (slot, timeout_ms, pace) = (task.slot, task.timeout_ms, task.pace);
                 let owner = self.slots.get_mut(&slot);
                 let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
                 let Some(owner) = open else {
                     return Some(self.unavailable(now, slot));
                 };
-                if owner.queue.push(id).is_err() {
+                if owner.queue.push(id, pace).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));
                 }
                 call.stage = Stage::Queued {
