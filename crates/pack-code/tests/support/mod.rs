@@ -16,7 +16,7 @@ use mainstay_worker::{ErrorKind, Pack, Problem};
 use serde_json::{Value, json};
 
 /// Every wait of a test ends after this time.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(240);
 
 /// A directory with a tree and a cache.
 pub struct Place {
