@@ -137,6 +137,9 @@ pub(crate) struct Serve {
     /// Withdraw tools of packs that differ from this lock, or are not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
+    /// Roll out a pack when its executable changes, and the asset pack when its files do
+    #[arg(long)]
+    pub(crate) watch: bool,
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
@@ -163,6 +166,9 @@ pub(crate) struct Wrap {
     pub(crate) server: WrapRules,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    /// Roll out the server when this file changes, or anything below this directory; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) watch: Vec<PathBuf>,
     /// Append one JSON line per ended request and worker event to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
@@ -403,6 +409,9 @@ pub(crate) struct RolloutArgs {
     /// Only this pack
     #[arg(long, value_name = "NAME")]
     pub(crate) pack: Option<String>,
+    /// Why a changed tool needs no higher schemaVersion, or why it is gone; may be repeated
+    #[arg(long, value_name = "TOOL[.ARGUMENT]: WHY")]
+    pub(crate) reason: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use mainstay_contract::json::Json;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{Command, Config, FollowsRoots, IdSource, Pack, Transport};
+use mainstay_host::config::{Command, Config, FollowsRoots, IdSource, Pack, Transport, Watched};
 use mainstay_host::files;
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,7 @@ use crate::builtin::{Executable, NAMES};
 use crate::config_file::{ConfigFile, PackSection};
 use crate::environment::{Environment, withheld};
 use crate::exit::{self, Failure};
+use crate::program;
 
 /// What every client is told about this server.
 const INSTRUCTIONS: &str = "Tool failures are JSON with a stable code, a hint and whether a retry \
@@ -53,8 +54,28 @@ pub(crate) fn config(
         envelopes: environment.envelopes.or(file.envelopes).unwrap_or_default(),
         envelope_ids: IdSource::Random,
         locked: None,
+        read_lock: None,
         reread: None,
         upgrade: None,
+        watch: Vec::new(),
+    })
+}
+
+/// The files whose changes roll out a pack. The code pack notices changes of its roots itself.
+pub(crate) fn watched(pack: &Pack) -> Option<Watched> {
+    let paths: Vec<PathBuf> = match (&pack.expected, pack.name.as_str()) {
+        (None, _) => vec![pack.command.program.clone()],
+        (Some(_), ASSET) => {
+            let settings = pack.settings.to_value().unwrap_or_default();
+            let root = |key: &str| settings.get(key)?.as_str().map(PathBuf::from);
+            let roots = [SCHEMAS_DIR, EXAMPLES_DIR];
+            roots.into_iter().filter_map(root).collect()
+        }
+        (Some(_), _) => Vec::new(),
+    };
+    (!paths.is_empty()).then(|| Watched {
+        pack: Some(pack.name.clone()),
+        paths,
     })
 }
 
@@ -318,10 +339,12 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
     let program = words
         .next()
         .ok_or_else(|| Failure::input(anyhow!("pack {name}: the command is empty")))?;
+    // A program that is not there yet may come.
+    let program = program::find(program.as_ref()).unwrap_or_else(|_| program.into());
     Ok(Pack {
         name,
         command: Command {
-            program: program.into(),
+            program,
             called: None,
             arguments: words.map(Into::into).collect(),
             without_env: withheld(),

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
     // A host reads its configuration again at a hangup, and must not end before it can.
     if let Some(Command::Serve(_) | Command::Wrap(_)) | None = arguments.command {
-        mainstay_system::ignore_hangup();
+        mainstay_system::ignore_operators();
     }
     // A worker has no secrets of the host's.
     if !matches!(arguments.command, Some(Command::Worker(_))) {
@@ -125,7 +125,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Status(status)) => operate::status(&status),
         Some(Command::Stop(stop)) => operate::stop(&stop),
         Some(Command::Rollout(rollout)) => operate::rollout(rollout),
-        Some(Command::Upgrade(upgrade)) => operate::upgrade(upgrade),
+        Some(Command::Upgrade(upgrade)) => operate::upgrade(&upgrade),
         Some(Command::Serve(serve)) => serve::run(&serve, is_check),
         Some(Command::Validate(validate)) => validate::run(&validate),
         None => match arguments.validate {

@@ -144,6 +144,7 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
     let host = one(&arguments.chosen)?;
     let request = ControlRequest::Rollout {
         pack: arguments.pack,
+        reasons: arguments.reason,
     };
     let packs = match ask(&host.socket, &request, PATIENCE).map_err(Failure::fault)? {
         ControlReply::RolledOut(packs) => packs,
@@ -162,13 +163,18 @@ pub(crate) fn rollout(arguments: RolloutArgs) -> Result<ExitCode, Failure> {
         };
         text.push_str(&visible(&line));
         text.push('\n');
+        for change in &pack.changes {
+            text.push_str("  ");
+            text.push_str(&visible(change));
+            text.push('\n');
+        }
     }
     print(&text)?;
     Ok(ExitCode::from(code))
 }
 
 /// Replaces the executable of one host and waits until the new one serves.
-pub(crate) fn upgrade(arguments: UpgradeArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let host = one(&arguments.chosen)?;
     let binary = arguments.binary.as_deref().map(absolute).transpose()?;
     let now = arguments.now;

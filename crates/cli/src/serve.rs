@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{
-    Changed, Command, Config, EnvelopeMode, Found, Reread, Transport, TreeKill,
+    Changed, Command, Config, EnvelopeMode, Found, ReadLock, Reread, Transport, TreeKill,
 };
 use mainstay_host::{Log, ServeError};
 use serde_json::Value;
@@ -45,6 +45,20 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
         .map(|collector| collector.config("mainstay"));
     if let Some(lock) = &lock {
         config.locked = Some(Arc::new(lock::contracts(lock)?));
+        let lock = lock.clone();
+        config.read_lock = Some(ReadLock::new(move || {
+            lock::contracts(&lock).map_err(|failure| format!("{:#}", failure.error))
+        }));
+    }
+    if serve.watch {
+        config.watch = config.packs.iter().filter_map(local::watched).collect();
+        if config.watch.is_empty() {
+            let said = anyhow!("--watch: none of the packs has files to watch");
+            return Err(Failure::input(said).hint(
+                "add --pack NAME=COMMAND, or set SYN_SCHEMAS_DIR for the asset pack; the code pack \
+                 notices changes itself",
+            ));
+        }
     }
     if let Some(name) = &serve.name {
         config.host_name.clone_from(name);

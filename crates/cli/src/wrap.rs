@@ -9,7 +9,9 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_host::Log;
-use mainstay_host::config::{Changed, Command, EnvelopeMode, Found, Reread, Transport, TreeKill};
+use mainstay_host::config::{
+    Changed, Command, EnvelopeMode, Found, Reread, Transport, TreeKill, Watched,
+};
 use mainstay_host::wrap::WrapConfig;
 use mainstay_host::{check_wrapped_state, serve_wrapped};
 
@@ -33,6 +35,16 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     let transport = transport::chosen(&wrap.transport, &environment, &file)?;
     let mut config = wanted.config(&wrap.server, transport)?;
     config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
+    if let Some(missing) = wrap.watch.iter().find(|path| !path.exists()) {
+        let said = anyhow!("--watch {}: there is no such file", missing.display());
+        return Err(Failure::input(said).hint("name a file or a directory of the server"));
+    }
+    if !wrap.watch.is_empty() {
+        config.watch.push(Watched {
+            pack: None,
+            paths: wrap.watch.clone(),
+        });
+    }
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -213,6 +225,7 @@ impl Wanted {
             reread: None,
             upgrade: None,
             envelopes: EnvelopeMode::default(),
+            watch: Vec::new(),
         })
     }
 }

@@ -21,6 +21,9 @@ pub enum ControlRequest {
     Rollout {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pack: Option<String>,
+        /// Reasons for changes of tools, each as `TOOL[.ARGUMENT]: TEXT`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<String>,
     },
     /// Replace the host's executable in place.
     Upgrade {
@@ -75,6 +78,10 @@ pub struct HostStatus {
 pub struct RolledOut {
     pub pack: String,
     pub result: Result<Generation, Fault>,
+    /// The differences between the two catalogs: all of them if the successor serves, else those for
+    /// which it was refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
 }
 
 #[cfg(test)]
@@ -83,7 +90,11 @@ mod tests {
 
     #[test]
     fn requests_are_tagged_by_their_only_key_and_unknown_ones_are_refused() {
-        let line = serde_json::to_string(&ControlRequest::Rollout { pack: None }).unwrap();
+        let line = serde_json::to_string(&ControlRequest::Rollout {
+            pack: None,
+            reasons: Vec::new(),
+        })
+        .unwrap();
         assert_eq!(line, r#"{"rollout":{}}"#);
         assert!(serde_json::from_str::<ControlRequest>(r#"{"reboot":{}}"#).is_err());
         assert!(serde_json::from_str::<ControlRequest>(r#"{"stop":{"now":true}}"#).is_err());

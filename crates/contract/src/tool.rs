@@ -65,9 +65,9 @@ pub struct ToolSpec {
     /// Argument aliases: what models write, and what the schema calls it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argument_aliases: Vec<(String, String)>,
-    #[serde(default, skip_serializing_if = "Rejections::is_plain")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rejections: Rejections,
-    #[serde(default, skip_serializing_if = "Pace::is_short")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pace: Pace,
 }
 
@@ -82,11 +82,8 @@ pub enum Pace {
     Long,
 }
 
-impl Pace {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_short(&self) -> bool {
-        matches!(self, Self::Short)
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What the direct dialect says of arguments that do not fit a tool.
@@ -98,13 +95,6 @@ pub enum Rejections {
     Plain,
     /// Also `code`, `message` and `hint`, as in every other failure.
     Coded,
-}
-
-impl Rejections {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_plain(&self) -> bool {
-        matches!(self, Self::Plain)
-    }
 }
 
 impl ToolSpec {
@@ -146,16 +136,6 @@ impl ToolSpec {
 
     /// The definition in `tools/list`, with the timeout that applies.
     pub fn definition(&self, default_timeout_ms: u64) -> Value {
-        let mut definition = Map::new();
-        definition.insert("name".into(), json!(self.name));
-        definition.insert("description".into(), json!(self.description));
-        definition.insert("inputSchema".into(), self.full_input_schema());
-        if let Some(output) = &self.output_schema {
-            definition.insert("outputSchema".into(), output.clone());
-        }
-        definition.insert("annotations".into(), json!(self.annotations));
-        definition.insert("schemaVersion".into(), json!(self.schema_version));
-        definition.insert("toolingVersion".into(), json!(self.tooling_version));
         let contract = json!({
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
@@ -163,8 +143,20 @@ impl ToolSpec {
             "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
             "errors": self.all_errors(),
         });
-        definition.insert("_meta".into(), json!({ meta::CONTRACT: contract }));
-        Value::Object(definition)
+        let mut definition = json!({
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.full_input_schema(),
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+            "schemaVersion": self.schema_version,
+            "toolingVersion": self.tooling_version,
+            "_meta": { meta::CONTRACT: contract },
+        });
+        if let (None, Some(members)) = (&self.output_schema, definition.as_object_mut()) {
+            members.shift_remove("outputSchema");
+        }
+        definition
     }
 
     /// The entry in the catalog of envelopes: the same, with the contract's members beside the
@@ -290,12 +282,6 @@ impl Catalog {
             Some(contradiction) => Err(contradiction),
             None => Ok(()),
         }
-    }
-
-    /// Tools that differ from those of `other`, or are missing there.
-    pub fn changed_tools(&self, other: &Self) -> Vec<String> {
-        let changed = self.tools.iter().filter(|tool| !other.tools.contains(tool));
-        changed.map(|tool| tool.name.clone()).collect()
     }
 
     /// The first difference to `other`, in a sentence, or `None` when they are equal.

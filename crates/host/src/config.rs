@@ -10,11 +10,12 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use mainstay_contract::words;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
-pub use crate::reread::{Changed, Found, Reread};
+pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::locked::Locked;
@@ -52,35 +53,35 @@ pub struct Config {
     pub envelope_ids: IdSource,
     /// The tools of packs that somebody has looked at; without it none is withdrawn.
     pub locked: Option<Arc<Locked>>,
+    /// Reads that lock again, at SIGHUP and before every rollout.
+    pub read_lock: Option<ReadLock>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
     /// What the host needs to replace its executable in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
+    /// Files whose changes roll out a pack.
+    pub watch: Vec<Watched>,
 }
 
-/// Whether the envelopes that the host sends are checked against their schemas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EnvelopeMode {
-    Off,
-    /// What is wrong is counted, kept for diagnostics, and sent.
-    #[default]
-    Shadow,
-    /// An error envelope is sent in its place.
-    Enforce,
+/// Files whose changes roll out a pack, or the wrapped server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The pack; a wrapped server has no name here.
+    pub pack: Option<String>,
+    /// Files, and directories with everything below them.
+    pub paths: Vec<PathBuf>,
 }
 
-impl EnvelopeMode {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Enforce];
-
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Shadow => "shadow",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// The check of the envelopes that the host sends against their schemas.
+    #[derive(Default)]
+    pub enum EnvelopeMode {
+        Off = "off",
+        /// What is wrong is counted, kept for diagnostics, and sent.
+        #[default]
+        Shadow = "shadow",
+        /// An error envelope is sent in its place.
+        Enforce = "enforce",
     }
 }
 
@@ -147,27 +148,17 @@ pub struct Shim {
     pub tree_kill: TreeKill,
 }
 
-/// By what means the tree of a worker is killed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TreeKill {
-    /// The strongest that works here.
-    #[default]
-    Auto,
-    /// A PID namespace, or nothing is started.
-    Namespace,
-    /// A subreaper that sweeps `/proc`.
-    Subreaper,
-}
-
-impl TreeKill {
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Namespace => "namespace",
-            Self::Subreaper => "subreaper",
-        }
+words! {
+    /// By what means the tree of a worker is killed.
+    #[derive(Default)]
+    pub enum TreeKill {
+        /// The strongest that works here.
+        #[default]
+        Auto = "auto",
+        /// A PID namespace, or nothing is started.
+        Namespace = "namespace",
+        /// A subreaper that sweeps `/proc`.
+        Subreaper = "subreaper",
     }
 }
 

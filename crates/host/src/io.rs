@@ -258,13 +258,13 @@ impl Sink {
 
     /// The end that another process saved; a link gets a new channel.
     pub(crate) fn restore(
-        saved: SavedEnd,
+        saved: &SavedEnd,
         descriptors: &mut Incoming,
         link: Option<mpsc::Sender<Vec<u8>>>,
     ) -> io::Result<Self> {
         match saved {
-            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(place)?),
-            SavedEnd::Socket(place) => Self::socket(descriptors.take(place)?),
+            SavedEnd::Pipe(place) => Self::pipe(descriptors.take(*place)?),
+            SavedEnd::Socket(place) => Self::socket(descriptors.take(*place)?),
             SavedEnd::Link(_) => {
                 let chunks = link.ok_or_else(|| io::Error::other("a saved link is missing"))?;
                 Ok(Self::Chunks(chunks))

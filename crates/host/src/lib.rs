@@ -8,6 +8,7 @@
 //!   requests of the process itself; `forwarded`: a wrapped server's answer as a typed outcome;
 //! * `drivers`: workers behind one interface; `process`: spawn, kill as a tree, reap; `shim`: the
 //!   process that does so even when the host is killed;
+//! * `file_watch`: rollouts of packs and servers whose files change;
 //! * [`files`]: private directories, and files in places where other users may write;
 //! * `telemetry`: event lines in a file that several hosts may share;
 //! * `envelopes`: ids and checks of the envelopes that are sent;
@@ -26,6 +27,7 @@ mod drivers;
 mod engine;
 mod entropy;
 mod envelopes;
+mod file_watch;
 pub mod files;
 mod forwarded;
 mod http;

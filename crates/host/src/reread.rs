@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mainstay_contract::json::Json;
+use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::Rules;
 
 /// Reads the configuration again. The host does not know its files; the program that starts it does.
@@ -34,6 +35,26 @@ impl Reread {
 
     pub(crate) fn read(&self) -> Result<Found, String> {
         (self.0)()
+    }
+}
+
+/// Reads the lock of the packs again.
+pub struct ReadLock(Box<dyn Fn() -> Result<Locked, String> + Send + Sync>);
+
+impl ReadLock {
+    /// From now on the lock is what `read` finds; its error is for the operator.
+    pub fn new(read: impl Fn() -> Result<Locked, String> + Send + Sync + 'static) -> Self {
+        Self(Box::new(read))
+    }
+
+    pub(crate) fn read(&self) -> Result<Locked, String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for ReadLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadLock")
     }
 }
 

@@ -1,53 +1,46 @@
 //! One host, from its start to its end.
 
+mod clients;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
-use mainstay_contract::tool::{PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_kernel::catalog::CatalogError;
+pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use self::clients::is_shortage;
+use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, Queue, Reports, Resumed,
-    Setup, Upgrades,
+    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, PackCommand, Queue, Reports,
+    Resumed, Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
-use crate::http::{
-    self, Front, FrontFacts, HttpConfig, Idle, Listening, MIN_TOKEN, SavedFront, Serves,
-};
-use crate::io::{Sink, Source};
-use crate::local::LocalRequests;
-use crate::log::{Level, Log, Seldom};
+use crate::file_watch::FileWatch;
+use crate::http::{FrontFacts, MIN_TOKEN, Serves};
+use crate::log::{Level, Log};
+use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
-use crate::transport::{Client, stdio};
-use crate::upgrade::{Pause, UpgradeConfig};
+use crate::upgrade::UpgradeConfig;
 use crate::watchdog::Watchdog;
 use crate::wrap::{Remembered, WrapConfig};
-
-/// Pause between two attempts to accept a client when descriptors have run out.
-const RETRY: Duration = Duration::from_millis(20);
-/// Attempts to get the second descriptor of an accepted client.
-const TRIES: usize = 50;
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -80,46 +73,13 @@ pub enum ServeError {
     },
 }
 
-/// What a host had on offer when it ended.
-#[derive(Debug, Default)]
-pub struct Served {
-    /// The host's own tools.
-    pub own: Vec<ToolSpec>,
-    /// The tools of all packs, sorted by name.
-    pub tools: Vec<ToolSpec>,
-    pub prompts: Vec<PromptSpec>,
-    pub templates: Vec<ResourceTemplate>,
-    /// The host's own instructions.
-    pub instructions: Option<String>,
-    /// Packs that never said what they offer, and the last thing that went wrong with each.
-    pub unknown: Vec<(String, Option<Fault>)>,
-    /// Time for a call of a tool that sets none itself.
-    pub call_timeout_ms: u64,
-}
-
 /// Serves packs until the client leaves (stdio) or a signal comes.
 pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
-    let call_timeout_ms = config.limits.call_timeout_ms;
     let core = run_plan(Plan::packs(config, log)?, log)?;
     if let Some(error) = core.setup_error() {
         return Err(ServeError::Setup(error.clone()));
     }
-    let offered = core.offered();
-    let instructions = core.instructions().map(str::to_owned);
-    let unknown = offered.unknown.into_iter();
-    let unknown = unknown.map(|pack| {
-        let fault = core.fault_of(&pack);
-        (pack, fault)
-    });
-    Ok(Served {
-        own: offered.own,
-        tools: offered.tools,
-        prompts: offered.prompts,
-        templates: offered.templates,
-        instructions,
-        unknown: unknown.collect(),
-        call_timeout_ms,
-    })
+    Ok(core.offered())
 }
 
 /// Wraps a server until the client leaves (stdio) or a signal comes.
@@ -153,6 +113,7 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    watch: Vec<Watched>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
     resumed: Option<Resumed>,
@@ -189,7 +150,10 @@ impl Plan {
         let mut packs = Vec::new();
         let mut named_only = Vec::new();
         for pack in config.packs {
-            commands.push(pack.command);
+            commands.push(PackCommand {
+                command: pack.command,
+                is_held: pack.expected.is_none(),
+            });
             let follows = pack.follows_roots;
             named_only.extend(
                 follows
@@ -247,8 +211,10 @@ impl Plan {
                 started: iso_now(),
                 remembered: None,
                 reread: config.reread,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -308,8 +274,10 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                read_lock: None,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
+            watch: config.watch,
             upgrade: config.upgrade,
             resumed,
         })
@@ -409,6 +377,13 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
+    if !plan.watch.is_empty() {
+        // Before any worker reads its files, so that no change falls between.
+        FileWatch::start(plan.watch, events.clone(), &log).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        })?;
+    }
     let mut upgrades = Upgrades::default();
     if plan.upgrade.is_some() {
         watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
@@ -469,6 +444,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         upgrade: upgrades,
         reports: Reports {
@@ -531,6 +507,7 @@ pub(crate) fn simulate(
             commands: plan.commands,
             named_only: plan.named_only,
             vetting: BTreeMap::new(),
+            programs: Programs::default(),
         },
         reports: Reports {
             log,
@@ -569,227 +546,6 @@ pub(crate) fn write_ready_file(
         }
     }
     None
-}
-
-/// A transport that is open.
-struct Opened {
-    /// What the ready line says about where it is.
-    place: String,
-    source: Clients,
-}
-
-/// Where clients come from.
-enum Clients {
-    One(Client),
-    /// The only client is connected already.
-    Known,
-    Many(Arc<Bound>),
-    Http(Box<HttpClients>),
-    Local(LocalRequests),
-}
-
-struct HttpClients {
-    listener: Arc<TcpListener>,
-    bound: SocketAddr,
-    config: HttpConfig,
-    /// Connections that are open already, and sessions.
-    idle: Vec<Idle>,
-    saved: Option<SavedFront>,
-}
-
-/// Takes over the transport of the host that this process continues.
-fn continue_transport(resumed: &mut Resumed, transport: Transport) -> io::Result<Clients> {
-    let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
-    if let Some(saved) = shell.listener.take() {
-        return Ok(Clients::Many(Arc::new(Bound::restore(saved, descriptors)?)));
-    }
-    let Some(mut saved) = shell.front.take() else {
-        return Ok(Clients::Known);
-    };
-    let (listener, bound, idle) = saved.open(descriptors)?;
-    let Transport::Http(config) = transport else {
-        return Err(io::Error::other(
-            "the configuration is not that of a host on HTTP",
-        ));
-    };
-    Ok(Clients::Http(Box::new(HttpClients {
-        listener,
-        bound,
-        config,
-        idle,
-        saved: Some(saved),
-    })))
-}
-
-/// Opens a transport.
-fn open_transport(transport: Transport) -> Result<Opened, ServeError> {
-    match transport {
-        Transport::Stdio => {
-            let what = "open stdin and stdout";
-            let (source, sink) = stdio().map_err(|source| ServeError::Io { what, source })?;
-            Ok(Opened {
-                place: String::new(),
-                source: Clients::One(Client {
-                    source,
-                    sink,
-                    link: None,
-                }),
-            })
-        }
-        Transport::Local(requests) => Ok(Opened {
-            place: String::new(),
-            source: Clients::Local(requests),
-        }),
-        Transport::Socket { path, mode } => Ok(Opened {
-            source: Clients::Many(Arc::new(Bound::bind(&path, mode)?)),
-            place: format!(" path={}", path.display()),
-        }),
-        Transport::Http(config) => {
-            let address = config.address;
-            if !address.ip().is_loopback() && !config.asks() {
-                return Err(ServeError::NoToken { address });
-            }
-            if !address.ip().is_loopback() && config.has_short_token() {
-                return Err(ServeError::ShortToken { address });
-            }
-            let failed = |source| ServeError::Http { address, source };
-            let listener = http::bind(address).map_err(failed)?;
-            let bound = listener.local_addr().map_err(failed)?;
-            if let Some(told) = &config.told {
-                let _ = told.try_send(bound);
-            }
-            Ok(Opened {
-                place: format!(" address={bound}"),
-                source: Clients::Http(Box::new(HttpClients {
-                    listener,
-                    bound,
-                    config,
-                    idle: Vec::new(),
-                    saved: None,
-                })),
-            })
-        }
-    }
-}
-
-impl Clients {
-    /// Delivers clients until `closed`. What listens for HTTP must be drained in the end.
-    fn start(
-        self,
-        events: mpsc::Sender<Event>,
-        facts: FrontFacts,
-        mut links: Links,
-        closed: watch::Receiver<bool>,
-        pause: Pause,
-    ) -> Option<(Arc<Front>, Listening)> {
-        match self {
-            Self::Known => None,
-            Self::One(client) => {
-                tokio::spawn(async move {
-                    let _ = events.send(client.into()).await;
-                });
-                None
-            }
-            Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, facts.log, closed, pause));
-                None
-            }
-            Self::Local(requests) => {
-                tokio::spawn(requests.deliver(events));
-                None
-            }
-            Self::Http(http) => {
-                let HttpClients {
-                    listener,
-                    bound,
-                    config,
-                    idle,
-                    saved,
-                } = *http;
-                let front = Front::new(&config, &listener, bound, events, facts);
-                if let Some(saved) = saved {
-                    front.restore(saved, &mut links);
-                }
-                let listening = http::start(listener, Arc::clone(&front), idle, closed, pause);
-                Some((front, listening))
-            }
-        }
-    }
-
-    /// Delivers clients until the host drains; then the socket's file goes, too.
-    async fn deliver(
-        bound: Arc<Bound>,
-        events: mpsc::Sender<Event>,
-        log: Log,
-        mut closed: watch::Receiver<bool>,
-        mut pause: Pause,
-    ) {
-        let mut warning = Seldom::default();
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                // Clients wait in the backlog.
-                () = pause.begun() => None,
-                accepted = bound.accept() => Some(accepted),
-                _ = closed.wait_for(|closed| *closed) => return,
-            };
-            let Some(accepted) = accepted else {
-                pause.over().await;
-                continue;
-            };
-            let opened = match accepted {
-                Ok(fd) => both_ways(fd, &events).await,
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok((source, sink)) => {
-                    let _ = events
-                        .send(
-                            Client {
-                                source,
-                                sink,
-                                link: None,
-                            }
-                            .into(),
-                        )
-                        .await;
-                }
-                Err(error) => {
-                    warning.warn(&log, &format!("reason=accept_failed {error}"));
-                    if is_shortage(&error) {
-                        let _ = events.send(Event::Shed).await;
-                    }
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-}
-
-/// The two ends of a connection. The second descriptor may need that an idle client leaves.
-async fn both_ways(fd: OwnedFd, events: &mpsc::Sender<Event>) -> io::Result<(Source, Sink)> {
-    let mut tries = TRIES;
-    let other = loop {
-        match fd.try_clone() {
-            Err(error) if is_shortage(&error) && tries > 0 => {
-                tries -= 1;
-                let _ = events.send(Event::Shed).await;
-                tokio::time::sleep(RETRY).await;
-            }
-            cloned => break cloned?,
-        }
-    };
-    Ok((Source::socket(fd)?, Sink::socket(other)?))
-}
-
-/// True if the process or the machine has no descriptor or no memory for another connection.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    let code = error.raw_os_error();
-    shortages
-        .iter()
-        .any(|errno| Some(errno.raw_os_error()) == code)
 }
 
 fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {

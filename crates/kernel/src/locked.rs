@@ -97,6 +97,8 @@ pub enum Withdrawn {
     Changed,
     /// Its definition has a member twice, about which readers may differ.
     Ambiguous,
+    /// Its definition changed and its version did not.
+    Unbumped,
 }
 
 impl Withdrawn {
@@ -115,6 +117,10 @@ impl Withdrawn {
                 "its definition has a member twice",
                 "readers may differ about what it says; tell its author",
             ),
+            Self::Unbumped => (
+                "its definition changed without a higher schemaVersion",
+                "raise its schemaVersion, then run mainstay rollout",
+            ),
         };
         let said = format!("the {} {name} was withdrawn: {why}", kind.noun());
         Problem::new(ErrorKind::Forbidden, said).with_hint(hint)
@@ -127,6 +133,7 @@ impl Withdrawn {
             Self::New => "not_in_lock",
             Self::Changed => "changed",
             Self::Ambiguous => "ambiguous",
+            Self::Unbumped => "unbumped",
         };
         format!("mcp:warning reason={noun}_{why} pack={pack} {noun}={name} withdrawn")
     }

@@ -237,7 +237,7 @@ fn a_callers_session_is_restored_on_the_successor() {
 #[test]
 fn an_operation_that_servers_do_not_have_is_rejected() {
     let mut shell = house(false);
-    let session = shell.ask_single("a", Op::Listen {});
+    let session = shell.ask_single("a", Op::Listen { lists: Vec::new() });
     let rejected = outcome(&shell, session).as_ref().unwrap_err().kind;
     assert_eq!(rejected, ErrorKind::UnknownMethod);
 }

@@ -307,11 +307,13 @@ impl Run {
                 let kept = if all { tools.len() } else { 2 };
                 self.shell.server.tools = tools.into_iter().take(kept).collect();
                 self.shell.server.found = all;
+                self.shell.build.change(all);
             }
             Event::KeepChecks(keeps) => self.shell.keeps_checks = keeps,
             Event::Rollout => self.shell.handle(CoreEvent::Rollout {
                 waiter: 1,
                 pack: None,
+                reasons: Vec::new(),
             }),
             _ => self.worker_happens(event),
         }

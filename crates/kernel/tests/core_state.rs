@@ -121,7 +121,11 @@ fn the_next_worker_of_an_upgraded_pack_may_announce_another_catalog_once() {
     let mut shell = Shell::new(config);
     let roll_out = |shell: &mut Shell| {
         let (waiter, pack) = (1, None);
-        shell.handle(CoreEvent::Rollout { waiter, pack });
+        shell.handle(CoreEvent::Rollout {
+            waiter,
+            pack,
+            reasons: Vec::new(),
+        });
         shell.core.offered().tools.len()
     };
     assert_eq!(roll_out(&mut shell), 0, "its worker is of build 1");

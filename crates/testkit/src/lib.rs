@@ -6,6 +6,7 @@
 //! | [`peer`] | a client over any pair of streams, and a host for packs without a host |
 //! | [`process`] | the real `mainstay` in a process of its own, watched from outside |
 //! | [`misbehave`] | workers that break the rules, each in one way |
+//! | [`built`] | a pack in several builds, to be replaced on disk |
 //! | [`fixture`] | a small MCP server of the kind that others write, good and bad as asked |
 //! | [`wrapped`] | servers of others, started bare and behind `mainstay wrap` |
 //! | [`conversation`] | a recorded conversation with any server, and the bytes that came back |
@@ -27,6 +28,7 @@
 //! that the host opens for it.
 
 pub mod bench;
+pub mod built;
 pub mod clock;
 pub mod conversation;
 pub mod crash;

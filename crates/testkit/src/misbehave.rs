@@ -21,6 +21,8 @@ use mainstay_contract::rpc::{
 use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use serde_json::json;
 
+use crate::built;
+
 macro_rules! modes {
     ($($mode:ident = $name:literal, $doc:literal;)*) => {
         /// The ways to misbehave.
@@ -62,6 +64,7 @@ modes! {
     UnableLater = "unable-later", "As die-once, and is unable to start ever after.";
     ExitLater = "exit-later", "As die-once, and ends with code 3 instead of becoming ready ever after.";
     NoPong = "no-pong", "Answers calls but no pings.";
+    Built = "built", "Does nothing wrong, with the catalog at the end of its executable (see testkit::built).";
     Deaf = "deaf", "In its first generation closes its input, says that it is ready, and lives on.";
 }
 
@@ -170,7 +173,10 @@ impl<W: Write> Worker<W> {
         self.say(&FromWorker::Ready(Ready {
             protocol,
             build: "misbehaving".to_owned(),
-            catalog: catalog(if wrong { 2 } else { 1 }),
+            catalog: match self.mode {
+                Mode::Built => built::own_catalog()?,
+                _ => catalog(if wrong { 2 } else { 1 }),
+            },
             facts: Json::empty_object(),
         }))?;
         if self.mode == Mode::Deaf {
@@ -182,10 +188,18 @@ impl<W: Write> Worker<W> {
     }
 
     fn call(&mut self, call: Call) -> io::Result<Option<ExitCode>> {
-        let arguments = match call.op {
-            Op::Tool { arguments, .. } => arguments,
-            _ => Json::empty_object(),
+        let (name, arguments) = match call.op {
+            Op::Tool {
+                name, arguments, ..
+            } => (name, arguments),
+            _ => (String::new(), Json::empty_object()),
         };
+        if self.mode == Mode::Built {
+            return match built::answer(&name, &arguments)? {
+                Some(json) => self.say(&answer(call.call, json)).map(|()| None),
+                None => Ok(Some(ExitCode::from(DEAD))),
+            };
+        }
         let ms = arguments
             .to_value()
             .ok()
@@ -253,7 +267,7 @@ impl<W: Write> Worker<W> {
                 self.say(&self::answer(nobody, Json::empty_object()))?;
             }
             Mode::Honest | Mode::NeverReady | Mode::ExitAtStart | Mode::Unable => {}
-            Mode::WrongProtocol | Mode::NoPong | Mode::Deaf => {}
+            Mode::WrongProtocol | Mode::NoPong | Mode::Deaf | Mode::Built => {}
         }
         self.say(&answer)?;
         Ok(None)

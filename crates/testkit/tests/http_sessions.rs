@@ -150,7 +150,6 @@ fn a_stream_that_breaks_goes_on_where_it_broke() -> anyhow::Result<()> {
     host.stop()
 }
 
-/// Packs have nothing to announce; a wrapped server's changes are the conformance suite's matter.
 #[test]
 fn a_subscription_lasts_as_long_as_its_stream() -> anyhow::Result<()> {
     let mut host = Serve::http()?.ledger()?.spawn()?;

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::peer::{Client, Message};
-use mainstay_testkit::process::{Running, binary, kill};
+use mainstay_testkit::process::{Running, TempDir, binary, kill};
 use mainstay_testkit::wrapped::Fixture;
 use serde_json::{Value, json};
 
@@ -158,6 +158,32 @@ fn a_changed_list_is_announced_before_anything_of_the_successor() -> anyhow::Res
     let done = rollout(&running)?;
     assert!(done.status.success(), "{done:?}");
     client.notification("notifications/tools/list_changed")?;
+    let listed = client.request("2", "tools/list", &json!({}))?;
+    assert!(!listed.text().contains("\"put\""), "{listed:?}");
+    stop(running)
+}
+
+#[test]
+fn a_watched_server_is_rolled_out_and_a_broken_one_does_not_take_over() -> anyhow::Result<()> {
+    let sources = TempDir::new()?;
+    let touch = |text: &str| std::fs::write(sources.join("server.py"), text);
+    touch("one")?;
+    let watch = format!("--watch {}", sources.path().display());
+    let running = listing(&watch, "--declare-list-changed")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    client.request("\"l\"", "tools/list", &json!({}))?;
+    let incumbent = only_server(&running)?;
+    in_folder(&running, "spoil", "refuse-list")?;
+    touch("two")?;
+    running.wait_for_line("reason=rollout_failed pack=mcp-fixture")?;
+    assert_eq!(only_server(&running)?, incumbent);
+    std::fs::remove_file(running.folder().join("spoil"))?;
+    echo(client, "1")?;
+    in_folder(&running, "tools.json", &other_tools().to_string())?;
+    touch("three")?;
+    client.notification("notifications/tools/list_changed")?;
+    running.wait_for_line("mcp:rollout pack=mcp-fixture")?;
     let listed = client.request("2", "tools/list", &json!({}))?;
     assert!(!listed.text().contains("\"put\""), "{listed:?}");
     stop(running)

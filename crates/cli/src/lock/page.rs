@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-use mainstay_contract::render::{Bounds, Porcelain, count, shorten};
-use mainstay_schema::lock::{Answer, Change, Demand, Judged, Judgement, LISTS, Lock};
-use serde_json::Value;
+use mainstay_contract::render::{Bounds, Porcelain, count};
+use mainstay_schema::lock::{Answer, Demand, Judged, Judgement, LISTS, Lock};
 
 use super::definitions::Difference;
 use super::present::Present;
 use crate::args::Locked;
 
-/// Characters of a value that are shown.
-const VALUE: usize = 60;
 const PAGE: Bounds = Bounds {
     lines: 10_000,
     bytes: 1 << 22,
@@ -88,7 +85,7 @@ pub(crate) fn missing(title: &str, judgement: &Judgement, again: &str) -> String
         number => format!("{number} changes lack a bump or a reason"),
     };
     let page = Porcelain::summary(format!("{title}: {lack}"));
-    let page = tools(page, &missing, |judged| line(&judged.change));
+    let page = tools(page, &missing, |judged| judged.change.to_string());
     finish(page.hint(format!("do so, then run {again}")))
 }
 
@@ -100,7 +97,7 @@ pub(crate) fn old(file: &Path, judgement: &Judgement, again: &str) -> String {
         "{} is old: {number}, and no bump is missing",
         file.display()
     ));
-    let page = tools(page, &changes, |judged| line(&judged.change));
+    let page = tools(page, &changes, |judged| judged.change.to_string());
     finish(page.hint(format!("run {again}")))
 }
 
@@ -110,7 +107,7 @@ pub(crate) fn diff(file: &Path, judgement: &Judgement, lock: &Lock, present: &Pr
     let number = count(changes.len(), "change", "changes");
     let page = Porcelain::summary(format!("{number} since {} was written", file.display()));
     let page = tools(page, &changes, |judged| {
-        format!("{}{}", line(&judged.change), answer(judged))
+        format!("{}{}", judged.change, answer(judged))
     });
     finish(partial(page, lock, present))
 }
@@ -169,28 +166,6 @@ fn tools(mut page: Porcelain, changes: &[&Judged], show: impl Fn(&Judged) -> Str
         }
     }
     page
-}
-
-/// A change in a line.
-fn line(change: &Change) -> String {
-    let Change {
-        pointer,
-        kind,
-        before,
-        after,
-        ..
-    } = change;
-    let text = |value: &Value| shorten(&value.to_string(), VALUE);
-    let values = match (before, after) {
-        (Some(before), Some(after)) => format!(": {} -> {}", text(before), text(after)),
-        (Some(before), None) => format!(": was {}", text(before)),
-        (None, Some(after)) => format!(": {}", text(after)),
-        (None, None) => String::new(),
-    };
-    match pointer.as_str() {
-        "" => format!("{kind}{values}"),
-        _ => format!("{kind} at {pointer}{values}"),
-    }
 }
 
 fn answer(judged: &Judged) -> String {

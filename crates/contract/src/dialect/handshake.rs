@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::json::Json;
+use crate::json::{Json, ObjectWriter};
 use crate::meta;
 
 /// The stateless revision.
@@ -29,41 +29,39 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
-    /// The lists of tools, prompts and resources may change while the server runs.
+    /// The lists of tools and prompts may change while the server runs. That of resources always may.
     pub lists_change: bool,
 }
 
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
-        let mut result = Map::new();
-        result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
-        result.insert("capabilities".into(), self.capabilities(self.lists_change));
-        result.insert("serverInfo".into(), self.server_info());
-        self.add_instructions(&mut result);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .string("protocolVersion", negotiate_legacy(offered))
+            .value("capabilities", &self.capabilities())
+            .value("serverInfo", &self.server_info())
+            .optional_string("instructions", self.instructions.as_deref());
+        Json::from_scanned(&result.finish())
     }
 
     /// Members of the result of `server/discover`.
     pub fn discovered(&self) -> Json {
         let mut versions = vec![MODERN_VERSION];
         versions.extend(LEGACY_VERSIONS);
-        let mut result = Map::new();
-        result.insert("supportedVersions".into(), json!(versions));
-        // Modern clients subscribe to changes of lists, and no subscription announces any.
-        result.insert("capabilities".into(), self.capabilities(false));
-        self.add_instructions(&mut result);
-        let meta = json!({ meta::SERVER_INFO: self.server_info() });
-        result.insert("_meta".into(), meta);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .value("supportedVersions", &versions)
+            .value("capabilities", &self.capabilities())
+            .optional_string("instructions", self.instructions.as_deref())
+            .value("_meta", &json!({ meta::SERVER_INFO: self.server_info() }));
+        Json::from_scanned(&result.finish())
     }
 
-    fn capabilities(&self, lists_change: bool) -> Value {
+    fn capabilities(&self) -> Value {
         let mut capabilities = Map::new();
         let optional = [
-            ("tools", true, lists_change),
-            ("resources", self.resources, lists_change),
-            ("prompts", self.prompts, lists_change),
+            ("tools", true, self.lists_change),
+            ("resources", self.resources, true),
+            ("prompts", self.prompts, self.lists_change),
             ("completions", self.completions, false),
         ];
         for (name, offered, changes) in optional {
@@ -80,11 +78,5 @@ impl ServerFacts {
 
     fn server_info(&self) -> Value {
         json!({ "name": self.name, "version": self.version })
-    }
-
-    fn add_instructions(&self, result: &mut Map<String, Value>) {
-        if let Some(instructions) = &self.instructions {
-            result.insert("instructions".into(), json!(instructions));
-        }
     }
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::decode::{decode, decode_oversize, modern_version};
 pub use self::envelope::run_of;
 pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
+pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
@@ -63,14 +64,11 @@ impl Dialect {
         }
     }
 
-    /// The dialect as it stands in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-            Self::Direct => "direct",
-            Self::Envelope => "envelope",
-            Self::Rest => "rest",
+    /// The form of an answer without any result of its own, such as an error.
+    pub const fn plain(self) -> Form {
+        Form {
+            dialect: self,
+            shape: Shape::Plain,
         }
     }
 
@@ -180,8 +178,11 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
-    /// Notifications until the client wants no more.
-    Listen {},
+    /// Notifications about these lists until the client wants no more.
+    Listen {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lists: Vec<ListKind>,
+    },
     /// A page of a wrapped server's own list, for the host itself.
     List {
         kind: ListKind,
@@ -206,7 +207,7 @@ impl Op {
             Self::ListPrompts {} => Method::ListPrompts,
             Self::GetPrompt { .. } => Method::GetPrompt,
             Self::Complete(_) => Method::Complete,
-            Self::Listen {} => Method::Listen,
+            Self::Listen { .. } => Method::Listen,
             Self::List { kind, .. } => kind.method(),
         })
     }

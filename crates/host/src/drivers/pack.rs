@@ -1,6 +1,7 @@
 //! The pack driver: private RPC over the pipes of a worker of ours.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::Frame;
@@ -81,6 +82,8 @@ fn line(message: &ToWorker) -> String {
 pub(crate) struct PackStart<'a> {
     pub(crate) name: &'a str,
     pub(crate) command: &'a Command,
+    /// Its executable, if that is held open and runs instead of its path.
+    pub(crate) program: Option<&'a OwnedFd>,
     /// Handed to the worker as it starts.
     pub(crate) settings: Json,
 }
@@ -106,7 +109,7 @@ pub(crate) fn start<E: Listener>(
     outbox.push(&line(&ToWorker::Start(start)));
     let prefix = format!("worker pack={} generation={generation}", pack.name);
     let form = StderrForm::Prefixed(prefix);
-    task::start(shim, pack.command, Rpc, form, outbox, around).map(WorkerHandle)
+    task::start(shim, pack.command, pack.program, Rpc, form, outbox, around).map(WorkerHandle)
 }
 
 /// The private protocol.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -182,12 +183,13 @@ impl Drop for Grip {
 pub(super) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
+    program: Option<&OwnedFd>,
     speech: impl Speech,
     form: StderrForm,
     outbox: Outbox,
     around: Surroundings<'_, E>,
 ) -> io::Result<Grip> {
-    let (process, pipes) = Process::spawn(shim, command)?;
+    let (process, pipes) = Process::spawn(shim, command, program)?;
     let Pipes {
         stdin,
         stdout,
@@ -363,7 +365,9 @@ impl Grip {
             lost: saved.lost,
             reported: saved.reported,
         };
-        let stdin = saved.stdin.map(|end| Sink::restore(end, descriptors, None));
+        let stdin = saved
+            .stdin
+            .map(|end| Sink::restore(&end, descriptors, None));
         let stderr = saved.stderr.map(|stderr| {
             io::Result::Ok(Stderr {
                 source: Source::restore(stderr.source, descriptors, None)?,

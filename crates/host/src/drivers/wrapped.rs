@@ -99,7 +99,7 @@ pub(crate) fn start<E: Listener>(
     } else {
         StderrForm::Redacted
     };
-    task::start(shim, command, Lines, form, outbox, around).map(ServerHandle)
+    task::start(shim, command, None, Lines, form, outbox, around).map(ServerHandle)
 }
 
 /// A copy of a line, if there is memory for it.

@@ -31,7 +31,8 @@ impl Engine {
                 slot,
                 generation,
                 settings,
-            } => self.spawn(slot, generation, settings),
+                fresh,
+            } => self.spawn(slot, generation, settings, fresh),
             CoreAction::Call { generation, call } => {
                 self.pack(generation, |worker| worker.send(*call));
             }
@@ -88,7 +89,10 @@ impl Engine {
             }
             CoreAction::Log { level, line } => self.log(level, line),
             CoreAction::Ready => self.announce(),
-            CoreAction::WorkerReady { generation } => self.record_ready(generation),
+            CoreAction::WorkerReady { generation } => {
+                self.launch.programs.accept(generation);
+                self.record_ready(generation);
+            }
             CoreAction::WorkerLost {
                 slot,
                 generation,

@@ -195,7 +195,7 @@ impl Conversation {
             lines.map(|lines| Lines::restore(lines, descriptors, input, limit, gate.clone()));
         let tasks = Tasks {
             lines: lines.transpose()?,
-            sink: Some(Sink::restore(saved.sink, descriptors, output)?),
+            sink: Some(Sink::restore(&saved.sink, descriptors, output)?),
             can_move: true,
             link: saved.link,
             ..Tasks::default()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
 use mainstay_contract::health::Health;
@@ -10,7 +11,7 @@ use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use crate::config::Changed;
+use crate::config::{Changed, ReadLock};
 use crate::control::{Control, Replier};
 use crate::telemetry::with_client_ids;
 use crate::upgrade::{Incoming, Outgoing, Place};
@@ -98,9 +99,14 @@ impl Engine {
                 self.report(CoreEvent::Stop);
                 ControlReply::Stopping {}
             }
-            ControlRequest::Rollout { pack } => {
+            ControlRequest::Rollout { pack, reasons } => {
+                self.read_lock();
                 let waiter = self.operators.add(reply);
-                return self.report(CoreEvent::Rollout { waiter, pack });
+                return self.report(CoreEvent::Rollout {
+                    waiter,
+                    pack,
+                    reasons,
+                });
             }
             ControlRequest::Upgrade { binary, now } => {
                 let waiter = self.operators.add(reply);
@@ -140,8 +146,22 @@ impl Engine {
         health
     }
 
+    /// Reads the lock of the packs again. A lock that cannot be read changes nothing.
+    fn read_lock(&mut self) {
+        match self.facts.read_lock.as_ref().map(ReadLock::read) {
+            None => {}
+            Some(Ok(locked)) => self.report(CoreEvent::Lock(Arc::new(locked))),
+            Some(Err(why)) => {
+                let why = why.replace('\n', " ");
+                let log = &self.reports.log;
+                log.line(&format!("mcp:error reason=lock_refused {why}"));
+            }
+        }
+    }
+
     /// Reads the configuration again. A file that cannot be read changes nothing.
     pub(super) fn reread(&mut self) {
+        self.read_lock();
         let Some(reread) = &self.facts.reread else {
             return;
         };

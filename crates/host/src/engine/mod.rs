@@ -28,10 +28,10 @@ use self::control::Operators;
 use self::isolate::Origin;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
-pub(crate) use self::workers::{Commands, Launch};
+pub(crate) use self::workers::{Commands, Launch, PackCommand};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
-use crate::config::Reread;
+use crate::config::{ReadLock, Reread};
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -204,6 +204,8 @@ pub(crate) struct HostFacts {
     pub(crate) remembered: Option<Remembered>,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
+    /// Reads the lock of the packs again.
+    pub(crate) read_lock: Option<ReadLock>,
 }
 
 /// The loop's own queue of events.
@@ -336,7 +338,7 @@ impl Engine {
 
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(event.doing().name());
+        crate::sim::turn(event.doing().as_str());
         self.clock.tick();
         self.reports.watchdog.enter(event.doing(), event.session());
         match event {
@@ -381,7 +383,7 @@ impl Engine {
 
     fn handle_timeout(&mut self) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(Doing::Timer.name());
+        crate::sim::turn(Doing::Timer.as_str());
         self.reports.watchdog.enter(Doing::Timer, None);
         self.report(CoreEvent::Timeout);
         self.act();

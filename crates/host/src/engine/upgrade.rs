@@ -3,6 +3,7 @@
 //! The engine pauses every task, saves what they own, and executes the new program. If anything before that
 //! fails, it starts the tasks again with the parts that they returned: nothing has changed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -28,6 +29,7 @@ use crate::drivers::{SavedWorker, Surroundings};
 use crate::envelopes::SavedEnvelopes;
 use crate::http::{Front, Moved, SavedFront};
 use crate::process;
+use crate::process::programs::{Programs, SavedPrograms};
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
 use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
@@ -36,9 +38,6 @@ use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
 const REST: Duration = Duration::from_secs(3);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks for processes that a predecessor of this program left, and the pause between two.
-const SWEEPS: usize = 100;
-const SWEEP: Duration = Duration::from_millis(20);
 
 /// What an engine knows about upgrades.
 #[derive(Debug, Default)]
@@ -67,6 +66,7 @@ struct Facts {
     words: Vec<OsString>,
     secrets: Vec<(OsString, OsString)>,
     build: String,
+    before_exec: fn(),
     started_from: PathBuf,
 }
 
@@ -97,10 +97,14 @@ pub(crate) struct Shell {
     announced: bool,
     has_ready_file: bool,
     uses: u64,
+    /// Processes that the host has started and not reaped.
+    children: BTreeSet<i32>,
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
     pub(crate) front: Option<SavedFront>,
+    #[serde(default)]
+    programs: SavedPrograms,
 }
 
 /// The state of another program that this one continues.
@@ -117,6 +121,7 @@ impl Upgrades {
             words: config.words,
             secrets: config.secrets,
             build: config.build,
+            before_exec: config.before_exec,
             started_from: upgrade::started_from(),
         });
         Self {
@@ -243,10 +248,10 @@ impl Engine {
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
         self.drain(attempt.now).await?;
         self.pause().await?;
-        let words = match &self.upgrade.facts {
-            Some(facts) => facts.words.clone(),
-            None => Vec::new(),
+        let Some(facts) = &self.upgrade.facts else {
+            return Err("this host cannot be upgraded in place".to_owned());
         };
+        let (words, before_exec) = (facts.words.clone(), facts.before_exec);
         let state = self.seal(attempt.waiter, true, &mut Outgoing::default())?;
         let to = upgrade::probe(&attempt.file, &words, &state).await?;
         // Events may have arrived meanwhile.
@@ -259,8 +264,11 @@ impl Engine {
         self.reports.log.flush();
         let mut descriptors = Outgoing::default();
         let state = self.seal(attempt.waiter, true, &mut descriptors)?;
+        before_exec();
         let error = upgrade::execute(&attempt.file, &words, &state, descriptors.all());
-        Err(format!("the new executable cannot be executed: {error}"))
+        Err(format!(
+            "the new executable cannot be executed: {error}; SIGHUP and SIGUSR2 have no effect from now on"
+        ))
     }
 
     /// Lets the answers over HTTP end, within the drain limit. New connections wait.
@@ -409,10 +417,12 @@ impl Engine {
             announced: this.announcement.line.is_none(),
             has_ready_file: this.ready_file.is_some(),
             uses: this.uses,
+            children: process::children(),
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
             front: None,
+            programs: SavedPrograms::default(),
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
@@ -445,6 +455,7 @@ impl Engine {
                 .push((*generation, worker.slot, worker.pid, saved));
         }
         shell.operators = self.operators.save(descriptors);
+        shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
         }
@@ -479,6 +490,7 @@ impl Engine {
         self.facts.started = shell.started;
         self.launch.commands = shell.commands;
         self.launch.named_only = shell.named_only;
+        self.launch.programs = Programs::restore(shell.programs, &mut descriptors)?;
         self.uses = shell.uses;
         self.reports.envelopes.restore(shell.envelopes);
         if shell.announced {
@@ -498,15 +510,8 @@ impl Engine {
             self.conversations.insert(session, conversation);
         }
         self.operators.restore(shell.operators, &mut descriptors)?;
-        // Checkers and other processes of the program before.
-        tokio::spawn(async {
-            for _ in 0..SWEEPS {
-                if process::sweep() == 0 {
-                    return;
-                }
-                tokio::time::sleep(SWEEP).await;
-            }
-        });
+        // Its checkers; this program starts its own.
+        process::end_others(&shell.children);
         self.run_tasks();
         self.core.resume_checks();
         for (generation, ready) in shell.vetting {

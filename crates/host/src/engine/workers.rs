@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use mainstay_contract::error::ErrorKind;
@@ -24,6 +25,7 @@ use crate::drivers::{
     self, Grip, SavedWorker, ServerHandle, Surroundings, What, WorkerEvent, WorkerHandle,
 };
 use crate::log::Level;
+use crate::process::programs::Programs;
 use crate::serve::is_shortage;
 use crate::upgrade::Incoming;
 
@@ -40,13 +42,25 @@ pub(crate) struct Launch {
     pub(crate) named_only: Vec<PathBuf>,
     /// Workers that announced themselves and whose schemas are being compiled.
     pub(crate) vetting: BTreeMap<u64, (Generation, Box<Ready>)>,
+    /// The executables of packs.
+    pub(crate) programs: Programs,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Commands {
-    Packs(Vec<Command>),
+    Packs(Vec<PackCommand>),
     Server(Command),
+}
+
+/// The command of a pack.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PackCommand {
+    #[serde(flatten)]
+    pub(crate) command: Command,
+    /// Its executable is not ours, and is held open.
+    #[serde(default)]
+    pub(crate) is_held: bool,
 }
 
 /// One worker process.
@@ -119,8 +133,16 @@ impl Handle {
 }
 
 impl Engine {
-    pub(super) fn spawn(&mut self, slot: SlotId, generation: Generation, settings: Option<Json>) {
-        match self.start(slot, generation, settings) {
+    /// Starts a worker; `fresh` runs the executable that is on disk now.
+    pub(super) fn spawn(
+        &mut self,
+        slot: SlotId,
+        generation: Generation,
+        settings: Option<Json>,
+        fresh: bool,
+    ) {
+        let program = self.program(slot, generation, fresh);
+        match self.start(slot, generation, settings, program.as_ref()) {
             Ok(handle) => {
                 let worker = Incarnation {
                     slot,
@@ -136,10 +158,25 @@ impl Engine {
                 }
                 let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(generation);
                 let unsent = Vec::new();
+                self.launch.programs.forget(generation);
                 self.news(generation, WorkerNews::Lost { fault, unsent });
                 self.news(generation, WorkerNews::Reaped);
             }
         }
+    }
+
+    /// The executable of a pack that is held open, if the worker must run it from there.
+    fn program(&mut self, slot: SlotId, generation: Generation, fresh: bool) -> Option<OwnedFd> {
+        let Launch {
+            commands: Commands::Packs(packs),
+            programs,
+            ..
+        } = &mut self.launch
+        else {
+            return None;
+        };
+        let pack = packs.get(slot.0).filter(|pack| pack.is_held)?;
+        programs.choose(slot, generation, &pack.command.program, fresh)
     }
 
     /// Starts a worker. An error is the reason, and whether it is a shortage.
@@ -148,6 +185,7 @@ impl Engine {
         slot: SlotId,
         generation: Generation,
         settings: Option<Json>,
+        program: Option<&OwnedFd>,
     ) -> Result<Handle, (String, bool)> {
         let shim = &self.launch.shim;
         let around = Surroundings {
@@ -162,14 +200,15 @@ impl Engine {
             (said, is_shortage(error))
         };
         match &self.launch.commands {
-            Commands::Packs(commands) => {
-                let Some(command) = commands.get(slot.0) else {
+            Commands::Packs(packs) => {
+                let Some(PackCommand { command, .. }) = packs.get(slot.0) else {
                     return Err(("belongs to no pack".to_owned(), false));
                 };
                 let settings = settings.unwrap_or_else(Json::empty_object);
                 let pack = drivers::PackStart {
                     name: self.core.name_of(slot),
                     command,
+                    program,
                     settings,
                 };
                 drivers::start(shim, pack, around)
@@ -224,6 +263,7 @@ impl Engine {
             }
             What::Reaped => {
                 self.unpaced.extend(self.core.client_of(generation));
+                self.launch.programs.forget(generation);
                 if let Some(worker) = self.workers.remove(&generation) {
                     let name = self.core.name_of(worker.slot);
                     let recorder = &self.reports.recorder;

@@ -167,22 +167,36 @@ impl Report {
     }
 }
 
-/// Sends the worker's ends of its pipes.
-pub(crate) fn send_pipes(lifeline: &OwnedFd, stdin: &OwnedFd, stdout: &OwnedFd) -> io::Result<()> {
-    let pipes = [stdin.as_fd(), stdout.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Sends the worker's ends of its pipes, and its executable if that is held open.
+pub(crate) fn send_pipes(
+    lifeline: &OwnedFd,
+    stdin: &OwnedFd,
+    stdout: &OwnedFd,
+    program: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let fds = [Some(stdin), Some(stdout), program];
+    let fds: Vec<BorrowedFd<'_>> = fds.into_iter().flatten().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&pipes)) {
-        return Err(io::Error::other("two descriptors do not fit"));
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::Error::other("three descriptors do not fit"));
     }
     let bytes = [IoSlice::new(&[PIPES])];
     rustix::net::sendmsg(lifeline, &bytes, &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Receives the worker's ends of its pipes: standard input and output.
-pub(crate) fn receive_pipes(lifeline: BorrowedFd<'_>) -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// What the host sent with [`send_pipes`].
+#[derive(Debug)]
+pub(crate) struct WorkerFds {
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) program: Option<OwnedFd>,
+}
+
+/// Receives the worker's ends of its pipes.
+pub(crate) fn receive_pipes(lifeline: BorrowedFd<'_>) -> io::Result<WorkerFds> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut bytes = [IoSliceMut::new(&mut byte)];
@@ -197,8 +211,13 @@ pub(crate) fn receive_pipes(lifeline: BorrowedFd<'_>) -> io::Result<(OwnedFd, Ow
         return Err(missing());
     }
     let mut pipes = pipes.next().ok_or_else(missing)?;
-    let pair = pipes.next().zip(pipes.next());
-    pair.ok_or_else(missing)
+    let (stdin, stdout) = pipes.next().zip(pipes.next()).ok_or_else(missing)?;
+    let program = pipes.next();
+    Ok(WorkerFds {
+        stdin,
+        stdout,
+        program,
+    })
 }
 
 #[cfg(test)]
@@ -261,12 +280,17 @@ mod tests {
         };
         let (ours, theirs) = pair();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        send_pipes(&ours, &reader, &writer).unwrap();
+        send_pipes(&ours, &reader, &writer, None).unwrap();
+        send_pipes(&ours, &reader, &writer, Some(&writer)).unwrap();
         drop((reader, writer));
-        let (reader, writer) = receive_pipes(theirs.as_fd()).unwrap();
-        rustix::io::write(&writer, b"x").unwrap();
-        let mut byte = [0];
-        assert_eq!(rustix::io::read(&reader, &mut byte).unwrap(), 1);
+        let plain = receive_pipes(theirs.as_fd()).unwrap();
+        assert!(plain.program.is_none());
+        let held = receive_pipes(theirs.as_fd()).unwrap();
+        rustix::io::write(&plain.stdout, b"x").unwrap();
+        rustix::io::write(held.program.unwrap(), b"y").unwrap();
+        let mut bytes = [0; 2];
+        assert_eq!(rustix::io::read(&held.stdin, &mut bytes).unwrap(), 2);
+        assert_eq!(&bytes, b"xy");
         drop(ours);
         assert!(receive_pipes(theirs.as_fd()).is_err());
     }

@@ -21,6 +21,7 @@
 //! * [`descendants`]: looking through `/proc`;
 //! * [`orphans`]: what a killed shim leaves;
 //! * [`piped_child`]: children of the host without a shim;
+//! * [`programs`]: executables that are held open;
 //! * `taskkill`: the semantics of Windows.
 //!
 //! There is no host-wide wait, no signal handler and no parent-death signal: that one is bound to a
@@ -31,6 +32,7 @@ mod ladder;
 pub(crate) mod lifeline;
 mod orphans;
 mod piped_child;
+pub(crate) mod programs;
 #[cfg(any(windows, test))]
 mod taskkill;
 pub(crate) mod usage;
@@ -51,7 +53,7 @@ use tokio::io::unix::AsyncFd;
 
 pub(crate) use self::ladder::{Climb, Ladder, SavedLadder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
-pub(crate) use self::orphans::{adopt, is_below_a_host, sweep};
+pub(crate) use self::orphans::{adopt, children, end_others, is_below_a_host};
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};
@@ -135,13 +137,17 @@ pub(crate) struct Pipes {
 }
 
 impl Process {
-    /// Starts a worker.
-    pub(crate) fn spawn(shim: &Shim, command: &Command) -> io::Result<(Self, Pipes)> {
+    /// Starts a worker. `program` is its executable, if that is held open and runs instead of its path.
+    pub(crate) fn spawn(
+        shim: &Shim,
+        command: &Command,
+        program: Option<&OwnedFd>,
+    ) -> io::Result<(Self, Pipes)> {
         #[cfg(feature = "simulation")]
         if let Some(spawned) = crate::sim::spawn(command) {
             return spawned.map(|(process, pipes)| (Self::Simulated(process), pipes));
         }
-        let (kept, pipes) = Kept::spawn(shim, command)?;
+        let (kept, pipes) = Kept::spawn(shim, command, program)?;
         Ok((Self::Kept(Box::new(kept)), pipes))
     }
 
@@ -233,7 +239,11 @@ impl Kept {
     }
 
     /// Starts a shim that starts a worker.
-    fn spawn(shim: &Shim, command: &Command) -> io::Result<(Self, Pipes)> {
+    fn spawn(
+        shim: &Shim,
+        command: &Command,
+        program: Option<&OwnedFd>,
+    ) -> io::Result<(Self, Pipes)> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -242,7 +252,7 @@ impl Kept {
         )?;
         let (worker_stdin, stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, worker_stdout) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        lifeline::send_pipes(&ours, &worker_stdin, &worker_stdout)?;
+        lifeline::send_pipes(&ours, &worker_stdin, &worker_stdout, program)?;
         let reader = Source::socket(ours.try_clone()?)?;
         let mut builder = std::process::Command::new(&shim.program);
         for name in &command.without_env {
@@ -338,7 +348,7 @@ impl Kept {
                     }
                 }
                 Phase::Orphaned { pause } => {
-                    if sweep() == 0 {
+                    if orphans::sweep() == 0 {
                         self.phase = Phase::Gone;
                     } else {
                         tokio::time::sleep(pause).await;

@@ -40,15 +40,32 @@ pub(super) fn forget(shim: Pid) {
 /// True if a process descends from this host, or from a shim of another one.
 pub(crate) fn is_below_a_host(pid: Pid) -> bool {
     let own = rustix::process::getpid();
-    let known = shims(|set| set.clone());
+    let known = children();
     is_below(pid, |parent| {
         parent == own || known.contains(&parent.as_raw_nonzero().get())
     })
 }
 
+/// The shims and piped children that have not been reaped.
+pub(crate) fn children() -> BTreeSet<i32> {
+    shims(|set| set.clone())
+}
+
+/// Kills and reaps those of `children` that this program does not know: the program before started them.
+pub(crate) fn end_others(children: &BTreeSet<i32>) {
+    let known = self::children();
+    for other in children.difference(&known).copied() {
+        if let Some(other) = Pid::from_raw(other) {
+            // A child that is not reaped keeps its number, and one that was killed ends within milliseconds.
+            let _ = rustix::process::kill_process(other, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(other), WaitOptions::empty());
+        }
+    }
+}
+
 /// Kills and reaps the orphans there are; says how many are still there afterwards.
-pub(crate) fn sweep() -> usize {
-    let known = shims(|set| set.clone());
+pub(super) fn sweep() -> usize {
+    let known = children();
     let mut left = 0;
     for orphan in strangers(rustix::process::getpid(), &known) {
         // What cannot be killed stays in the count, and is reported by whoever waits for it.

@@ -5,7 +5,7 @@
 //! killing has succeeded shows in the wait.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::{Worker, refuse};
 use crate::process::descendants::below;
-use crate::process::lifeline::receive_pipes;
+use crate::process::lifeline::{WorkerFds, receive_pipes};
 use crate::process::{End, Order, Report, Rung};
 
 /// Between two blows at a tree that does not go: first, and at most.
@@ -59,10 +59,19 @@ pub(super) fn number_of(pid: Pid) -> u32 {
 }
 
 fn start(lifeline: BorrowedFd<'_>, worker: &Worker) -> io::Result<Pid> {
-    let (stdin, stdout) = receive_pipes(lifeline)?;
-    let mut command = Command::new(&worker.program);
+    let WorkerFds {
+        stdin,
+        stdout,
+        program,
+    } = receive_pipes(lifeline)?;
+    let mut command = match &program {
+        Some(held) => Command::new(format!("/proc/self/fd/{}", held.as_raw_fd())),
+        None => Command::new(&worker.program),
+    };
     if !worker.called.is_empty() {
         command.arg0(&worker.called);
+    } else if program.is_some() {
+        command.arg0(&worker.program);
     }
     // The command, and with it our copies of the pipes, ends here: the host must see when the
     // worker closes its own.

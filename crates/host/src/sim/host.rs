@@ -51,7 +51,9 @@ impl Host {
             envelopes: EnvelopeMode::Off,
             envelope_ids: IdSource::Deterministic,
             locked: None,
+            read_lock: None,
             reread: None,
+            watch: Vec::new(),
             upgrade: None,
         };
         Self::start(Ok(config))
@@ -77,6 +79,7 @@ impl Host {
             reread: None,
             upgrade: None,
             envelopes: EnvelopeMode::Off,
+            watch: Vec::new(),
         }))
     }
 

@@ -16,7 +16,7 @@ pub use mainstay_kernel::server::{
 };
 
 pub(crate) use self::remembered::Remembered;
-use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport};
+use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport, Watched};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 
@@ -51,4 +51,6 @@ pub struct WrapConfig {
     pub upgrade: Option<UpgradeConfig>,
     /// The reaction to an envelope of the host that breaks its own schema.
     pub envelopes: EnvelopeMode,
+    /// Files whose changes roll out the server.
+    pub watch: Vec<Watched>,
 }

@@ -1,7 +1,10 @@
 //! The announcement of a worker, and the decision whether it may serve.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use mainstay_contract::json::Json;
-use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::method::ListKind;
 use mainstay_contract::rpc::{PROTOCOL, Ready};
 use mainstay_contract::tool::{Catalog, ToolSpec};
 use mainstay_schema::Fingerprint;
@@ -9,101 +12,246 @@ use mainstay_schema::check::Definition;
 use mainstay_schema::lock::{Contract, Entry};
 use serde::Serialize;
 
+use super::changes::changed_lists;
 use super::{CatalogError, FAILED_STARTS, Owner, PackCatalog, Tool};
 use crate::call::SlotId;
+use crate::locked::{Locked, Withdrawn};
 
 /// The member of a worker's facts with digests of the files that it read at its start.
 const ROOTS: &str = "roots";
 
-/// The files that a worker read at its start, compared with those of its predecessor.
+/// The situation in which a worker announces its catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    AsBefore,
-    /// Its files have changed since.
-    Otherwise,
+pub(crate) enum Occasion {
+    /// No worker serves, so rejecting this one would leave the pack without any.
+    Start,
+    /// A worker serves, and continues if this one is rejected.
+    Rollout,
+    /// It will wait beside the worker that serves, and must offer the same.
+    Standby,
 }
 
 /// A worker that was accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
-    pub(crate) read: Read,
-    /// Clients may have seen other lists than those of now.
-    pub(crate) is_news: bool,
-    /// Tools that its predecessor offered and that are gone or different now.
-    pub(crate) changed_tools: Vec<String>,
+    /// The files that it read at its start differ from those of its predecessor.
+    pub(crate) roots_changed: bool,
+    /// Lists that differ from those that clients may have seen.
+    pub(crate) lists: Vec<ListKind>,
+    /// Differences to the catalog before, one line each.
+    pub(crate) changes: Vec<String>,
+}
+
+/// A worker that was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// A sentence for the operator and the pack's author, without its subject.
+    pub(crate) reason: String,
+    /// The changes for which it was rejected, one line each.
+    pub(crate) changes: Vec<String>,
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        let changes = Vec::new();
+        Self { reason, changes }
+    }
 }
 
 impl PackCatalog {
     /// Accepts a worker that is ready, or rejects one of another protocol or build, or with a catalog
-    /// that cannot be served, with a sentence for the operator and the pack's author.
-    pub(crate) fn announce(&mut self, slot: SlotId, ready: &Ready) -> Result<Announced, String> {
-        let was_complete = self.is_complete();
-        let was_known = self.is_known(slot);
-        let changed_tools = self.accept(slot, ready)?;
-        let is_news = match &changed_tools {
-            None => was_complete && !was_known,
-            Some(_) => true,
-        };
-        let read = self.compare_roots(slot, ready);
-        Ok(Announced {
-            read,
-            is_news,
-            changed_tools: changed_tools.unwrap_or_default(),
-        })
+    /// that cannot be served. `reasons` are those that an operator gave for changes.
+    pub(crate) fn announce(
+        &mut self,
+        slot: SlotId,
+        ready: &Ready,
+        occasion: Occasion,
+        reasons: &[String],
+    ) -> Result<Announced, Refused> {
+        let mut announced = self.accept(slot, ready, occasion, reasons)?;
+        announced.roots_changed = self.record_roots(slot, ready);
+        let has_resources = !ready.catalog.resource_schemes.is_empty();
+        let is_known = announced.lists.contains(&ListKind::Resources);
+        if announced.roots_changed && has_resources && !is_known {
+            announced.lists.push(ListKind::Resources);
+        }
+        Ok(announced)
     }
 
-    fn compare_roots(&mut self, slot: SlotId, ready: &Ready) -> Read {
+    /// Records the files that a worker read. True if its predecessor read others.
+    fn record_roots(&mut self, slot: SlotId, ready: &Ready) -> bool {
         let facts = ready.facts.to_value().unwrap_or_default();
         // A null is the same as no digests, also after a restore.
         let roots = facts.get(ROOTS).filter(|roots| !roots.is_null()).cloned();
         let Some(entry) = self.packs.get_mut(&slot) else {
-            return Read::AsBefore;
+            return false;
         };
         entry.trouble = None;
         entry.is_upgraded = false;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
-        match had_served && before != entry.roots {
-            true => Read::Otherwise,
-            false => Read::AsBefore,
-        }
+        had_served && before != entry.roots
     }
 
-    /// The tools that are not what they were, if the catalog is another one.
-    fn accept(&mut self, slot: SlotId, ready: &Ready) -> Result<Option<Vec<String>>, String> {
+    fn accept(
+        &mut self,
+        slot: SlotId,
+        ready: &Ready,
+        occasion: Occasion,
+        reasons: &[String],
+    ) -> Result<Announced, Refused> {
         if ready.protocol != PROTOCOL {
             let theirs = ready.protocol;
-            return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}"));
+            return Err(format!("speaks worker protocol {theirs}, not {PROTOCOL}").into());
         }
+        let was_complete = self.is_complete();
         let Some(entry) = self.packs.get(&slot) else {
-            return Err("belongs to no slot".to_owned());
+            return Err("belongs to no slot".to_owned().into());
         };
         if let Some(expected) = entry.expected_build.as_ref().filter(|b| **b != ready.build) {
-            return Err(format!("is of build {}, not {expected}", ready.build));
+            return Err(format!("is of build {}, not {expected}", ready.build).into());
         }
-        let is_fixed = entry.expected_build.is_some() && !entry.is_upgraded;
-        let before = match &entry.catalog {
-            Some(catalog) => match catalog.difference(&ready.catalog) {
-                None => return Ok(None),
-                Some(difference) if is_fixed => {
-                    return Err(format!("announced another catalog: {difference}"));
-                }
-                Some(_) => Some(catalog.clone()),
-            },
-            None => None,
-        };
+        let is_built_in = entry.expected_build.is_some();
+        let must_equal = is_built_in && !entry.is_upgraded || occasion == Occasion::Standby;
+        let before = entry.catalog.clone();
+        let difference = before
+            .as_ref()
+            .map(|before| before.difference(&ready.catalog));
+        match difference {
+            Some(None) => return Ok(Announced::default()),
+            Some(Some(difference)) if must_equal => {
+                return Err(format!("announced another catalog: {difference}").into());
+            }
+            _ => {}
+        }
         ready.catalog.check()?;
         let Some(before) = before else {
             let added = self.add_catalog(slot, ready.catalog.clone());
-            return added.map(|()| None).map_err(|error| error.to_string());
+            added.map_err(|error| error.to_string())?;
+            // Clients may have got lists without this pack.
+            let lists = match was_complete {
+                true => changed_lists(&Catalog::default(), &ready.catalog),
+                false => Vec::new(),
+            };
+            return Ok(Announced {
+                lists,
+                ..Announced::default()
+            });
         };
-        self.remove_catalog(slot, &before);
-        if let Err(error) = self.add_catalog(slot, ready.catalog.clone()) {
-            // It was served before, so it can be again.
-            let _ = self.add_catalog(slot, before);
-            return Err(error.to_string());
+        let mut judged = self.judge(slot, &before, &ready.catalog, reasons);
+        if is_built_in {
+            // Its tools changed with the host, which the operator upgraded.
+            judged.accept_all();
         }
-        Ok(Some(before.changed_tools(&ready.catalog)))
+        if occasion == Occasion::Rollout && !judged.missing.is_empty() {
+            return Err(judged.refusal());
+        }
+        self.replace_catalog(slot, before.clone(), &ready.catalog, judged.unbumped)?;
+        Ok(Announced {
+            lists: changed_lists(&before, &ready.catalog),
+            changes: judged.lines,
+            ..Announced::default()
+        })
+    }
+
+    /// Replaces everything that a pack offers. Tools that stay the same keep their epoch.
+    fn replace_catalog(
+        &mut self,
+        slot: SlotId,
+        before: Catalog,
+        after: &Catalog,
+        unbumped: BTreeMap<String, ToolSpec>,
+    ) -> Result<(), String> {
+        let tools = before.tools.iter();
+        let kept: Vec<Tool> = tools
+            .filter_map(|tool| self.tools.get(&tool.name).cloned())
+            .collect();
+        let unbumped_before = self.swap_unbumped(slot, unbumped);
+        self.remove_catalog(slot, &before);
+        self.epoch += 1;
+        let added = self.add_catalog(slot, after.clone());
+        if added.is_err() {
+            // It was served before, so it can be again.
+            self.swap_unbumped(slot, unbumped_before);
+            let _ = self.add_catalog(slot, before);
+        }
+        for old in kept {
+            if let Some(now) = self.tools.get_mut(&old.spec.name)
+                && (&now.spec, now.withdrawn) == (&old.spec, old.withdrawn)
+            {
+                now.epoch = old.epoch;
+            }
+        }
+        added.map_err(|error| error.to_string())
+    }
+
+    /// Holds every pack to another lock. Returns the lists of each pack that differ from then on.
+    pub(crate) fn apply_lock(&mut self, locked: Arc<Locked>) -> Vec<(SlotId, Vec<ListKind>)> {
+        if self.locked.as_ref() == Some(&locked) {
+            return Vec::new();
+        }
+        self.locked = Some(locked);
+        let slots: Vec<SlotId> = self.packs.keys().copied().collect();
+        let mut changed = Vec::new();
+        for slot in slots {
+            let Some(entry) = self.packs.get(&slot) else {
+                continue;
+            };
+            let (Some(catalog), mut unbumped) = (entry.catalog.clone(), entry.unbumped.clone())
+            else {
+                continue;
+            };
+            // A tool that the lock has as it is now was reviewed.
+            unbumped.retain(|name, _| {
+                let tool = self.tools.get(name);
+                tool.is_none_or(|tool| self.withdrawal_of(&tool.spec).is_some())
+            });
+            let before = self.withdrawn_items(slot);
+            if self
+                .replace_catalog(slot, catalog.clone(), &catalog, unbumped)
+                .is_err()
+            {
+                continue;
+            }
+            let after = self.withdrawn_items(slot);
+            let kinds = before.symmetric_difference(&after).map(|(kind, _)| *kind);
+            let lists: BTreeSet<ListKind> = kinds
+                .map(|kind| match kind {
+                    ListKind::Templates => ListKind::Resources,
+                    kind => kind,
+                })
+                .collect();
+            if !lists.is_empty() {
+                changed.push((slot, lists.into_iter().collect()));
+            }
+        }
+        changed
+    }
+
+    fn withdrawn_items(&self, slot: SlotId) -> BTreeSet<(ListKind, String)> {
+        let items = self.withdrawn(slot);
+        items
+            .map(|(kind, name, _)| (kind, name.to_owned()))
+            .collect()
+    }
+
+    /// Compares a tool of a pack with the lock.
+    fn withdrawal_of(&self, spec: &ToolSpec) -> Option<Withdrawn> {
+        let locked = self.locked.as_ref()?;
+        let contract = Contract::of(spec, self.call_timeout_ms);
+        let now = Entry::from(contract).fingerprint();
+        locked.compare(ListKind::Tools, &spec.name, &now)
+    }
+
+    fn swap_unbumped(
+        &mut self,
+        slot: SlotId,
+        unbumped: BTreeMap<String, ToolSpec>,
+    ) -> BTreeMap<String, ToolSpec> {
+        match self.packs.get_mut(&slot) {
+            Some(entry) => std::mem::replace(&mut entry.unbumped, unbumped),
+            None => unbumped,
+        }
     }
 
     /// Counts a lost worker: a pack that never announced anything is not waited for for ever.
@@ -122,25 +270,12 @@ impl PackCatalog {
         }
     }
 
-    /// The notifications about the lists to which a pack contributes.
-    pub(crate) fn lists_of(&self, slot: SlotId) -> Vec<Method> {
-        let catalog = self.packs.get(&slot).and_then(|pack| pack.catalog.as_ref());
-        let has = |kind: fn(&Catalog) -> bool| catalog.is_some_and(kind);
-        let mut lists = vec![Method::ToolsChanged];
-        if has(|catalog| !catalog.prompts.is_empty()) {
-            lists.push(Method::PromptsChanged);
-        }
-        if has(|catalog| !catalog.resource_schemes.is_empty()) {
-            lists.push(Method::ResourcesChanged);
-        }
-        lists
-    }
-
     fn remove_catalog(&mut self, slot: SlotId, catalog: &Catalog) {
         for tool in &catalog.tools {
             self.remove_tool(&tool.name);
         }
         self.prompts.retain(|_, owner| *owner != slot);
+        self.withdrawn.remove(&slot);
         if let Some(entry) = self.packs.get_mut(&slot) {
             entry.catalog = None;
         }
@@ -192,6 +327,11 @@ impl PackCatalog {
         }
         if let Some(entry) = self.packs.get_mut(&slot) {
             entry.catalog = Some(catalog);
+            for name in entry.unbumped.keys() {
+                if let Some(tool) = self.tools.get_mut(name) {
+                    tool.withdrawn.get_or_insert(Withdrawn::Unbumped);
+                }
+            }
         }
         Ok(())
     }
@@ -220,14 +360,10 @@ impl PackCatalog {
         for alias in &spec.aliases {
             self.aliases.insert(alias.clone(), spec.name.clone());
         }
-        let withdrawn = match (&self.locked, owner) {
-            (Some(locked), Owner::Slot(_)) => {
-                let contract = Contract::of(&spec, self.call_timeout_ms);
-                let now = Entry::from(contract).fingerprint();
-                locked.compare(ListKind::Tools, &spec.name, &now)
-            }
+        let withdrawn = match owner {
+            Owner::Slot(_) => self.withdrawal_of(&spec),
             // The host's own tools cannot change behind its back.
-            (None, _) | (_, Owner::Host) => None,
+            Owner::Host => None,
         };
         let tool = Tool {
             withdrawn,
@@ -235,6 +371,7 @@ impl PackCatalog {
             check: Definition::of_pack(&spec),
             definition,
             spec,
+            epoch: self.epoch,
         };
         self.tools.insert(tool.spec.name.clone(), tool);
         Ok(())

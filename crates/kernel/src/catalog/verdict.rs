@@ -51,7 +51,7 @@ impl PackCatalog {
         let render = match (asked, dialect.is_mcp()) {
             (Some(RenderMode::Json), _) | (None, false) => RenderMode::Json,
             (Some(RenderMode::Porcelain), false) => {
-                let said = violation("/render", "must be \"json\" outside MCP");
+                let said = Violation::new("/render", "must be \"json\" outside MCP");
                 return reject(&tool.spec, &[said]);
             }
             (Some(RenderMode::Porcelain), true) => RenderMode::Porcelain,
@@ -74,11 +74,13 @@ impl PackCatalog {
         }))
     }
 
-    /// The schemas against which an answer must be checked, with the JSON to check.
+    /// The schemas against which an answer must be checked, with the JSON to check. `admitted` is the
+    /// definition under which the call was accepted: a worker that retires answers under it.
     pub(crate) fn reply_check<'a>(
         &self,
         op: &rpc::Op,
         answer: &'a Answer,
+        admitted: Option<&Definition>,
     ) -> Option<(Definition, &'a ToolReply)> {
         let (rpc::Op::Tool { name, .. } | rpc::Op::Probe { name, .. }) = op else {
             return None;
@@ -86,8 +88,8 @@ impl PackCatalog {
         let (Answer::Tool(reply) | Answer::Probed(Probed::Applied(reply))) = answer else {
             return None;
         };
-        let tool = self.tools.get(name)?;
-        Some((tool.check.clone(), reply))
+        let present = || self.tools.get(name).map(|tool| &tool.check);
+        Some((admitted.or_else(present)?.clone(), reply))
     }
 
     /// The answer of a worker after it was checked.
@@ -158,12 +160,5 @@ fn said_of(violations: &[Violation]) -> String {
         Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
         Some(Violation { path, message }) => format!(": {path} {message}"),
         None => String::new(),
-    }
-}
-
-fn violation(path: &str, message: &str) -> Violation {
-    Violation {
-        path: path.to_owned(),
-        message: message.to_owned(),
     }
 }

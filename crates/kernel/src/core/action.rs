@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
+use crate::locked::Locked;
 use crate::server::{Activity, Discovered, Rules};
 use crate::time::Time;
 
@@ -52,7 +53,14 @@ pub enum CoreEvent {
         found: Result<RootsFound, String>,
     },
     /// An operator wants fresh workers.
-    Rollout { waiter: u64, pack: Option<String> },
+    Rollout {
+        waiter: u64,
+        pack: Option<String>,
+        /// Reasons for changes of tools, each as `TOOL[.ARGUMENT]: TEXT`.
+        reasons: Vec<String>,
+    },
+    /// The lock of the packs was read again.
+    Lock(Arc<Locked>),
     /// An operator changed the rules of the wrapped server.
     Rules(Arc<Rules>),
     /// An operator changed settings of packs: each pack by its name.
@@ -155,6 +163,9 @@ pub enum CoreAction {
         slot: SlotId,
         generation: Generation,
         settings: Option<Json>,
+        /// Run the executable that is on disk now, not the one of the worker before.
+        #[serde(default)]
+        fresh: bool,
     },
     /// Hand a call to a pack's worker.
     Call {

@@ -1,36 +1,72 @@
-//! Subscriptions of modern clients: requests that stay open until their clients want no more.
+//! Changes of lists, and the subscriptions of modern clients to them: requests that stay open until their
+//! clients want no more.
 //!
-//! The catalog of packs does not change while they are served, so there is nothing to announce: a client
-//! that subscribes gets the acknowledgement, and the result when its subscription ends.
+//! A client of a session gets the notification once it has opened its session. A modern client that
+//! subscribes gets an acknowledgement, the notifications that it asked for, and the result when its
+//! subscription ends.
 
+use mainstay_contract::dialect::{Op, encode};
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
-use mainstay_contract::method::Method;
+use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Success;
 
-use super::action::CoreAction;
+use super::action::{CoreAction, LogLevel};
+use super::sessions::Front;
 use super::{Core, PendingStage};
 use crate::call::SlotId;
 
 impl Core {
-    /// Acknowledges a subscription: of all that can be asked for, nothing is announced.
+    /// Acknowledges a subscription with the lists whose changes it announces.
     pub(super) fn listen(&mut self, call: CallId) {
         let Some((session, id)) = self.kernel.request_of(call) else {
             return;
         };
+        let mut granted = ObjectWriter::with_capacity(96);
+        if let Some(Op::Listen { lists }) = self.requests.get(&call).map(|pending| &pending.op) {
+            for kind in lists.iter().filter(|kind| self.catalog.announces(**kind)) {
+                granted = granted.raw(kind.wanted(), "true");
+            }
+        }
         let params = ObjectWriter::with_capacity(128)
             .raw("_meta", &subscription(id))
-            .raw("notifications", "{}")
+            .raw("notifications", &granted.finish())
             .finish();
-        let line = ObjectWriter::with_capacity(256)
-            .string("jsonrpc", "2.0")
-            .string("method", Method::Acknowledged.name())
-            .raw("params", &params)
-            .finish();
+        let line = encode::notification(Method::Acknowledged, Some(&params));
         self.out.push_back(CoreAction::Tell { session, line });
         if let Some(pending) = self.requests.get_mut(&call) {
             pending.stage = PendingStage::Listening;
+        }
+    }
+
+    /// Announces changed lists of a pack to clients that may have seen other ones.
+    pub(super) fn announce_lists(&mut self, pack: &str, lists: &[ListKind]) {
+        if lists.is_empty() {
+            return;
+        }
+        self.log_at(LogLevel::Info, format!("lists changed pack={pack}"));
+        let opened = |front: &Front| matches!(front, Front::Packs { opened: true, .. });
+        let sessions = self.sessions.iter().filter(|(_, front)| opened(front));
+        let sessions: Vec<SessionId> = sessions.map(|(session, _)| *session).collect();
+        for session in sessions {
+            for kind in lists {
+                let line = notification(*kind, None);
+                self.out.push_back(CoreAction::Tell { session, line });
+            }
+        }
+        let requests = self.requests.iter();
+        let listening = requests.filter(|(_, pending)| pending.stage == PendingStage::Listening);
+        for (call, pending) in listening {
+            let (Op::Listen { lists: wanted }, Some((session, id))) =
+                (&pending.op, self.kernel.request_of(*call))
+            else {
+                continue;
+            };
+            for kind in lists.iter().filter(|kind| wanted.contains(kind)) {
+                let line = notification(*kind, Some(id));
+                self.out.push_back(CoreAction::Tell { session, line });
+            }
         }
     }
 
@@ -68,4 +104,18 @@ impl Core {
 fn subscription(id: &RequestId) -> String {
     let meta = ObjectWriter::with_capacity(64).raw(meta::SUBSCRIPTION_ID, id.as_raw());
     meta.finish()
+}
+
+/// The notification that a list changed, perhaps for one subscription.
+fn notification(kind: ListKind, id: Option<&RequestId>) -> String {
+    let line = ObjectWriter::with_capacity(160)
+        .string("jsonrpc", "2.0")
+        .string("method", kind.changed().name());
+    match id {
+        None => line.finish(),
+        Some(id) => {
+            let params = ObjectWriter::with_capacity(80).raw("_meta", &subscription(id));
+            line.raw("params", &params.finish()).finish()
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use mainstay_contract::control::RolledOut;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
+use mainstay_schema::lock::ReasonGiven;
 use serde::{Deserialize, Serialize};
 
 use super::Core;
@@ -15,16 +16,46 @@ use crate::call::SlotId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Rollouts {
     waiters: BTreeMap<u64, Waiter>,
+    /// The reasons that operators gave for changes, until the rollout ends.
+    #[serde(default)]
+    reasons: BTreeMap<SlotId, Vec<String>>,
+    /// The differences that the successor brings, until the rollout ends.
+    #[serde(default)]
+    changes: BTreeMap<SlotId, Vec<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Waiter {
     waiting: Vec<SlotId>,
+    /// Slots with a rollout under way, which may miss what changed since it began: another one follows.
+    #[serde(default)]
+    again: Vec<SlotId>,
     done: Vec<RolledOut>,
 }
 
+impl Rollouts {
+    /// The reasons for changes of a pack's tools.
+    pub(super) fn reasons(&self, slot: SlotId) -> &[String] {
+        self.reasons.get(&slot).map_or(&[], Vec::as_slice)
+    }
+
+    /// Keeps the differences that a successor brings for the operators.
+    pub(super) fn report_changes(&mut self, slot: SlotId, changes: Vec<String>) {
+        self.changes.insert(slot, changes);
+    }
+}
+
 impl Core {
-    pub(super) fn rollout(&mut self, waiter: u64, pack: Option<&str>) {
+    pub(super) fn rollout(&mut self, waiter: u64, pack: Option<&str>, reasons: &[String]) {
+        let unreadable = reasons
+            .iter()
+            .find_map(|reason| ReasonGiven::parse(reason).err());
+        if let Some(error) = unreadable {
+            let reason = error.to_string();
+            return self
+                .out
+                .push_back(CoreAction::RolloutRefused { waiter, reason });
+        }
         let server = self.links.server_name().map(str::to_owned);
         let slots: Vec<SlotId> = self
             .kernel
@@ -52,12 +83,19 @@ impl Core {
                 .out
                 .push_back(CoreAction::RolloutRefused { waiter, reason });
         }
-        let (waiting, done) = (slots.clone(), Vec::new());
-        self.rollouts
-            .waiters
-            .insert(waiter, Waiter { waiting, done });
+        let under_way = slots.iter().copied();
+        let under_way = under_way.filter(|slot| self.kernel.is_rolling_out(*slot));
+        let added = Waiter {
+            waiting: slots.clone(),
+            again: under_way.collect(),
+            done: Vec::new(),
+        };
+        self.rollouts.waiters.insert(waiter, added);
         let now = self.clock.now;
         for slot in slots {
+            if !reasons.is_empty() {
+                self.rollouts.reasons.insert(slot, reasons.to_vec());
+            }
             self.kernel.handle_rollout(now, slot);
         }
         self.finish_rollouts();
@@ -70,19 +108,33 @@ impl Core {
             Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
             Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
         });
-        self.settings_settled(slot, result.is_ok());
+        self.roots.settle_change(slot, result.is_ok());
         if result.is_err() {
             self.release(slot);
         }
         self.with_link(slot, |link, _| link.rollout_over(now, result));
+        self.rollouts.reasons.remove(&slot);
+        let changes = self.rollouts.changes.remove(&slot).unwrap_or_default();
+        let mut again = false;
         for waiter in self.rollouts.waiters.values_mut() {
-            if let Some(at) = waiter.waiting.iter().position(|waiting| *waiting == slot) {
+            if let Some(at) = waiter
+                .again
+                .iter()
+                .position(|slot_again| *slot_again == slot)
+            {
+                waiter.again.swap_remove(at);
+                again = true;
+            } else if let Some(at) = waiter.waiting.iter().position(|waiting| *waiting == slot) {
                 waiter.waiting.swap_remove(at);
                 waiter.done.push(RolledOut {
                     pack: pack.clone(),
                     result: result.clone(),
+                    changes: changes.clone(),
                 });
             }
+        }
+        if again {
+            self.kernel.handle_rollout(now, slot);
         }
         self.finish_rollouts();
     }

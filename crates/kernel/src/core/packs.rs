@@ -1,22 +1,25 @@
 //! Workers: of packs, and, as far as every worker is alike, of wrapped servers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
-use mainstay_contract::id::{CallId, Generation, SessionId};
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::json::Json;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::Core;
 use super::action::{CoreAction, LogLevel, WorkerNews};
-use super::checks::Purpose;
-use super::sessions::Front;
+use super::checks::Purpose as CheckPurpose;
 use crate::call::SlotId;
-use crate::catalog::{Announced, Read};
+use crate::catalog::{Announced, Occasion, Refused};
+use crate::locked::Locked;
+use crate::slot::Purpose;
 
 /// Facts about workers that are not reaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,20 +40,13 @@ struct WorkerFacts {
 }
 
 /// A pack cannot start as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("the pack {pack} cannot start: {said}")]
 pub struct SetupError {
     pub pack: String,
     /// In the pack's own words.
     pub said: String,
 }
-
-impl std::fmt::Display for SetupError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the pack {} cannot start: {}", self.pack, self.said)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl Workers {
     pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
@@ -95,41 +91,40 @@ impl Core {
             slot,
             generation,
             settings,
+            fresh: self.kernel.is_rollout(slot, generation),
         });
         self.watch_crowd();
     }
 
-    pub(super) fn send(&mut self, generation: Generation, call: Box<rpc::Call>) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.send(cx, generation, &call));
-        } else {
-            self.out.push_back(CoreAction::Call { generation, call });
+    /// Gives an order to a worker. The link of a wrapped server translates it.
+    pub(super) fn order(&mut self, generation: Generation, order: CoreAction) {
+        match self.workers.slot_of(generation) {
+            Some(slot) if self.is_server(slot) => {
+                self.with_link(slot, |link, cx| match &order {
+                    CoreAction::Call { call, .. } => link.send(cx, generation, call),
+                    CoreAction::Cancel { call, .. } => link.cancel(cx, generation, *call),
+                    CoreAction::Ping { .. } => link.ping(cx, generation),
+                    _ => {}
+                });
+            }
+            Some(_) => match order {
+                CoreAction::Call { call, .. } if self.is_outdated_call(&call) => {
+                    self.kernel.recall(self.clock.now, generation, call.call);
+                }
+                order => self.out.push_back(order),
+            },
+            None => {}
         }
     }
 
-    pub(super) fn cancel(&mut self, generation: Generation, call: CallId) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
+    /// True if the tool of a call has changed since its arguments were checked.
+    fn is_outdated_call(&self, call: &rpc::Call) -> bool {
+        let rpc::Op::Tool { name, .. } = &call.op else {
+            return false;
         };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.cancel(cx, generation, call));
-        } else {
-            self.out.push_back(CoreAction::Cancel { generation, call });
-        }
-    }
-
-    pub(super) fn ping(&mut self, generation: Generation) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.ping(cx, generation));
-        } else {
-            self.out.push_back(CoreAction::Ping { generation });
-        }
+        let pending = self.requests.get(&call.call);
+        let admitted = pending.and_then(|pending| pending.admitted.as_ref());
+        admitted.is_some_and(|admitted| self.catalog.epoch_of(name) != Some(admitted.epoch))
     }
 
     /// Something happened to a worker.
@@ -201,35 +196,58 @@ impl Core {
         let was_complete = self.catalog.is_complete();
         let is_first = !self.catalog.has_served(slot);
         let name = self.catalog.pack_name(slot).to_owned();
-        let accepted = vetted.and_then(|()| self.catalog.announce(slot, &ready));
+        let occasion = match self.kernel.purpose(slot, generation) {
+            Some(Purpose::Rollout) => Occasion::Rollout,
+            Some(Purpose::Standby) => Occasion::Standby,
+            None => Occasion::Start,
+        };
+        let is_rollout = self.kernel.is_rollout(slot, generation);
+        let reasons = self.rollouts.reasons(slot);
+        let accepted = vetted
+            .map_err(Refused::from)
+            .and_then(|()| self.catalog.announce(slot, &ready, occasion, reasons));
         match accepted {
             Ok(Announced {
-                read,
-                is_news,
-                changed_tools,
+                roots_changed,
+                lists,
+                changes,
             }) => {
-                if read == Read::Otherwise && !self.roots.follows(slot) {
+                if roots_changed && !self.roots.follows(slot) {
                     self.log(format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));
                 }
-                if is_first || is_news {
+                for change in &changes {
+                    self.log(format!(
+                        "mcp:catalog changed pack={name} generation={generation} {change}"
+                    ));
+                }
+                if is_rollout {
+                    self.rollouts.report_changes(slot, changes);
+                }
+                if is_first || !lists.is_empty() {
                     self.report_withdrawn(slot, &name);
                 }
-                if is_news {
-                    self.announce_lists(slot, &changed_tools);
-                }
+                self.announce_lists(&name, &lists);
                 self.accept(generation, &name, ready);
                 self.out.push_back(CoreAction::WorkerReady { generation });
                 self.kernel.handle_ready(self.clock.now, generation);
                 self.renew(slot);
             }
-            Err(reason) => {
+            Err(Refused { reason, changes }) => {
                 let detail = format!("the worker {reason}");
                 let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
                 self.log(format!(
                     "mcp:warning reason=worker_refused pack={name} {fault}"
                 ));
+                for change in &changes {
+                    self.log(format!(
+                        "mcp:warning reason=change_refused pack={name} generation={generation} {change}"
+                    ));
+                }
+                if is_rollout {
+                    self.rollouts.report_changes(slot, changes);
+                }
                 self.catalog.give_up(slot, &fault.cause());
                 self.kernel.handle_unfit(self.clock.now, generation, &fault);
             }
@@ -257,31 +275,6 @@ impl Core {
         self.route_waiting();
     }
 
-    /// A pack is served whose tools clients do not know: tells those that asked before, and ends the
-    /// calls that wait for a tool which is not the one they meant.
-    fn announce_lists(&mut self, slot: SlotId, changed_tools: &[String]) {
-        let pack = self.catalog.pack_name(slot).to_owned();
-        self.log_at(LogLevel::Info, format!("lists changed pack={pack}"));
-        let now = self.clock.now;
-        self.kernel.fail_waiting(now, slot, |op| match op {
-            rpc::Op::Tool { name, .. } => changed_tools.contains(name),
-            _ => false,
-        });
-        let opened = |front: &Front| matches!(front, Front::Packs { opened: true, .. });
-        let sessions = self.sessions.iter().filter(|(_, front)| opened(front));
-        let sessions: Vec<SessionId> = sessions.map(|(session, _)| *session).collect();
-        let methods = self.catalog.lists_of(slot);
-        for session in sessions {
-            for method in &methods {
-                let line = ObjectWriter::with_capacity(96)
-                    .string("jsonrpc", "2.0")
-                    .string("method", method.name())
-                    .finish();
-                self.out.push_back(CoreAction::Tell { session, line });
-            }
-        }
-    }
-
     fn accept(&mut self, generation: Generation, name: &str, ready: Ready) {
         let Some(worker) = self.workers.by_generation.get_mut(&generation) else {
             return;
@@ -293,6 +286,15 @@ impl Core {
         let said =
             format!("worker ready pack={name} generation={generation} pid={pid} build={build}");
         self.log_at(LogLevel::Info, said);
+    }
+
+    /// Holds the packs to another lock.
+    pub(super) fn apply_lock(&mut self, locked: Arc<Locked>) {
+        for (slot, lists) in self.catalog.apply_lock(locked) {
+            let name = self.catalog.pack_name(slot).to_owned();
+            self.report_withdrawn(slot, &name);
+            self.announce_lists(&name, &lists);
+        }
     }
 
     fn report_withdrawn(&mut self, slot: SlotId, pack: &str) {
@@ -323,7 +325,10 @@ impl Core {
             }
             (Some(op), answer) => {
                 let answer = self.catalog.bounded(op, answer);
-                match self.catalog.reply_check(op, &answer) {
+                let pending = self.requests.get(&call);
+                let admitted = pending.and_then(|pending| pending.admitted.as_ref());
+                let admitted = admitted.map(|admitted| &admitted.definition);
+                match self.catalog.reply_check(op, &answer, admitted) {
                     Some((definition, reply)) => {
                         let subject = Subject::Reply(reply.json.clone());
                         return self.hold(generation, call, answer, definition, subject);
@@ -356,7 +361,7 @@ impl Core {
         }
         let timeout_ms = self.kernel.limits().call_timeout_ms;
         let answer = Box::new(answer);
-        let purpose = Purpose::PackReply { call, tool, answer };
+        let purpose = CheckPurpose::PackReply { call, tool, answer };
         self.begin_check(call, purpose, definition, subject, timeout_ms);
     }
 

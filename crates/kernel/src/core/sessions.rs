@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::mismatches::{Culprit, Mismatch};
-use super::{Core, Lifetime, Pending, PendingStage};
+use super::{Admitted, Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
@@ -92,7 +92,9 @@ impl Core {
 
     pub(super) fn client_line(&mut self, session: SessionId, line: &[u8]) {
         match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.link_line(*slot, line),
+            Some(Front::Link(slot)) => {
+                self.with_link(*slot, |link, cx| link.client_line(cx, line));
+            }
             Some(Front::Packs { last, opened }) => {
                 let (last, opened) = (*last, *opened);
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
@@ -114,7 +116,9 @@ impl Core {
 
     pub(super) fn client_oversize(&mut self, session: SessionId, head: &[u8]) {
         match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.link_oversize(*slot, head),
+            Some(Front::Link(slot)) => {
+                self.with_link(*slot, |link, cx| link.client_oversize(cx, head));
+            }
             Some(Front::Packs { last, .. }) => {
                 let limit = self.kernel.limits().request_frame_bytes;
                 let inbound = decode_oversize(head, *last, limit);
@@ -149,36 +153,16 @@ impl Core {
             Inbound::Answer(answer) => self.roots_answer(session, answer),
             Inbound::Cancel(cancel) => self.kernel.handle_cancel(now, session, &cancel),
             Inbound::Refused(refused) => {
-                let request = NewRequest {
-                    id: refused.id,
-                    form: refused.form,
-                    method: "invalid".to_owned(),
-                    tool: None,
-                    progress_token: None,
-                    input_bytes: bytes,
-                    trace: None,
-                    work: Work::Refused(refused.problem),
-                };
-                let pending = asked.map(|asked| Pending {
-                    dialect: refused.form.dialect,
-                    op: Op::Ping {},
-                    asked: Some(asked),
-                    stage: PendingStage::Open,
-                    house: None,
-                });
+                let dialect = refused.form.dialect;
+                let pending = asked.map(|asked| Pending::new(dialect, Op::Ping {}, Some(asked)));
+                let request = NewRequest::rejected(refused, bytes);
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
             }
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
                 let new = self.new_request(&request, bytes);
-                let pending = Pending {
-                    dialect: request.dialect,
-                    op: request.op,
-                    asked,
-                    stage: PendingStage::Open,
-                    house: None,
-                };
+                let pending = Pending::new(request.dialect, request.op, asked);
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }
@@ -239,19 +223,26 @@ impl Core {
 
     pub(super) fn follow_route(&mut self, call: CallId, tool: Option<String>, route: Route) {
         let now = self.clock.now;
-        let (definition, timeout_ms) = match route {
+        let (definition, timeout_ms, epoch) = match route {
             Route::Work(work) => return self.kernel.handle_routed(now, call, tool, work),
             Route::Check {
                 definition,
                 timeout_ms,
+                epoch,
                 ..
-            } => (definition, timeout_ms),
+            } => (definition, timeout_ms, epoch),
         };
-        let pending = self.requests.get(&call);
-        let Some(Op::CallTool { arguments, .. }) = pending.map(|pending| &pending.op) else {
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
+        };
+        let Op::CallTool { arguments, .. } = &pending.op else {
             return;
         };
         let subject = Subject::Arguments(arguments.clone());
+        pending.admitted = Some(Admitted {
+            definition: definition.clone(),
+            epoch,
+        });
         self.kernel.start_clock(now, call, timeout_ms);
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
@@ -386,7 +377,7 @@ impl Core {
                 self.out
                     .push_back(CoreAction::OwnTool { call, tool, render });
             }
-            (_, Op::Listen {}) => self.listen(call),
+            (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
                     self.with_link(slot, |link, cx| link.serve_own(cx, call));

@@ -10,7 +10,7 @@ use mainstay_contract::rpc;
 use super::timers::Timer;
 use super::{Conduct, Kernel};
 use crate::action::Delivery;
-use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::call::{Dispatch, SlotId, Stage};
 use crate::defect::{Defect, is_planted};
 use crate::slot::{Phase, Run};
 use crate::time::Time;
@@ -305,33 +305,6 @@ impl Kernel {
         }
         for id in failed {
             self.fail_call(now, slot, id);
-        }
-    }
-
-    /// Ends the calls of a slot that wait to be sent and for which `is_void` holds: the slot's tools
-    /// are not what they were when these calls were accepted.
-    pub fn fail_waiting(&mut self, now: Time, slot: SlotId, is_void: impl Fn(&rpc::Op) -> bool) {
-        let waits = |call: &Call| {
-            let task = call.task().filter(|task| task.slot == slot);
-            matches!(call.stage, Stage::Queued { .. }) && task.is_some_and(|task| is_void(&task.op))
-        };
-        let calls = self.calls.iter().filter(|(_, call)| waits(call));
-        for (id, may_have_run) in calls
-            .map(|(id, call)| (*id, call.may_have_run()))
-            .collect::<Vec<_>>()
-        {
-            if let Some(owner) = self.slots.get_mut(&slot) {
-                owner.queue.remove(id);
-            }
-            let problem = match may_have_run {
-                true => Problem::of(ErrorKind::OutcomeUnknown),
-                false => Problem::new(
-                    ErrorKind::WorkerUnavailable,
-                    "the tool has changed since the call was accepted",
-                )
-                .with_hint("list the tools and call again"),
-            };
-            self.end(now, id, Err(problem), Delivery::Send);
         }
     }
 

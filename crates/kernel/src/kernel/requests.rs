@@ -11,7 +11,7 @@ use crate::action::{Action, Delivery, End};
 use crate::call::{Call, Dispatch, Late, NewRequest, Stage, Work};
 use crate::defect::{Defect, is_planted};
 use crate::progress::{Step, Throttle};
-use crate::session::{Pace, Refusal, Turn};
+use crate::session::{Pace, Session, Turn};
 use crate::slot::Run;
 use crate::time::Time;
 
@@ -30,11 +30,7 @@ impl Kernel {
             (_, _, Work::Refused(_)) => None,
             (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
             (Mode::Serving, EchoId::Known(request_id), _) => {
-                match session.admit(request_id, id, request.order()) {
-                    Ok(()) => None,
-                    Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
-                    Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
-                }
+                session.admit(request_id, id, request.order()).err()
             }
             (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
         };
@@ -431,13 +427,7 @@ impl Kernel {
     }
 
     fn close_if_over(&mut self, session: SessionId) {
-        let is_over = |kernel: &Self| {
-            kernel
-                .sessions
-                .get(&session)
-                .is_some_and(crate::session::Session::is_over)
-        };
-        if is_over(self) {
+        if self.sessions.get(&session).is_some_and(Session::is_over) {
             self.sessions.remove(&session);
             self.act(Action::SessionOver { session });
         }

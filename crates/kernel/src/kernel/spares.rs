@@ -10,7 +10,7 @@ use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
 
 use super::timers::Timer;
-use super::{Kernel, Mode};
+use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Manner};
 use crate::call::{Call, Dispatch, SlotId, Stage, UNTIMED_MS};
 use crate::slot::{Phase, Purpose, Rollout, Spare};
@@ -40,7 +40,11 @@ impl Kernel {
                 self.drop_spare(slot);
                 self.start_spare(now, slot, Purpose::Rollout);
             }
-            // A fresh generation is on its way already.
+            // The one that starts may have the executable and the files of its predecessor.
+            State::Starting { .. } if owner.conduct == Conduct::Strict => {
+                self.drop_spare(slot);
+                self.start_spare(now, slot, Purpose::Rollout);
+            }
             State::Starting { .. } => {}
             State::Cold | State::Waiting { .. } | State::Exhausted { .. } | State::Stopped => {
                 owner.supervisor.open(now);
@@ -72,6 +76,36 @@ impl Kernel {
     /// The worker beside the one that serves a slot.
     pub(super) fn spare(&self, slot: SlotId) -> Spare {
         self.slots.get(&slot).map_or(Spare::None, |slot| slot.spare)
+    }
+
+    /// What the worker beside the one that serves is started for.
+    pub(super) fn spare_purpose(&self, slot: SlotId) -> Option<Purpose> {
+        match self.spare(slot) {
+            Spare::Starting { purpose, .. } => Some(purpose),
+            Spare::None | Spare::Waiting { .. } | Spare::Ready { .. } => None,
+        }
+    }
+
+    /// What a worker that starts beside one that serves is for; `None` if no other one serves.
+    pub fn purpose(&self, slot: SlotId, generation: Generation) -> Option<Purpose> {
+        let beside = self.is_spare(slot, generation) && self.serving(slot).is_some();
+        self.spare_purpose(slot).filter(|_| beside)
+    }
+
+    /// True if a rollout is under way.
+    pub fn is_rolling_out(&self, slot: SlotId) -> bool {
+        let owner = self.slots.get(&slot);
+        owner.is_some_and(|owner| owner.rollout == Rollout::Pending)
+    }
+
+    /// True if a worker is the successor of a rollout.
+    pub fn is_rollout(&self, slot: SlotId, generation: Generation) -> bool {
+        // Without a spare the rollout began with no worker.
+        let is_meant = match self.spare_purpose(slot) {
+            Some(Purpose::Rollout) => self.is_spare(slot, generation),
+            Some(Purpose::Standby) | None => true,
+        };
+        self.is_rolling_out(slot) && is_meant
     }
 
     pub(super) fn set_spare(&mut self, slot: SlotId, spare: Spare) {

@@ -11,10 +11,10 @@ use super::losses::Charge;
 use super::timers::Timer;
 use super::{Conduct, Kernel, Mode};
 use crate::action::{Action, Delivery, Manner, Notice};
-use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::call::{Call, Dispatch, SlotId, Stage, Work};
 use crate::defect::{Defect, is_planted};
 use crate::session::Session;
-use crate::slot::{Phase, Rollout, Run, Worker};
+use crate::slot::{Phase, Purpose, Rollout, Run, Worker};
 use crate::supervisor::Directive;
 use crate::time::Time;
 
@@ -42,7 +42,9 @@ impl Kernel {
             }
             self.watch(now, generation);
             self.rearm(slot);
-            self.rollout_over(slot, Ok(generation));
+            if self.spare_purpose(slot) != Some(Purpose::Rollout) {
+                self.rollout_over(slot, Ok(generation));
+            }
             self.dispatch(now, slot);
             self.keep_spare(now, slot);
         }
@@ -385,6 +387,32 @@ impl Kernel {
             op,
         });
         self.act(Action::Send { generation, call });
+    }
+
+    /// Takes a call back from a worker that got not one byte of it. The call is routed again, and keeps
+    /// its deadline.
+    pub fn recall(&mut self, now: Time, from: Generation, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let running = Stage::Running {
+            generation: from,
+            send: Dispatch::Call,
+        };
+        if call.stage != running {
+            return;
+        }
+        call.stage = Stage::Serving;
+        call.attempt = call.attempt.saturating_sub(1);
+        call.request.work = Work::Unrouted;
+        if let Some(worker) = self.worker_mut(from) {
+            worker.running.remove(&id);
+        }
+        self.act(Action::Route { call: id });
+        self.end_if_idle(from);
+        if let Some(slot) = self.slot_of(from) {
+            self.dispatch(now, slot);
+        }
     }
 
     pub(super) fn demand(&mut self, now: Time, slot: SlotId) {

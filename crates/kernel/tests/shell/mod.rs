@@ -40,6 +40,8 @@ pub struct Shell {
     pub did: Vec<(Time, CoreAction)>,
     pub workers: BTreeMap<Generation, Worker>,
     pub server: Server,
+    /// The build of every pack that is started next.
+    pub build: Build,
     /// Checks get no verdict while this is set.
     pub keeps_checks: bool,
     /// The number of the event after which the core is saved and restored.
@@ -63,10 +65,32 @@ pub struct Server {
     pub opens: bool,
 }
 
+/// A build of a pack.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    /// The version of its tool `read`.
+    pub version: u32,
+    /// The type of the argument `n` of that tool.
+    pub argument: &'static str,
+}
+
+impl Build {
+    /// The next build, in which the argument of `read` has another type.
+    pub fn change(&mut self, with_bump: bool) {
+        self.version += u32::from(with_bump);
+        self.argument = match self.argument {
+            "integer" => "string",
+            _ => "integer",
+        };
+    }
+}
+
 /// One process.
 #[derive(Debug, Default)]
 pub struct Worker {
     pub is_pack: bool,
+    /// The build of a pack.
+    pub build: Option<Build>,
     /// Everything that a server got.
     pub lines: Vec<Value>,
     /// Tool calls that are not answered.
@@ -174,6 +198,10 @@ impl Shell {
             did: Vec::new(),
             workers: BTreeMap::new(),
             server: Server::default(),
+            build: Build {
+                version: 1,
+                argument: "integer",
+            },
             keeps_checks: false,
             restore_after: None,
             handled: 0,
@@ -388,13 +416,14 @@ impl Shell {
                 let is_pack = settings.is_some();
                 let worker = Worker {
                     is_pack,
+                    build: is_pack.then_some(self.build),
                     ..Worker::default()
                 };
                 self.workers.insert(generation, worker);
                 let (pid, tree_kill) = (1, "group".to_owned());
                 self.news(generation, WorkerNews::Up { pid, tree_kill });
                 if is_pack {
-                    let (ready, vetted) = (Box::new(ready()), Ok(()));
+                    let (ready, vetted) = (Box::new(ready(self.build)), Ok(()));
                     self.news(generation, WorkerNews::Ready { ready, vetted });
                 }
             }
@@ -453,11 +482,22 @@ impl Shell {
         };
         let id = Value::from(call.call.get());
         match &call.op {
-            rpc::Op::Tool { .. } => worker.pending.push(Pending {
-                call: Some(call.call),
-                id,
-                token: None,
-            }),
+            rpc::Op::Tool {
+                name, arguments, ..
+            } => {
+                let fits = match worker.build.map(|build| build.argument) {
+                    Some("string") if name == "read" => {
+                        !arguments.to_value().unwrap()["n"].is_number()
+                    }
+                    _ => true,
+                };
+                assert!(fits, "a worker gets a call that does not fit: {call:?}");
+                worker.pending.push(Pending {
+                    call: Some(call.call),
+                    id,
+                    token: None,
+                });
+            }
             _ => {
                 let answer = Box::new(Answer::Failed(Problem::of(ErrorKind::UnknownMethod)));
                 self.news(
@@ -585,7 +625,7 @@ fn check(definition: &Definition, subject: &Subject) -> Verdict {
 }
 
 /// The tools of every pack: one that may run again, and one that may not.
-fn ready() -> Ready {
+fn ready(build: Build) -> Ready {
     let tool = |name: &str, replay| ToolSpec {
         name: name.to_owned(),
         description: format!("The tool {name}."),
@@ -607,7 +647,12 @@ fn ready() -> Ready {
         build: "1".to_owned(),
         catalog: Catalog {
             tools: vec![
-                tool("read", Replay::Convergent),
+                ToolSpec {
+                    schema_version: build.version,
+                    input_schema: json!({ "type": "object",
+                        "properties": { "n": { "type": build.argument } } }),
+                    ..tool("read", Replay::Convergent)
+                },
                 tool("write", Replay::NeverReplay),
             ],
             ..Catalog::default()

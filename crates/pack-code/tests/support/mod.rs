@@ -108,6 +108,11 @@ impl Place {
         let pack = self.open();
         let job = call(&pack, "index_build", &json!({}));
         assert_eq!(job["state"], "done", "{job}");
+        // A build waits a while for symbols, which are found behind everything else.
+        wait_until("all symbols are found", || {
+            let status = call(&pack, "index_status", &json!({}));
+            status["layers"]["symbols"] == 1.0
+        });
         pack
     }
 }

@@ -1,10 +1,16 @@
 //! One difference between two locks.
 
+use std::fmt;
+
+use mainstay_contract::canonical::canonical_json;
+use mainstay_contract::render::shorten;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::rules::{Demand, Kind};
-use mainstay_contract::canonical::canonical_json;
+
+/// Characters of a value in the line about a change.
+const VALUE: usize = 60;
 
 /// Where the schema of the arguments stands in a definition.
 pub(crate) const INPUT: &str = "/inputSchema";
@@ -65,5 +71,22 @@ impl Change {
             self.kind,
             values.concat(),
         )
+    }
+}
+
+/// The change in a line, without the name of its tool.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if !self.pointer.is_empty() {
+            write!(f, " at {}", self.pointer)?;
+        }
+        let text = |value: &Value| shorten(&value.to_string(), VALUE);
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => write!(f, ": {} -> {}", text(before), text(after)),
+            (Some(before), None) => write!(f, ": was {}", text(before)),
+            (None, Some(after)) => write!(f, ": {}", text(after)),
+            (None, None) => Ok(()),
+        }
     }
 }

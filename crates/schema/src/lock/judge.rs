@@ -1,6 +1,7 @@
 //! Changes held against what was done about them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -34,6 +35,17 @@ pub struct Judged {
     /// What to do, where something is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
+}
+
+/// The change of a tool in a line, with what is left to do.
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.change.tool, self.change)?;
+        match &self.advice {
+            Some(advice) => write!(f, "; to do: {advice}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// All changes between two locks, judged.

@@ -275,7 +275,10 @@ impl Around<'_> {
                 tokio::time::sleep_until(began + Duration::from_millis(step.at_ms)).await;
                 let request = match step.what {
                     Operation::Status => ControlRequest::Status {},
-                    Operation::Rollout => ControlRequest::Rollout { pack: None },
+                    Operation::Rollout => ControlRequest::Rollout {
+                        pack: None,
+                        reasons: Vec::new(),
+                    },
                     Operation::Stop => {
                         book.lock().stopped.get_or_insert_with(Instant::now);
                         host.stop().await;

@@ -2,31 +2,24 @@
 
 #![expect(
     clippy::disallowed_methods,
-    clippy::print_stdout,
     reason = "a test that is told by its environment how long to run, and says what came of it"
 )]
 
+mod http;
+mod load;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, ensure};
-use mainstay_testkit::hostile::Rng;
-use mainstay_testkit::http::{
-    Connection, Era, Event, Events, Framing, Request, Session, bridge, modern,
-};
-use mainstay_testkit::oracle::{
-    Attempts, Dialect, History, Ledger, Recorder, Summary, read_effects, verify,
-};
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::oracle::read_effects;
 use mainstay_testkit::peer::{Client, request_line};
-use mainstay_testkit::process::{
-    Launch, Running, Serve, TempDir, Transport, binary, descriptors, is_root,
-};
+use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary, descriptors, is_root};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -433,15 +426,26 @@ fn a_host_that_does_not_come_to_rest_continues_where_it_stopped() -> anyhow::Res
     );
     let (first, rest) = line.split_at(40);
     client.send_raw(first)?;
-    // An operator's command that never says what it wants.
-    let silent = UnixStream::connect(&control)?;
-    let reason = refused(&host, &[])?;
+    // Operators' commands that never say what they want; the host waits for each of them for a while.
+    let is_over = AtomicBool::new(false);
+    let reason = thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            let mut silent = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                silent.push(UnixStream::connect(&control));
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let reason = refused(&host, &[]);
+        is_over.store(true, Ordering::Relaxed);
+        let _ = connecting.join();
+        reason
+    })?;
     ensure!(reason.contains("did not come to rest"), "{reason}");
     client.send(rest)?;
     client.answer("\"half\"")?;
     client.answer("\"slow\"")?;
     host.connect()?.call("1", "get", &json!({}))?;
-    drop(silent);
     upgrade(&host, &[])?;
     client.call("2", "get", &json!({}))?;
     assert_eq!(read_effects(&file)?.len(), 1);
@@ -492,6 +496,29 @@ fn secrets_survive_and_are_not_in_the_new_environment() -> anyhow::Result<()> {
 }
 
 #[test]
+fn signals_in_quick_succession_neither_end_the_host_nor_lose_a_call() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    for round in 0..400 {
+        host.signal(Signal::USR2)?;
+        host.signal(Signal::HUP)?;
+        if round % 20 == 0 {
+            let get = json!({"name": "get", "arguments": {}});
+            client.send(&request_line(&round.to_string(), "tools/call", &get))?;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+    for round in (0..400).step_by(20) {
+        client.answer(&round.to_string())?;
+    }
+    wait_for_upgrades(&host, 2)?;
+    // Settings that were read again may still be rolled out.
+    client.call("\"last\"", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
 fn a_terminal_or_a_file_cannot_be_handed_over() -> anyhow::Result<()> {
     let serve = Serve::stdio()?.ledger()?;
     let input = serve.folder().join("input");
@@ -524,397 +551,4 @@ fn a_terminal_or_a_file_cannot_be_handed_over() -> anyhow::Result<()> {
     drop(child.stdin.take());
     ensure!(child.wait()?.success());
     Ok(())
-}
-
-/// Reads events until one contains `text`.
-fn hear(connection: &mut Connection, text: &str) -> anyhow::Result<Vec<Event>> {
-    let (head, mut framing) = connection.head()?;
-    ensure!(head.is_stream(), "{head:?}");
-    let (mut reader, mut seen) = (Events::default(), Vec::new());
-    while let Some(piece) = connection.piece(&mut framing)? {
-        seen.extend(reader.push(&piece));
-        if seen.iter().any(|event: &Event| event.data.contains(text)) {
-            return Ok(seen);
-        }
-    }
-    anyhow::bail!("the stream ended after {seen:?}")
-}
-
-fn wrapped_http() -> anyhow::Result<Running> {
-    let words = [shown(&binary("mainstay")?), "wrap", "--http", "127.0.0.1:0"].map(str::to_owned);
-    let server = ["--", shown(&binary("mcp-fixture")?), "--era", "both"].map(str::to_owned);
-    Launch::new(words.into_iter().chain(server))?.spawn_http()
-}
-
-#[test]
-fn sessions_and_connections_over_http_survive() -> anyhow::Result<()> {
-    let serve = Serve::http()?.ledger()?;
-    let other = serve.folder().join("mainstay");
-    let host = serve.spawn()?;
-    let address = host.address()?;
-    let session = Session::open(address)?;
-    // A connection that is used again, and one in the middle of a request.
-    let health = Request::to(address, "GET", "/healthz");
-    let (mut kept, mut half) = (Connection::open(address)?, Connection::open(address)?);
-    ensure!(kept.ask(&health)?.status() == 200);
-    let bytes = session
-        .post(&request_line(
-            "7",
-            "tools/call",
-            &json!({"name": "get", "arguments": {}}),
-        ))
-        .bytes();
-    let (first, rest) = bytes.split_at(30);
-    half.send(first)?;
-    // A call that is answered before the host is replaced.
-    let slow = thread::spawn({
-        let session = session.clone();
-        move || session.call("8", "append", &json!({"text": "slow", "pause_ms": 1500}))
-    });
-    let until = Instant::now() + PATIENCE;
-    while kept.ask(&health)?.json()?.get("in_flight") != Some(&json!(1)) {
-        ensure!(Instant::now() < until, "the call does not start");
-    }
-    build(&other)?;
-    upgrade(&host, &[shown(&other)])?;
-    let answer = slow.join().map_err(|_| anyhow!("it panicked"))??;
-    ensure!(
-        answer.pointer("/result/isError") != Some(&json!(true)),
-        "{answer}"
-    );
-    ensure!(kept.ask(&health)?.status() == 200, "on the same connection");
-    half.send(rest)?;
-    let answer = half.response()?;
-    ensure!(answer.status() == 200, "{}", answer.text());
-    let answer = session.call("9", "append", &json!({"text": "after"}))?;
-    ensure!(
-        answer.pointer("/result/isError") != Some(&json!(true)),
-        "{answer}"
-    );
-    ensure!(session.ask(&session.delete())?.status() == 204);
-    host.stop()
-}
-
-#[test]
-fn streams_are_closed_at_the_hand_over_and_no_list_change_is_missed() -> anyhow::Result<()> {
-    let host = wrapped_http()?;
-    let address = host.address()?;
-    let session = Session::open(address)?;
-    let mut legacy = Connection::open(address)?;
-    legacy.send(&session.get().bytes())?;
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
-    let listen = || modern(address, "\"s\"", "subscriptions/listen", &wanted);
-    let mut modern_stream = Connection::open(address)?;
-    modern_stream.send(&listen().bytes())?;
-    hear(&mut modern_stream, "subscriptions/acknowledged")?;
-    let (head, _) = legacy.head()?;
-    ensure!(head.is_stream(), "{head:?}");
-    upgrade(&host, &[])?;
-    // The connections are kept for the next request.
-    for stream in [&mut legacy, &mut modern_stream] {
-        while stream.piece(&mut Framing::Chunks)?.is_some() {}
-    }
-    // The lists change before the clients are back.
-    let changed = session.call("1", "change_tools", &json!({"action": "add"}))?;
-    ensure!(changed.get("result").is_some(), "{changed}");
-    legacy.send(&session.get().bytes())?;
-    hear(&mut legacy, "notifications/tools/list_changed")?;
-    modern_stream.send(&listen().bytes())?;
-    let seen = hear(&mut modern_stream, "notifications/tools/list_changed")?;
-    let said = seen
-        .last()
-        .map(|event| event.data.clone())
-        .unwrap_or_default();
-    ensure!(
-        said.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#),
-        "{said}"
-    );
-    drop((legacy, modern_stream));
-    host.stop()
-}
-
-#[test]
-fn an_answer_that_does_not_end_refuses_the_upgrade_or_is_ended_by_now() -> anyhow::Result<()> {
-    let host = Serve::http()?
-        .ledger()?
-        .limits("drain_ms = 1000")?
-        .spawn()?;
-    let address = host.address()?;
-    let wait = |id: &str, ms: u64| {
-        let arguments = json!({"name": "wait", "arguments": {"ms": ms, "steps": 1}});
-        modern(address, id, "tools/call", &arguments)
-    };
-    let health = Request::to(address, "GET", "/healthz");
-    let in_flight = |count: u64| -> anyhow::Result<()> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let health = Connection::open(address)?.ask(&health)?.json()?;
-            if health.get("in_flight") == Some(&json!(count)) {
-                return Ok(());
-            }
-            ensure!(Instant::now() < until, "{health}");
-        }
-    };
-    let mut open = Connection::open(address)?;
-    open.send(&wait("\"long\"", 8000).bytes())?;
-    in_flight(1)?;
-    let reason = refused(&host, &[])?;
-    ensure!(reason.contains("tools/call wait (id \"long\")"), "{reason}");
-    let answer = open.response()?;
-    ensure!(
-        answer
-            .messages()?
-            .iter()
-            .any(|said| said.get("result").is_some()),
-        "{answer:?}"
-    );
-    // Ended with an error that has a code.
-    let mut ended = Connection::open(address)?;
-    ended.send(&wait("\"now\"", 60_000).bytes())?;
-    let mut single = Connection::open(address)?;
-    let body = json!({"arguments": {"ms": 60_000, "steps": 1}}).to_string();
-    let request = Request::to(address, "POST", "/v1/tool/wait");
-    single.send(
-        &request
-            .header("Content-Type", "application/json")
-            .body(body)
-            .bytes(),
-    )?;
-    in_flight(2)?;
-    upgrade(&host, &["--now"])?;
-    let answer = ended.response()?;
-    let said = answer.messages()?;
-    let error = said
-        .last()
-        .and_then(|said| said.pointer("/error/code"))
-        .cloned();
-    ensure!(error == Some(json!(-31503)), "{said:?}");
-    ensure!(
-        answer.head.header("connection") == Some("close"),
-        "{answer:?}"
-    );
-    let answer = single.response()?;
-    ensure!(answer.status() == 503, "{answer:?}");
-    in_flight(0)?;
-    host.stop()
-}
-
-/// How long the load runs, and the pause between two upgrades.
-fn weather() -> (Duration, Duration) {
-    let told = std::env::var("MAINSTAY_UPGRADE_SECONDS").ok();
-    let seconds = told.and_then(|told| told.parse().ok());
-    match seconds {
-        Some(seconds) => (Duration::from_secs(seconds), Duration::from_secs(10)),
-        None => (Duration::from_secs(12), Duration::from_secs(3)),
-    }
-}
-
-/// Calls that each client keeps in flight.
-const WINDOW: usize = 6;
-/// Calls a second of each client.
-const RATE: u32 = 60;
-/// Time for what comes late to be heard.
-const LATE: Duration = Duration::from_millis(500);
-
-#[test]
-fn no_call_fails_while_workers_are_rolled_out_and_the_host_is_upgraded() -> anyhow::Result<()> {
-    let limits = "pool = 8, restarts = 1000000, restart_period_ms = 1000";
-    let kinds = [
-        (Transport::Stdio, vec![Dialect::Legacy]),
-        (
-            Transport::Socket,
-            vec![Dialect::Legacy, Dialect::Legacy, Dialect::Direct],
-        ),
-        (Transport::Http, vec![Dialect::Legacy, Dialect::Legacy]),
-    ];
-    let results: Vec<anyhow::Result<()>> = thread::scope(|scope| {
-        let hosts: Vec<_> = kinds
-            .into_iter()
-            .map(|(transport, dialects)| {
-                scope.spawn(move || -> anyhow::Result<()> {
-                    let serve = Serve::new(transport)?.ledger()?.limits(limits)?;
-                    let file = serve.ledger_file();
-                    let other = serve.folder().join("mainstay");
-                    let mut host = serve.spawn()?;
-                    let clients = dialects.iter().map(|dialect| {
-                        let client = match transport {
-                            Transport::Http => bridge(host.address()?, Era::Legacy),
-                            _ => host.take_client()?,
-                        };
-                        let client = client.with_patience(PATIENCE);
-                        client.call("\"warm\"", "get", &json!({}))?;
-                        Ok((client, *dialect))
-                    });
-                    let clients: Vec<_> = clients.collect::<anyhow::Result<_>>()?;
-                    let (summary, upgrades, rollouts) = run(&host, clients, &file, &other)?;
-                    println!(
-                        "{transport:?}: {upgrades} upgrades, {rollouts} rollouts: {summary:?}"
-                    );
-                    if transport != Transport::Stdio {
-                        host.terminate()?;
-                    }
-                    ensure!(host.wait()?.success(), "{:#?}", host.stderr());
-                    Ok(())
-                })
-            })
-            .collect();
-        let joined = hosts.into_iter().map(thread::ScopedJoinHandle::join);
-        joined
-            .map(|result| result.unwrap_or_else(|_| Err(anyhow!("a host's thread panicked"))))
-            .collect()
-    });
-    results.into_iter().collect()
-}
-
-fn run(
-    host: &Running,
-    clients: Vec<(Client, Dialect)>,
-    file: &Path,
-    other: &PathBuf,
-) -> anyhow::Result<(Summary, u32, u32)> {
-    let (time, between) = weather();
-    let (epoch, sessions, is_over) = (Instant::now(), clients.len(), AtomicBool::new(false));
-    let (histories, upgrades, rollouts, singles) = thread::scope(|scope| {
-        let loads: Vec<_> = clients
-            .into_iter()
-            .zip(0..)
-            .map(|((client, dialect), number)| {
-                let recorder = Recorder::new(client, number, dialect, epoch);
-                scope.spawn(move || load(recorder, number, epoch + time))
-            })
-            .collect();
-        let is_over = &is_over;
-        let every = move |pause: Duration, work: &dyn Fn() -> anyhow::Result<()>| {
-            let mut count = 0;
-            let mut next = Instant::now();
-            while !is_over.load(Ordering::Relaxed) {
-                next += pause;
-                while Instant::now() < next && !is_over.load(Ordering::Relaxed) {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                work()?;
-                count += 1;
-            }
-            anyhow::Ok(count)
-        };
-        let singles = scope.spawn(move || match host.address() {
-            Ok(address) => single_calls(address, is_over),
-            Err(_) => Ok(Vec::new()),
-        });
-        let upgrading = scope.spawn(move || {
-            every(between, &|| {
-                build(other)?;
-                upgrade(host, &[shown(other)])
-            })
-        });
-        let rolling = scope.spawn(move || {
-            every(Duration::from_secs(1), &|| {
-                let output = operate(host, &["rollout"])?;
-                ensure!(output.status.success(), "{}", text(&output));
-                Ok(())
-            })
-        });
-        let histories: Vec<_> = loads
-            .into_iter()
-            .map(thread::ScopedJoinHandle::join)
-            .collect();
-        is_over.store(true, Ordering::Relaxed);
-        (histories, upgrading.join(), rolling.join(), singles.join())
-    });
-    let singles = singles.map_err(|_| anyhow!("the single calls panicked"))??;
-    let upgrades = upgrades.map_err(|_| anyhow!("the upgrades panicked"))??;
-    let rollouts = rollouts.map_err(|_| anyhow!("the rollouts panicked"))??;
-    let mut whole = History::default();
-    let mut clients = Vec::new();
-    for history in histories {
-        let (history, client) = history.map_err(|_| anyhow!("a client panicked"))??;
-        whole.merge(history);
-        clients.push(client);
-    }
-    for client in &clients {
-        let health = client.call("\"health\"", "system_health", &json!({}))?;
-        // Over HTTP, modern clients have a session for all of them together.
-        if host.address().is_err() {
-            assert_eq!(
-                health.at("/result/structuredContent/sessions"),
-                sessions,
-                "{health:?}"
-            );
-        }
-    }
-    for client in clients {
-        let rest = client.finish()?;
-        ensure!(rest.is_empty(), "said without being asked: {rest:?}");
-    }
-    let (of_singles, effects): (Vec<_>, Vec<_>) = read_effects(file)?
-        .into_iter()
-        .partition(|effect| effect.subject.starts_with("single."));
-    let of_singles: Vec<String> = of_singles
-        .into_iter()
-        .map(|effect| effect.subject)
-        .collect();
-    assert_eq!(of_singles, singles, "each single call has its one effect");
-    let summary = verify(&whole, &effects, Attempts::Last)?;
-    let failed = summary.unavailable + summary.refused + summary.tool_failures + summary.timeouts;
-    ensure!(failed == 0 && summary.unknown == 0, "{summary:?}");
-    ensure!(
-        upgrades >= 2 && rollouts >= 2,
-        "{upgrades} upgrades, {rollouts} rollouts"
-    );
-    Ok((summary, upgrades, rollouts))
-}
-
-fn load(
-    mut recorder: Recorder,
-    number: usize,
-    until: Instant,
-) -> anyhow::Result<(History, Client)> {
-    let mut rng = Rng::new(number as u64 + 1);
-    let (mut count, mut next) = (0, Instant::now());
-    while Instant::now() < until {
-        while recorder.waiting().len() < WINDOW {
-            next += Duration::from_secs(1) / RATE;
-            thread::sleep(next.saturating_duration_since(Instant::now()));
-            count += 1;
-            let unique = format!("c{number}.{count}");
-            let (before, after) = (rng.between(0, 60) as u64, rng.between(0, 20) as u64);
-            let call = match rng.between(0, 9) {
-                0..3 => Ledger::append(&unique).pausing(before, after),
-                3..6 => Ledger::put(&format!("k{number}"), &unique).pausing(before, after),
-                6..8 => Ledger::transfer(&unique, "x", "y").pausing(before, after),
-                8 => Ledger::get(),
-                _ => Ledger::wait(rng.between(0, 400) as u64, 4),
-            };
-            recorder.ask(call)?;
-        }
-        recorder.hear()?;
-    }
-    recorder.settle()?;
-    recorder.finish(LATE)
-}
-
-/// Modern and REST calls in turn on connections that are used again, until the time is over. Returns the texts
-/// that were appended.
-fn single_calls(address: SocketAddr, is_over: &AtomicBool) -> anyhow::Result<Vec<String>> {
-    let mut connection = Connection::open(address)?;
-    let mut texts = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let text = format!("single.{}", texts.len());
-        let arguments = json!({"text": text, "pause_ms": 5});
-        let request = if texts.len() % 2 == 0 {
-            let params = json!({"name": "append", "arguments": arguments});
-            modern(address, "1", "tools/call", &params)
-        } else {
-            Request::to(address, "POST", "/v1/tool/append")
-                .header("Content-Type", "application/json")
-                .body(json!({"arguments": arguments}).to_string())
-        };
-        let answer = connection.ask(&request).with_context(|| text.clone())?;
-        ensure!(answer.status() == 200, "{text}: {}", answer.text());
-        texts.push(text);
-        if answer.head.header("connection") == Some("close") {
-            connection = Connection::open(address)?;
-        }
-    }
-    Ok(texts)
 }
