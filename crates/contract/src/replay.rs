@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 words! {
-    /// What a request surface declares about running twice.
+    /// The promise of a request surface about running twice.
     pub enum Replay {
         /// Repeated execution converges on the same observable result.
         Convergent = "convergent",

@@ -57,7 +57,7 @@ pub struct Config {
     pub read_lock: Option<ReadLock>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
-    /// What the host needs to replace its executable in place; a host of one command has none.
+    /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
     pub watch: Vec<Watched>,
@@ -77,7 +77,7 @@ words! {
     #[derive(Default)]
     pub enum EnvelopeMode {
         Off = "off",
-        /// What is wrong is counted, kept for diagnostics, and sent.
+        /// The host counts a mismatch, keeps it for diagnostics, and sends the answer.
         #[default]
         Shadow = "shadow",
         /// An error envelope is sent in its place.

@@ -39,7 +39,7 @@ const REST: Duration = Duration::from_secs(3);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What an engine knows about upgrades.
+/// The state of upgrades in an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Upgrades {
     facts: Option<Facts>,
