@@ -192,27 +192,21 @@ fn find<'a>(tools: &'a [Value], name: &str) -> Result<&'a Value, Failure> {
         .filter_map(|tool| tool.get("name").and_then(Value::as_str))
         .collect();
     let resolution = resolve_method(name, &names, &[]);
-    let found = resolution.canonical().and_then(|name| {
-        tools
-            .iter()
-            .find(|tool| tool.get("name") == Some(&json!(name)))
-    });
-    match (found, resolution) {
-        (Some(tool), _) => Ok(tool),
-        (
-            None,
-            Resolution::Unknown {
-                nearest: Some(nearest),
-            },
-        ) => {
-            let failure = Failure::input(anyhow!("there is no tool {name:?}"));
-            Err(failure.hint(format!("did you mean {nearest}? mainstay tools lists all")))
+    let nearest = match resolution {
+        Resolution::Named(name) | Resolution::Alias(name) => {
+            let mut all = tools.iter();
+            if let Some(tool) = all.find(|tool| tool.get("name") == Some(&json!(name))) {
+                return Ok(tool);
+            }
+            None
         }
-        (None, _) => {
-            let failure = Failure::input(anyhow!("there is no tool {name:?}"));
-            Err(failure.hint("mainstay tools lists all"))
-        }
-    }
+        Resolution::Unknown { nearest } => nearest,
+    };
+    let failure = Failure::input(anyhow!("there is no tool {name:?}"));
+    Err(failure.hint(match nearest {
+        Some(nearest) => format!("did you mean {nearest}? mainstay tools lists all"),
+        None => "mainstay tools lists all".to_owned(),
+    }))
 }
 
 /// Arguments by name, each as it is written: the host judges a number that no tree can hold.

@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
     // A host reads its configuration again at a hangup, and must not end before it can.
     if let Some(Command::Serve(_) | Command::Wrap(_)) | None = arguments.command {
-        mainstay_system::ignore_hangup();
+        mainstay_system::ignore_operators();
     }
     // A worker has no secrets of the host's.
     if !matches!(arguments.command, Some(Command::Worker(_))) {

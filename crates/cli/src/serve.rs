@@ -95,7 +95,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
 
 /// Tells the host whose state was read that this executable can continue it.
 pub(crate) fn approve(approval: Option<String>) -> Result<ExitCode, Failure> {
-    let missing = || Failure::input(anyhow!("there is no state to check"));
+    let missing = || Failure::input(anyhow!("standard input carries no saved state to check"));
     print(&format!("{}\n", approval.ok_or_else(missing)?))?;
     Ok(ExitCode::SUCCESS)
 }

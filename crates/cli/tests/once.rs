@@ -110,7 +110,7 @@ fn the_golden_log_has_every_field_and_a_failure_for_each_code() {
         }
     }
     let all: BTreeSet<String> = CanonicalError::ALL
-        .into_iter()
+        .iter()
         .map(|code| code.as_str().to_owned())
         .collect();
     assert_eq!(codes, all);

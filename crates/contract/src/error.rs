@@ -16,84 +16,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::FaultClass;
 
-/// Stable upper-case code for clients (`tool-stability.md` §6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Code {
-    InvalidRequest,
-    NotFound,
-    NoIndex,
-    CapabilityMissing,
-    QueueOverloaded,
-    ToolTimeout,
-    Cancelled,
-    Internal,
-    Unauthorized,
-    Forbidden,
-    DownloadVerifyFailed,
-    ArchiveUnsafe,
-    ArchiveTooLarge,
-}
-
-impl Code {
-    /// The code as clients see it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::NotFound => "NOT_FOUND",
-            Self::NoIndex => "NO_INDEX",
-            Self::CapabilityMissing => "CAPABILITY_MISSING",
-            Self::QueueOverloaded => "QUEUE_OVERLOADED",
-            Self::ToolTimeout => "TOOL_TIMEOUT",
-            Self::Cancelled => "CANCELLED",
-            Self::Internal => "INTERNAL",
-            Self::Unauthorized => "UNAUTHORIZED",
-            Self::Forbidden => "FORBIDDEN",
-            Self::DownloadVerifyFailed => "DOWNLOAD_VERIFY_FAILED",
-            Self::ArchiveUnsafe => "ARCHIVE_UNSAFE",
-            Self::ArchiveTooLarge => "ARCHIVE_TOO_LARGE",
-        }
+words! {
+    /// Stable upper-case code for clients (`tool-stability.md` §6).
+    pub enum Code {
+        InvalidRequest = "INVALID_REQUEST",
+        NotFound = "NOT_FOUND",
+        NoIndex = "NO_INDEX",
+        CapabilityMissing = "CAPABILITY_MISSING",
+        QueueOverloaded = "QUEUE_OVERLOADED",
+        ToolTimeout = "TOOL_TIMEOUT",
+        Cancelled = "CANCELLED",
+        Internal = "INTERNAL",
+        Unauthorized = "UNAUTHORIZED",
+        Forbidden = "FORBIDDEN",
+        DownloadVerifyFailed = "DOWNLOAD_VERIFY_FAILED",
+        ArchiveUnsafe = "ARCHIVE_UNSAFE",
+        ArchiveTooLarge = "ARCHIVE_TOO_LARGE",
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// Canonical error (`envelope-validation.md`): the coarse code of the result envelope.
+    pub enum CanonicalError {
+        InvalidInput = "INVALID_INPUT",
+        InvalidOutput = "INVALID_OUTPUT",
+        NotFound = "NOT_FOUND",
+        Unauthorized = "UNAUTHORIZED",
+        InternalError = "INTERNAL_ERROR",
     }
-}
-
-/// Canonical error (`envelope-validation.md`): the coarse code of the result envelope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum CanonicalError {
-    InvalidInput,
-    InvalidOutput,
-    NotFound,
-    Unauthorized,
-    InternalError,
 }
 
 impl CanonicalError {
-    /// All canonical codes, in the order of the specification.
-    pub const ALL: [Self; 5] = [
-        Self::InvalidInput,
-        Self::InvalidOutput,
-        Self::NotFound,
-        Self::Unauthorized,
-        Self::InternalError,
-    ];
-
-    /// The code as clients see it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidInput => "INVALID_INPUT",
-            Self::InvalidOutput => "INVALID_OUTPUT",
-            Self::NotFound => "NOT_FOUND",
-            Self::Unauthorized => "UNAUTHORIZED",
-            Self::InternalError => "INTERNAL_ERROR",
-        }
-    }
-
     /// The HTTP status of the code where no finer kind is known.
     pub const fn to_http_status(self) -> u16 {
         match self {
@@ -133,12 +86,6 @@ impl CanonicalError {
                 "retryable": self.is_retryable(),
             },
         })
-    }
-}
-
-impl fmt::Display for CanonicalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -12,63 +12,27 @@ use serde::{Deserialize, Serialize};
 use crate::error::ErrorKind;
 use crate::id::Generation;
 
-/// Operational category of what broke (`libmcp.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FaultClass {
-    /// A connection or pipe failed.
-    Transport,
-    /// A process died, or could not be started or killed.
-    Process,
-    /// A peer spoke in a form we cannot use.
-    Protocol,
-    /// Something did not happen in time.
-    Timeout,
-    /// The tool, or what stands behind it, answered with a failure.
-    Downstream,
-    /// A limit was reached.
-    Resource,
-    /// The attempts of a call are used up.
-    Replay,
-    /// A replacement of a worker or of the host was in the way.
-    Rollout,
-    /// Mainstay itself is wrong.
-    Invariant,
-}
-
-impl FaultClass {
-    /// All classes, in the order of the specification.
-    pub const ALL: [Self; 9] = [
-        Self::Transport,
-        Self::Process,
-        Self::Protocol,
-        Self::Timeout,
-        Self::Downstream,
-        Self::Resource,
-        Self::Replay,
-        Self::Rollout,
-        Self::Invariant,
-    ];
-
-    /// The class as it stands in payloads.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Transport => "transport",
-            Self::Process => "process",
-            Self::Protocol => "protocol",
-            Self::Timeout => "timeout",
-            Self::Downstream => "downstream",
-            Self::Resource => "resource",
-            Self::Replay => "replay",
-            Self::Rollout => "rollout",
-            Self::Invariant => "invariant",
-        }
-    }
-}
-
-impl fmt::Display for FaultClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// Operational category of what broke (`libmcp.md`).
+    pub enum FaultClass {
+        /// A connection or pipe failed.
+        Transport = "transport",
+        /// A process died, or could not be started or killed.
+        Process = "process",
+        /// A peer spoke in a form we cannot use.
+        Protocol = "protocol",
+        /// Something did not happen in time.
+        Timeout = "timeout",
+        /// The tool, or what stands behind it, answered with a failure.
+        Downstream = "downstream",
+        /// A limit was reached.
+        Resource = "resource",
+        /// The attempts of a call are used up.
+        Replay = "replay",
+        /// A replacement of a worker or of the host was in the way.
+        Rollout = "rollout",
+        /// Mainstay itself is wrong.
+        Invariant = "invariant",
     }
 }
 

@@ -6,18 +6,18 @@ use crate::fault::Fault;
 use crate::id::Generation;
 use crate::json::Json;
 
-/// Lifecycle of a worker, or of the whole host (the worst of its workers).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lifecycle {
-    Ready,
-    /// Not started yet: a call will start it.
-    Cold,
-    Starting,
-    /// Lost; a successor is on its way.
-    Recovering,
-    /// The restart budget is spent.
-    Failed,
+words! {
+    /// Lifecycle of a worker, or of the whole host (the worst of its workers).
+    pub enum Lifecycle {
+        Ready = "ready",
+        /// Not started yet: a call will start it.
+        Cold = "cold",
+        Starting = "starting",
+        /// Lost; a successor is on its way.
+        Recovering = "recovering",
+        /// The restart budget is spent.
+        Failed = "failed",
+    }
 }
 
 /// Where a replacement of a worker stands.

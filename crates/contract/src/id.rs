@@ -17,6 +17,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize, Serializer};
 
 use self::value::IdValue;
+use crate::json::push_string;
 use crate::scan::{Lexer, unquote};
 
 /// A client's JSON-RPC id as its exact JSON text: a string with its quotes and escapes, or a
@@ -48,6 +49,16 @@ impl RequestId {
     pub fn parse(raw: &str) -> Result<Self, InvalidId> {
         check(raw)?;
         Ok(Self(raw.into()))
+    }
+
+    /// The id that is this text as a JSON string; too long a text becomes a short one.
+    pub fn from_text(text: &str) -> Self {
+        let mut raw = String::with_capacity(text.len() + 2);
+        push_string(&mut raw, text);
+        if raw.len() > Self::MAX_LEN {
+            return Self("\"too long\"".into());
+        }
+        Self(raw.into())
     }
 
     /// The JSON text as the client wrote it.

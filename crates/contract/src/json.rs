@@ -153,6 +153,33 @@ impl ObjectWriter {
         self.raw(key, json.as_str())
     }
 
+    /// Adds a member whose value is raw JSON, if there is one.
+    #[must_use]
+    pub fn optional_raw(self, key: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.raw(key, value),
+            None => self,
+        }
+    }
+
+    /// Adds a member whose value is a string, if there is one.
+    #[must_use]
+    pub fn optional_string(self, key: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.string(key, value),
+            None => self,
+        }
+    }
+
+    /// Adds a member whose value is serialised, if there is one.
+    #[must_use]
+    pub fn optional_value<T: Serialize>(self, key: &str, value: Option<T>) -> Self {
+        match value {
+            Some(value) => self.value(key, &value),
+            None => self,
+        }
+    }
+
     /// Adds the members of an object that is already text.
     #[must_use]
     pub fn members_of(mut self, object: &str) -> Self {

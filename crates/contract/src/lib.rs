@@ -6,6 +6,9 @@
 //! normalisation primitives, and every limit. It must never know a clock, a file, the environment
 //! or a runtime.
 
+#[macro_use]
+mod words;
+
 pub mod canonical;
 pub mod control;
 pub mod dialect;

@@ -154,17 +154,6 @@ methods! {
 }
 
 impl Method {
-    /// The list that this request fetches.
-    pub const fn list(self) -> Option<ListKind> {
-        match self {
-            Self::ListTools => Some(ListKind::Tools),
-            Self::ListPrompts => Some(ListKind::Prompts),
-            Self::ListResources => Some(ListKind::Resources),
-            Self::ListResourceTemplates => Some(ListKind::Templates),
-            _ => None,
-        }
-    }
-
     /// The name in telemetry: a closed set, because clients can invent any number of methods.
     pub const fn telemetry_name(self) -> &'static str {
         match (self.kind(), self.direction(), self) {
@@ -222,84 +211,74 @@ pub fn telemetry_name_of(name: &str) -> &'static str {
     Method::parse(name).map_or(OTHER, Method::telemetry_name)
 }
 
-/// A list of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ListKind {
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
+macro_rules! lists {
+    ($($kind:ident $method:ident $changed:ident $member:literal $key:literal $noun:literal
+       $capability:literal $wanted:literal,)*) => {
+        /// A list of a server.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(rename_all = "lowercase")]
+        pub enum ListKind {
+            $($kind,)*
+        }
+
+        impl ListKind {
+            pub const ALL: [Self; 4] = [$(Self::$kind,)*];
+
+            /// The request that fetches the list.
+            pub const fn method(self) -> Method {
+                match self { $(Self::$kind => Method::$method,)* }
+            }
+
+            /// The notification that reports a change of the list.
+            pub const fn changed(self) -> Method {
+                match self { $(Self::$kind => Method::$changed,)* }
+            }
+
+            /// The member of the result that holds the items.
+            pub const fn member(self) -> &'static str {
+                match self { $(Self::$kind => $member,)* }
+            }
+
+            /// The member of an item that names it.
+            pub const fn key(self) -> &'static str {
+                match self { $(Self::$kind => $key,)* }
+            }
+
+            /// The word for an item.
+            pub const fn noun(self) -> &'static str {
+                match self { $(Self::$kind => $noun,)* }
+            }
+
+            /// The capability under which a server declares `listChanged`.
+            pub const fn capability(self) -> &'static str {
+                match self { $(Self::$kind => $capability,)* }
+            }
+
+            /// The member with which `subscriptions/listen` asks for changes of the list.
+            pub const fn wanted(self) -> &'static str {
+                match self { $(Self::$kind => $wanted,)* }
+            }
+        }
+
+        impl Method {
+            /// The list that this request fetches.
+            pub const fn list(self) -> Option<ListKind> {
+                match self {
+                    $(Self::$method => Some(ListKind::$kind),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
-impl ListKind {
-    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
-
-    /// The request that fetches the list.
-    pub const fn method(self) -> Method {
-        match self {
-            Self::Tools => Method::ListTools,
-            Self::Prompts => Method::ListPrompts,
-            Self::Resources => Method::ListResources,
-            Self::Templates => Method::ListResourceTemplates,
-        }
-    }
-
-    /// The member of the result that holds the items.
-    pub const fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
-
-    /// The member of an item that names it.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
-        }
-    }
-
-    /// The word for an item.
-    pub const fn noun(self) -> &'static str {
-        match self {
-            Self::Tools => "tool",
-            Self::Prompts => "prompt",
-            Self::Resources => "resource",
-            Self::Templates => "template",
-        }
-    }
-
-    /// The capability under which a server declares `listChanged`.
-    pub const fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources | Self::Templates => "resources",
-        }
-    }
-
-    /// The member with which `subscriptions/listen` asks for changes of the list.
-    pub const fn wanted(self) -> &'static str {
-        match self {
-            Self::Tools => "toolsListChanged",
-            Self::Prompts => "promptsListChanged",
-            Self::Resources | Self::Templates => "resourcesListChanged",
-        }
-    }
-
-    /// The notification that reports a change of the list.
-    pub const fn changed(self) -> Method {
-        match self {
-            Self::Tools => Method::ToolsChanged,
-            Self::Prompts => Method::PromptsChanged,
-            Self::Resources | Self::Templates => Method::ResourcesChanged,
-        }
-    }
+lists! {
+    Tools ListTools ToolsChanged "tools" "name" "tool" "tools" "toolsListChanged",
+    Prompts ListPrompts PromptsChanged "prompts" "name" "prompt" "prompts" "promptsListChanged",
+    Resources ListResources ResourcesChanged "resources" "uri" "resource" "resources" "resourcesListChanged",
+    Templates ListResourceTemplates ResourcesChanged "resourceTemplates" "uriTemplate" "template" "resources" "resourcesListChanged",
 }
 
 #[cfg(test)]

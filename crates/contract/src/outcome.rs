@@ -241,13 +241,11 @@ impl Problem {
     /// The error payload of `tool-stability.md` §5.2, as JSON.
     pub fn payload(&self) -> String {
         let row = self.kind.row();
-        let mut object = ObjectWriter::with_capacity(192)
+        let object = ObjectWriter::with_capacity(192)
             .string("message", self.sentence())
-            .string("code", row.code.as_str());
-        if let Some(hint) = &self.hint {
-            object = object.string("hint", hint);
-        }
-        let object = object.value("retryable", &row.retryable);
+            .string("code", row.code.as_str())
+            .optional_string("hint", self.hint.as_deref())
+            .value("retryable", &row.retryable);
         self.particulars(object).finish()
     }
 
@@ -255,54 +253,38 @@ impl Problem {
     /// has no member of its own there, and what is particular to this call.
     pub fn envelope_details(&self) -> String {
         let row = self.kind.row();
-        let mut object = ObjectWriter::with_capacity(192)
+        let object = ObjectWriter::with_capacity(192)
             .string("kind", row.name)
             .string("canonical", row.canonical.as_str())
             .string("code", row.code.as_str())
             .value("httpStatus", &row.http)
-            .value("retryable", &row.retryable);
-        if let Some(hint) = &self.hint {
-            object = object.string("hint", hint);
-        }
+            .value("retryable", &row.retryable)
+            .optional_string("hint", self.hint.as_deref());
         self.particulars(object).finish()
     }
 
     /// The `data` member of a JSON-RPC error (`shapes.md`).
     pub fn jsonrpc_data(&self) -> String {
         let row = self.kind.row();
-        let mut object = ObjectWriter::with_capacity(192)
+        let object = ObjectWriter::with_capacity(192)
             .string("canonical", row.canonical.as_str())
             .string("code", row.code.as_str())
             .value("httpStatus", &row.http)
             .string("message", self.sentence())
-            .value("retryable", &row.retryable);
-        if let Some(hint) = &self.hint {
-            object = object.string("hint", hint);
-        }
+            .value("retryable", &row.retryable)
+            .optional_string("hint", self.hint.as_deref());
         self.particulars(object).finish()
     }
 
     /// What every form of an error ends with: what is known of this call alone.
-    fn particulars(&self, mut object: ObjectWriter) -> ObjectWriter {
-        if let Some(class) = self.fault_class() {
-            object = object.string("fault", class.as_str());
-        }
-        if let Some(timeout_ms) = self.timeout_ms {
-            object = object.value("timeoutMs", &timeout_ms);
-        }
-        if let Some(uri) = &self.uri {
-            object = object.string("uri", uri);
-        }
-        if let Some(details) = &self.details {
-            object = object.raw("details", details.as_str());
-        }
-        if let Some(stderr) = &self.stderr {
-            object = object.string("stderr", stderr);
-        }
-        if let Some(stdout) = &self.stdout {
-            object = object.string("stdout", stdout);
-        }
+    fn particulars(&self, object: ObjectWriter) -> ObjectWriter {
         object
+            .optional_string("fault", self.fault_class().map(FaultClass::as_str))
+            .optional_value("timeoutMs", self.timeout_ms)
+            .optional_string("uri", self.uri.as_deref())
+            .optional_raw("details", self.details.as_ref().map(Json::as_str))
+            .optional_string("stderr", self.stderr.as_deref())
+            .optional_string("stdout", self.stdout.as_deref())
     }
 }
 

@@ -6,26 +6,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a request surface declares about running twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Replay {
-    /// Repeated execution converges on the same observable result.
-    Convergent,
-    /// May run again only after a probe proved that the lost attempt had no effect.
-    ProbeRequired,
-    /// Fails rather than run again.
-    NeverReplay,
-}
-
-impl Replay {
-    /// The class as it stands in definitions and configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Convergent => "convergent",
-            Self::ProbeRequired => "probe_required",
-            Self::NeverReplay => "never_replay",
-        }
+words! {
+    /// The promise of a request surface about running twice.
+    pub enum Replay {
+        /// Repeated execution converges on the same observable result.
+        Convergent = "convergent",
+        /// May run again only after a probe proved that the lost attempt had no effect.
+        ProbeRequired = "probe_required",
+        /// Fails rather than run again.
+        NeverReplay = "never_replay",
     }
 }
 

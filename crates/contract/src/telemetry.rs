@@ -11,6 +11,12 @@ use crate::error::Code;
 use crate::fault::{Fault, FaultClass};
 use crate::id::{Generation, RequestId};
 
+/// A time in microseconds as the milliseconds of payloads.
+#[expect(clippy::cast_precision_loss, reason = "times are far below 2^52 us")]
+pub fn millis(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
 /// Counts of the whole host or of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -95,24 +101,13 @@ pub struct SchemaMismatch {
     pub message: String,
 }
 
-/// Where a mismatch was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    Input,
-    Output,
-    /// The envelope around an answer.
-    Envelope,
-}
-
-impl Side {
-    /// The word in payloads and log lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Output => "output",
-            Self::Envelope => "envelope",
-        }
+words! {
+    /// Where a mismatch was found.
+    pub enum Side {
+        Input = "input",
+        Output = "output",
+        /// The envelope around an answer.
+        Envelope = "envelope",
     }
 }
 

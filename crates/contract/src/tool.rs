@@ -65,9 +65,9 @@ pub struct ToolSpec {
     /// Argument aliases: what models write, and what the schema calls it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argument_aliases: Vec<(String, String)>,
-    #[serde(default, skip_serializing_if = "Rejections::is_plain")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rejections: Rejections,
-    #[serde(default, skip_serializing_if = "Pace::is_short")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pace: Pace,
     /// A call may run as a task, which outlives its client and the host.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,11 +85,8 @@ pub enum Pace {
     Long,
 }
 
-impl Pace {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_short(&self) -> bool {
-        matches!(self, Self::Short)
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What the direct dialect says of arguments that do not fit a tool.
@@ -101,13 +98,6 @@ pub enum Rejections {
     Plain,
     /// Also `code`, `message` and `hint`, as in every other failure.
     Coded,
-}
-
-impl Rejections {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-    const fn is_plain(&self) -> bool {
-        matches!(self, Self::Plain)
-    }
 }
 
 impl ToolSpec {
@@ -149,19 +139,6 @@ impl ToolSpec {
 
     /// The definition in `tools/list`, with the timeout that applies.
     pub fn definition(&self, default_timeout_ms: u64) -> Value {
-        let mut definition = Map::new();
-        definition.insert("name".into(), json!(self.name));
-        definition.insert("description".into(), json!(self.description));
-        definition.insert("inputSchema".into(), self.full_input_schema());
-        if let Some(output) = &self.output_schema {
-            definition.insert("outputSchema".into(), output.clone());
-        }
-        definition.insert("annotations".into(), json!(self.annotations));
-        if self.tasks {
-            definition.insert("execution".into(), json!({ "taskSupport": "optional" }));
-        }
-        definition.insert("schemaVersion".into(), json!(self.schema_version));
-        definition.insert("toolingVersion".into(), json!(self.tooling_version));
         let contract = json!({
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
@@ -169,8 +146,27 @@ impl ToolSpec {
             "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
             "errors": self.all_errors(),
         });
-        definition.insert("_meta".into(), json!({ meta::CONTRACT: contract }));
-        Value::Object(definition)
+        let mut definition = json!({
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.full_input_schema(),
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+            "execution": { "taskSupport": "optional" },
+            "schemaVersion": self.schema_version,
+            "toolingVersion": self.tooling_version,
+            "_meta": { meta::CONTRACT: contract },
+        });
+        if let Some(members) = definition.as_object_mut() {
+            let absent = [
+                ("outputSchema", self.output_schema.is_none()),
+                ("execution", !self.tasks),
+            ];
+            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
+                members.shift_remove(name);
+            }
+        }
+        definition
     }
 
     /// The entry in the catalog of envelopes: the same, with the contract's members beside the

@@ -10,6 +10,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use mainstay_contract::words;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
@@ -57,11 +58,11 @@ pub struct Config {
     pub read_lock: Option<ReadLock>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
-    /// What the operator says about tasks, by tool.
+    /// The operator's rules for tasks, by tool.
     pub tasks: TaskRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
-    /// What the host needs to replace its executable in place; a host of one command has none.
+    /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
     pub watch: Vec<Watched>,
@@ -76,29 +77,16 @@ pub struct Watched {
     pub paths: Vec<PathBuf>,
 }
 
-/// Whether the envelopes that the host sends are checked against their schemas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EnvelopeMode {
-    Off,
-    /// What is wrong is counted, kept for diagnostics, and sent.
-    #[default]
-    Shadow,
-    /// An error envelope is sent in its place.
-    Enforce,
-}
-
-impl EnvelopeMode {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Enforce];
-
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Shadow => "shadow",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// The check of the envelopes that the host sends against their schemas.
+    #[derive(Default)]
+    pub enum EnvelopeMode {
+        Off = "off",
+        /// The host counts a mismatch, keeps it for diagnostics, and sends the answer.
+        #[default]
+        Shadow = "shadow",
+        /// An error envelope is sent in its place.
+        Enforce = "enforce",
     }
 }
 
@@ -167,27 +155,17 @@ pub struct Shim {
     pub lease: Option<Arc<OwnedFd>>,
 }
 
-/// By what means the tree of a worker is killed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TreeKill {
-    /// The strongest that works here.
-    #[default]
-    Auto,
-    /// A PID namespace, or nothing is started.
-    Namespace,
-    /// A subreaper that sweeps `/proc`.
-    Subreaper,
-}
-
-impl TreeKill {
-    /// The word in configurations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Namespace => "namespace",
-            Self::Subreaper => "subreaper",
-        }
+words! {
+    /// By what means the tree of a worker is killed.
+    #[derive(Default)]
+    pub enum TreeKill {
+        /// The strongest that works here.
+        #[default]
+        Auto = "auto",
+        /// A PID namespace, or nothing is started.
+        Namespace = "namespace",
+        /// A subreaper that sweeps `/proc`.
+        Subreaper = "subreaper",
     }
 }
 

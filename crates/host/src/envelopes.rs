@@ -157,7 +157,7 @@ impl Envelopes {
             kind: kind_of(outcome),
             without_data: &|| {
                 let mut rest = response.clone();
-                rest.output = rest.output.map(|_| Json::empty_object());
+                rest.result = rest.result.map(|_| Json::empty_object());
                 rest.encode()
             },
             instead: &|problem| make(&Err(problem)).encode(),
@@ -199,8 +199,8 @@ impl Envelopes {
             .or_else(|_| serde_json::from_str::<Value>(&(draft.without_data)()));
         let found = match (compiled, value) {
             (Ok(validator), Ok(value)) => validator.check(&value).into_iter().next(),
-            (Err(error), _) => Some(violation(error.to_string())),
-            (_, Err(error)) => Some(violation(error.to_string())),
+            (Err(error), _) => Some(Violation::new("", error.to_string())),
+            (_, Err(error)) => Some(Violation::new("", error.to_string())),
         };
         self.0.counts.add(found.is_none(), started.elapsed());
         found
@@ -322,11 +322,6 @@ fn kind_of(outcome: &Outcome) -> Option<ErrorKind> {
     }
 }
 
-fn violation(message: String) -> Violation {
-    let path = String::new();
-    Violation { path, message }
-}
-
 /// Three ids that nobody had before.
 fn random_ids() -> Ids {
     let mut bytes = [0; Ids::RANDOM_BYTES];
@@ -419,7 +414,7 @@ mod tests {
         let sent = envelopes.seal_result(&broken(&envelopes), None);
         assert_eq!(sent.kind, Some(ErrorKind::InvalidOutput));
         let sent = sent.text;
-        let read = ResultEnvelope::parse(sent.as_bytes(), 64).unwrap();
+        let read = ResultEnvelope::read(&sent).unwrap();
         let error = read.result.unwrap_err();
         assert_eq!(error.code.as_str(), "INVALID_OUTPUT");
         assert!(
@@ -463,7 +458,7 @@ mod tests {
     fn mismatches_are_bounded_and_the_newest_stay() {
         let envelopes = envelopes(EnvelopeMode::Shadow);
         for number in 0..KEEP + 3 {
-            envelopes.note(&number.to_string(), None, &violation(String::new()));
+            envelopes.note(&number.to_string(), None, &Violation::new("", ""));
         }
         let kept = envelopes.mismatches();
         assert_eq!(kept.len(), KEEP);

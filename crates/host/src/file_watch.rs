@@ -220,7 +220,8 @@ impl FileWatch {
                 complete &= directories_of(place, &mut wanted);
             }
         }
-        // Known directories have their number already.
+        // A known directory keeps its number. Without MASK_ADD the kernel would clear its mask for a moment
+        // and drop what happens then.
         for directory in wanted {
             let flags = WatchFlags::MODIFY
                 | WatchFlags::ATTRIB
@@ -229,6 +230,7 @@ impl FileWatch {
                 | WatchFlags::DELETE
                 | WatchFlags::MOVED_FROM
                 | WatchFlags::MOVED_TO
+                | WatchFlags::MASK_ADD
                 | WatchFlags::ONLYDIR;
             match inotify::add_watch(&self.inotify, &directory, flags) {
                 Ok(number) => {

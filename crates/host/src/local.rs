@@ -22,7 +22,7 @@ const REQUESTS: usize = 16;
 /// Steps of progress that may wait for the caller.
 const STEPS: usize = 16;
 /// Names the session of a wrapped server, and the requests in telemetry.
-const CALLER: &str = "\"command line\"";
+const CALLER: &str = "command line";
 
 /// Gets the number of each step of progress, and the step.
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, &Progress);
@@ -83,16 +83,17 @@ impl Local {
             Op::CallTool { arguments, .. } => arguments.len(),
             _ => 0,
         };
-        let id = RequestId::parse(CALLER).map_err(|_| Problem::of(ErrorKind::Internal))?;
+        let id = RequestId::from_text(CALLER);
         let (reply, end) = oneshot::channel();
         let (_wanting, wanted) = oneshot::channel();
         let (steps, mut taken) = mpsc::channel(STEPS);
+        let token = progress.as_ref().map(|_| Json::from_scanned(id.as_raw()));
         let single = Single {
             request: Request {
                 id,
                 dialect: Reader::Person.dialect(),
                 op,
-                progress_token: progress.as_ref().map(|_| Json::from_scanned(CALLER)),
+                progress_token: token,
                 trace: None,
                 task: None,
             },

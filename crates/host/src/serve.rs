@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_contract::fault::Fault;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
-use mainstay_contract::tool::{PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_kernel::catalog::CatalogError;
+pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
@@ -75,46 +74,13 @@ pub enum ServeError {
     },
 }
 
-/// What a host had on offer when it ended.
-#[derive(Debug, Default)]
-pub struct Served {
-    /// The host's own tools.
-    pub own: Vec<ToolSpec>,
-    /// The tools of all packs, sorted by name.
-    pub tools: Vec<ToolSpec>,
-    pub prompts: Vec<PromptSpec>,
-    pub templates: Vec<ResourceTemplate>,
-    /// The host's own instructions.
-    pub instructions: Option<String>,
-    /// Packs that never said what they offer, and the last thing that went wrong with each.
-    pub unknown: Vec<(String, Option<Fault>)>,
-    /// Time for a call of a tool that sets none itself.
-    pub call_timeout_ms: u64,
-}
-
 /// Serves packs until the client leaves (stdio) or a signal comes.
 pub fn serve(config: Config, log: &Log) -> Result<Served, ServeError> {
-    let call_timeout_ms = config.limits.call_timeout_ms;
     let core = run_plan(Plan::packs(config, log)?, log)?;
     if let Some(error) = core.setup_error() {
         return Err(ServeError::Setup(error.clone()));
     }
-    let offered = core.offered();
-    let instructions = core.instructions().map(str::to_owned);
-    let unknown = offered.unknown.into_iter();
-    let unknown = unknown.map(|pack| {
-        let fault = core.fault_of(&pack);
-        (pack, fault)
-    });
-    Ok(Served {
-        own: offered.own,
-        tools: offered.tools,
-        prompts: offered.prompts,
-        templates: offered.templates,
-        instructions,
-        unknown: unknown.collect(),
-        call_timeout_ms,
-    })
+    Ok(core.offered())
 }
 
 /// Wraps a server until the client leaves (stdio) or a signal comes.

@@ -11,65 +11,30 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mainstay_contract::id::SessionId;
+use mainstay_contract::words;
 
 use crate::log::Log;
 
 /// Looks of the thread within one limit.
 const LOOKS: u32 = 4;
 
-/// The kind of event that a loop handles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Doing {
-    Connect,
-    Request,
-    Client,
-    SingleRequest,
-    Worker,
-    Verdict,
-    ClientRoots,
-    Ledger,
-    Control,
-    Reread,
-    Upgrade,
-    Stop,
-    Timer,
-}
-
-impl Doing {
-    const ALL: [Self; 13] = [
-        Self::Connect,
-        Self::Request,
-        Self::Client,
-        Self::SingleRequest,
-        Self::Worker,
-        Self::Verdict,
-        Self::ClientRoots,
-        Self::Ledger,
-        Self::Control,
-        Self::Reread,
-        Self::Upgrade,
-        Self::Stop,
-        Self::Timer,
-    ];
-
-    /// Its name in the log.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Request => "request",
-            Self::Client => "client",
-            Self::SingleRequest => "single_request",
-            Self::Worker => "worker",
-            Self::Verdict => "verdict",
-            Self::ClientRoots => "client_roots",
-            Self::Ledger => "task ledger",
-            Self::Control => "control",
-            Self::Reread => "reread",
-            Self::Upgrade => "upgrade",
-            Self::Stop => "stop",
-            Self::Timer => "timer",
-        }
+words! {
+    /// The kind of event that a loop handles.
+    #[repr(u8)]
+    pub(crate) enum Doing {
+        Connect = "connect",
+        Request = "request",
+        Client = "client",
+        SingleRequest = "single_request",
+        Worker = "worker",
+        Verdict = "verdict",
+        ClientRoots = "client_roots",
+        Ledger = "ledger",
+        Control = "control",
+        Reread = "reread",
+        Upgrade = "upgrade",
+        Stop = "stop",
+        Timer = "timer",
     }
 }
 
@@ -127,7 +92,7 @@ impl Turns {
 
     fn describe(&self) -> String {
         let doing = usize::from(self.doing.load(Ordering::Relaxed));
-        let doing = Doing::ALL.get(doing).map_or("?", |doing| doing.name());
+        let doing = Doing::ALL.get(doing).map_or("?", |doing| doing.as_str());
         match self.session.load(Ordering::Relaxed) {
             0 => format!("doing={doing}"),
             session => format!("doing={doing} session={session}"),
@@ -233,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_event_has_its_name() {
-        for (number, doing) in Doing::ALL.into_iter().enumerate() {
+        for (number, doing) in Doing::ALL.iter().copied().enumerate() {
             assert_eq!(doing as usize, number);
         }
     }

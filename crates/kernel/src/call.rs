@@ -1,6 +1,6 @@
 //! One request in flight: who asked, what for, and how far it got.
 
-use mainstay_contract::dialect::{EchoId, Form, Order};
+use mainstay_contract::dialect::{EchoId, Form, Order, Refused};
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Problem;
@@ -35,6 +35,20 @@ pub struct NewRequest {
 }
 
 impl NewRequest {
+    /// A message that gets an error and nothing else.
+    pub fn rejected(refused: Refused, input_bytes: usize) -> Self {
+        Self {
+            id: refused.id,
+            form: refused.form,
+            method: "invalid".to_owned(),
+            tool: None,
+            progress_token: None,
+            input_bytes,
+            trace: None,
+            work: Work::Refused(refused.problem),
+        }
+    }
+
     /// Whether it waits for others of its session.
     pub const fn order(&self) -> Order {
         self.form.dialect.order()
@@ -156,6 +170,11 @@ impl Call {
             Work::Worker(task) => Some(task),
             Work::Refused(_) | Work::Unrouted | Work::Host => None,
         }
+    }
+
+    /// Where it waits for a worker.
+    pub fn pace(&self) -> Pace {
+        self.task().map(|task| task.pace).unwrap_or_default()
     }
 
     /// The slot whose workers answer this request, if one does.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use mainstay_contract::id::CallId;
+use mainstay_contract::tool::Pace;
 use serde::{Deserialize, Serialize};
 
 use crate::defect::{Defect, is_planted};
@@ -11,7 +12,8 @@ use crate::defect::{Defect, is_planted};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     limit: usize,
-    calls: VecDeque<CallId>,
+    /// Each with its pace, so that a search for a short or a long one looks at nothing else.
+    calls: VecDeque<(CallId, Pace)>,
 }
 
 /// The queue is full; nothing was changed.
@@ -28,34 +30,35 @@ impl Queue {
     }
 
     /// A new call, last in line.
-    pub fn push(&mut self, call: CallId) -> Result<(), Full> {
+    pub fn push(&mut self, call: CallId, pace: Pace) -> Result<(), Full> {
         if self.calls.len() >= self.limit && !is_planted(Defect::QueueUnbounded) {
             return Err(Full);
         }
-        self.calls.push_back(call);
+        self.calls.push_back((call, pace));
         Ok(())
     }
 
     /// A call that was admitted before and comes back, first in line. It cannot be refused; the
     /// excess over the limit is at most what workers ran at once.
-    pub fn put_back(&mut self, call: CallId) {
-        self.calls.push_front(call);
+    pub fn put_back(&mut self, call: CallId, pace: Pace) {
+        self.calls.push_front((call, pace));
     }
 
     /// Takes the first call for which `may_go` holds.
-    pub fn take_first(&mut self, mut may_go: impl FnMut(CallId) -> bool) -> Option<CallId> {
-        let at = self.calls.iter().position(|call| may_go(*call))?;
-        self.calls.remove(at)
+    pub fn take_first(&mut self, mut may_go: impl FnMut(CallId, Pace) -> bool) -> Option<CallId> {
+        let mut calls = self.calls.iter();
+        let at = calls.position(|(call, pace)| may_go(*call, *pace))?;
+        self.calls.remove(at).map(|(call, _)| call)
     }
 
     /// Removes a call that will not be sent.
     pub fn remove(&mut self, call: CallId) {
-        self.calls.retain(|waiting| *waiting != call);
+        self.calls.retain(|(waiting, _)| *waiting != call);
     }
 
     /// Empties the queue.
     pub fn take_all(&mut self) -> Vec<CallId> {
-        self.calls.drain(..).collect()
+        self.calls.drain(..).map(|(call, _)| call).collect()
     }
 
     /// Calls waiting.
@@ -76,13 +79,13 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_new_calls_but_takes_back_old_ones() {
         let mut queue = Queue::new(2);
-        assert_eq!(queue.push(CallId::new(1)), Ok(()));
-        assert_eq!(queue.push(CallId::new(2)), Ok(()));
-        assert_eq!(queue.push(CallId::new(3)), Err(Full));
-        queue.put_back(CallId::new(0));
-        assert_eq!(queue.take_first(|_| true), Some(CallId::new(0)));
+        assert_eq!(queue.push(CallId::new(1), Pace::Short), Ok(()));
+        assert_eq!(queue.push(CallId::new(2), Pace::Long), Ok(()));
+        assert_eq!(queue.push(CallId::new(3), Pace::Short), Err(Full));
+        queue.put_back(CallId::new(0), Pace::Short);
+        assert_eq!(queue.take_first(|_, _| true), Some(CallId::new(0)));
         assert_eq!(
-            queue.take_first(|call| call.get() != 1),
+            queue.take_first(|_, pace| pace == Pace::Long),
             Some(CallId::new(2))
         );
         assert_eq!(queue.len(), 1);

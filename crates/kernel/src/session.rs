@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use mainstay_contract::dialect::Order;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId};
 use mainstay_contract::limits::Limits;
 use mainstay_contract::request_table::RequestTable;
@@ -49,13 +50,6 @@ pub enum Pace {
     Behind,
 }
 
-/// Why a request is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    DuplicateId,
-    TooManyInFlight,
-}
-
 /// What an admitted request does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -79,18 +73,18 @@ impl Session {
         }
     }
 
-    /// Takes a request's id into the table.
-    pub fn admit(&mut self, id: &RequestId, call: CallId, order: Order) -> Result<(), Refusal> {
+    /// Takes a request's id into the table; the error says why it is not admitted.
+    pub fn admit(&mut self, id: &RequestId, call: CallId, order: Order) -> Result<(), ErrorKind> {
         if self.ids.contains(id) {
-            return Err(Refusal::DuplicateId);
+            return Err(ErrorKind::DuplicateId);
         }
         match order {
-            Order::Free if self.free >= self.limit => return Err(Refusal::TooManyInFlight),
+            Order::Free if self.free >= self.limit => return Err(ErrorKind::Overloaded),
             Order::Free => self.free += 1,
             Order::InTurn => {}
         }
         let opened = self.ids.open(id.clone(), call);
-        opened.map_err(|_| Refusal::DuplicateId)
+        opened.map_err(|_| ErrorKind::DuplicateId)
     }
 
     /// Puts a request where its order wants it.
@@ -173,11 +167,6 @@ impl Session {
     pub fn in_flight(&self) -> usize {
         self.ids.len()
     }
-
-    /// Requests standing in line.
-    pub fn in_line(&self) -> usize {
-        self.line.len()
-    }
 }
 
 #[cfg(test)]
@@ -207,7 +196,7 @@ mod tests {
         );
         assert_eq!(
             session.admit(&id("1"), CallId::new(3), Order::Free),
-            Err(Refusal::DuplicateId)
+            Err(ErrorKind::DuplicateId)
         );
         assert_eq!(session.find(&id("1")), Some(CallId::new(1)));
         assert_eq!(session.find(&id("\"1\"")), Some(CallId::new(2)));
@@ -274,7 +263,7 @@ mod tests {
             assert_eq!(session.admit(&id, call, Order::InTurn), Ok(()));
             session.take_turn(call, Order::InTurn, 10);
         }
-        let full = Err(Refusal::TooManyInFlight);
+        let full = Err(ErrorKind::Overloaded);
         assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);
         session.finish(Some(&id("2")), CallId::new(2), 10);
         assert_eq!(session.admit(&id("6"), CallId::new(6), free), full);

@@ -6,7 +6,9 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
 use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, MethodMetrics};
-use mainstay_contract::telemetry::{Counts, MethodError, MethodStats, SchemaMismatch, Telemetry};
+use mainstay_contract::telemetry::{
+    Counts, MethodError, MethodStats, SchemaMismatch, Telemetry, millis,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::action::End;
@@ -209,11 +211,11 @@ impl Method {
         MethodStats {
             method: name.to_owned(),
             counts: self.counts,
-            last_latency_ms: ms(self.last_us),
-            max_latency_ms: ms(self.max_us),
-            avg_latency_ms: ms(self.sum_us / ended),
-            p50: ms(self.quantile(50).min(self.max_us)),
-            p99: ms(self.quantile(99).min(self.max_us)),
+            last_latency_ms: millis(self.last_us),
+            max_latency_ms: millis(self.max_us),
+            avg_latency_ms: millis(self.sum_us / ended),
+            p50: millis(self.quantile(50).min(self.max_us)),
+            p99: millis(self.quantile(99).min(self.max_us)),
             last_error: self.last_error.clone(),
         }
     }
@@ -256,14 +258,6 @@ fn upper_bound(bucket: usize) -> u64 {
     } else {
         base + (base / 4) * (quarter as u64 + 1)
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "latencies are far below 2^52 us"
-)]
-fn ms(us: u64) -> f64 {
-    us as f64 / 1000.0
 }
 
 fn add(sum: &mut Counts, counts: Counts) {

@@ -62,7 +62,7 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
 pub fn health(health: &Health, render: RenderMode, bounds: Bounds) -> ToolReply {
     let text = (render == RenderMode::Porcelain).then(|| {
         let workers = count(health.workers.len(), "worker", "workers");
-        let state = word(&health.state);
+        let state = health.state;
         let mut page = Porcelain::summary(format!("{state}: {workers}"))
             .field("uptime", elapsed(Duration::from_millis(health.uptime_ms)))
             .field("sessions", health.sessions)
@@ -72,7 +72,7 @@ pub fn health(health: &Health, render: RenderMode, bounds: Bounds) -> ToolReply 
         let rows = health.workers.iter().map(|worker| {
             vec![
                 worker.name.clone(),
-                word(&worker.state),
+                worker.state.to_string(),
                 worker.generation.to_string(),
                 worker.pid.map_or_else(String::new, |pid| pid.to_string()),
                 worker.in_flight.to_string(),
@@ -145,14 +145,6 @@ pub fn telemetry(telemetry: &Telemetry, render: RenderMode, bounds: Bounds) -> T
         json: Json::from_serialize(telemetry),
         text,
     }
-}
-
-/// A unit variant in its serialised spelling.
-fn word(value: &impl serde::Serialize) -> String {
-    Json::from_serialize(value)
-        .as_str()
-        .trim_matches('"')
-        .to_owned()
 }
 
 #[cfg(test)]

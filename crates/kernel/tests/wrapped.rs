@@ -26,7 +26,7 @@ use self::desk::{Desk, TIMEOUT_MS, tool, tool_answer};
 
 fn lenient(limits: Limits) -> Desk {
     let mut desk = Desk::with_pings(limits.clone());
-    desk.kernel = Kernel::new(limits);
+    desk.kernel = Kernel::seeded(limits, 0);
     desk.kernel
         .add_slot("a", Conduct::Lenient, Some(SessionId::new(1)));
     desk.kernel.warm(desk.now, SlotId(0));

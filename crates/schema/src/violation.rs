@@ -15,6 +15,16 @@ pub struct Violation {
     pub message: String,
 }
 
+impl Violation {
+    /// A violation at this place of a value.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+}
+
 /// The violations of one value: the first ones, and the number of all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {

@@ -28,7 +28,8 @@ const DEPTH: usize = 64;
 struct Kind {
     name: &'static str,
     validator: Validator,
-    parses: fn(&[u8]) -> bool,
+    /// The host reads only requests by itself.
+    parses: Option<fn(&[u8]) -> bool>,
     samples: Vec<Value>,
 }
 
@@ -38,19 +39,19 @@ fn kinds() -> Vec<Kind> {
         Kind {
             name: "result",
             validator: registry.load_envelope().unwrap(),
-            parses: |text| ResultEnvelope::parse(text, DEPTH).is_ok(),
+            parses: None,
             samples: outcomes().iter().map(result_of).collect(),
         },
         Kind {
             name: "request",
             validator: registry.load_request().unwrap(),
-            parses: |text| Invocation::parse(text, DEPTH).is_ok(),
+            parses: Some(|text| Invocation::parse(text, DEPTH).is_ok()),
             samples: vec![full_request(), small_request()],
         },
         Kind {
             name: "response",
             validator: registry.load_response().unwrap(),
-            parses: |text| InvocationResponse::parse(text, DEPTH).is_ok(),
+            parses: None,
             samples: responses(),
         },
     ]
@@ -149,7 +150,10 @@ fn parsed(line: &str) -> Value {
 
 fn agree(kind: &Kind, value: &Value) -> Result<bool, String> {
     let by_schema = kind.validator.is_valid(value);
-    let by_reader = (kind.parses)(value.to_string().as_bytes());
+    let text = value.to_string();
+    let by_reader = kind
+        .parses
+        .map_or(by_schema, |parses| parses(text.as_bytes()));
     if by_schema == by_reader {
         Ok(by_schema)
     } else {

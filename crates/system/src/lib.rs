@@ -24,9 +24,11 @@ pub fn return_large_buffers() {
     }
 }
 
-/// Ignores SIGHUP until a handler is set. Without this a signal during the start would end the process.
-pub fn ignore_hangup() {
+/// Ignores SIGHUP and SIGUSR2 until handlers are set. Without this a signal during the start, or while the process
+/// executes another program, would end it.
+pub fn ignore_operators() {
     set_action(libc::SIGHUP, libc::SIG_IGN);
+    set_action(libc::SIGUSR2, libc::SIG_IGN);
 }
 
 /// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default a signal ends the process.

@@ -10,7 +10,7 @@ use mainstay_contract::frame::{Frame, FrameReader, HEAD};
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
-use mainstay_contract::normalise::{Rules, method_token, normalise};
+use mainstay_contract::normalise::{method_token, normalise};
 use mainstay_contract::rpc::{FromWorker, ToWorker};
 use mainstay_contract::scan::{DEFAULT_MAX_DEPTH, ScanErrorKind, head_id, member, scan, unquote};
 use serde_json::Value;
@@ -281,7 +281,7 @@ pub fn fuzz_normalise(data: &[u8]) {
         return;
     };
     let mut untouched = value.clone();
-    let nothing = normalise(&mut untouched, &Value::Bool(true), &Rules::default());
+    let nothing = normalise(&mut untouched, &Value::Bool(true), &[]);
     assert!(nothing.is_ok() && untouched == value);
     let schema = serde_json::json!({
         "properties": {
@@ -291,9 +291,9 @@ pub fn fuzz_normalise(data: &[u8]) {
         },
     });
     let mut once = value;
-    if normalise(&mut once, &schema, &Rules::default()).is_ok() {
+    if normalise(&mut once, &schema, &[]).is_ok() {
         let mut twice = once.clone();
-        assert!(normalise(&mut twice, &schema, &Rules::default()).is_ok());
+        assert!(normalise(&mut twice, &schema, &[]).is_ok());
         assert_eq!(once, twice);
     }
 }

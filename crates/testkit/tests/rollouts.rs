@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -367,7 +367,7 @@ fn hear(
     connection.send(&request.bytes())?;
     let (head, mut framing) = connection.head()?;
     ensure!(head.is_stream(), "{head:?}");
-    let (ready, waits) = channel();
+    let (ready, waits) = sync_channel(1);
     let heard = spawn(move || {
         let mut reader = Events::default();
         while let Some(piece) = connection.piece(&mut framing)? {

@@ -62,7 +62,7 @@ const ROWS: &[Row] = &[
         folder: "kernel",
         // schema: texts, digests and verdicts; the kernel never compiles a schema.
         internal: &["contract", "schema"],
-        external: Budget::Only(&["serde", "serde_json"]),
+        external: Budget::Only(&["serde", "serde_json", "thiserror"]),
     },
     Row {
         folder: "ledger",

@@ -226,7 +226,7 @@ impl Environment {
         let envelopes = text(
             "MAINSTAY_ENVELOPE_VALIDATION",
             "off, shadow or enforce",
-            |text| envelope_mode(text).is_some(),
+            |text| EnvelopeMode::parse(text).is_some(),
         );
         if value("MAINSTAY_ISSUER").is_some() != value("MAINSTAY_ISSUER_KEYS").is_some() {
             let said = "MAINSTAY_ISSUER and MAINSTAY_ISSUER_KEYS go together; set both";
@@ -285,7 +285,7 @@ impl Environment {
             home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
             collector,
-            envelopes: envelopes.as_deref().and_then(envelope_mode),
+            envelopes: envelopes.as_deref().and_then(EnvelopeMode::parse),
             schemas_dir,
             examples_dir,
             submodule: Submodule {
@@ -298,12 +298,6 @@ impl Environment {
             allow_unvalidated: allow_unvalidated.map(|flag| flag == "1"),
         })
     }
-}
-
-fn envelope_mode(text: &str) -> Option<EnvelopeMode> {
-    EnvelopeMode::ALL
-        .into_iter()
-        .find(|mode| mode.as_str() == text)
 }
 
 /// A variable that somebody else's configuration refers to.

@@ -90,6 +90,7 @@ pub(crate) fn upgrade() -> UpgradeConfig {
         words: std::env::args_os().collect(),
         secrets: TAKEN.get().cloned().unwrap_or_default(),
         build: mainstay_worker::build_id(VERSION),
+        before_exec: mainstay_system::ignore_operators,
         arrival: ARRIVED
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

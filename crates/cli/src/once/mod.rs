@@ -15,6 +15,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_host::config::{Config, EnvelopeMode, IdSource, Transport};
 use mainstay_host::{HttpConfig, Level, Log, iso_now};
+use mainstay_schema::SchemaRegistry;
 
 use self::steps::{Asks, STEPS, Step};
 use self::world::World;
@@ -30,8 +31,6 @@ const WORKER_FRAME: usize = 64 * 1024;
 const NO_BACKEND: &str = "http://127.0.0.1:1";
 /// Time for the host to start, and for each request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Nesting of an envelope.
-const DEPTH: usize = 128;
 
 /// Runs the list and writes the log. Ends with 1 if an answer was not of the kind it should be.
 pub(crate) fn run(once: &Once) -> Result<ExitCode, Failure> {
@@ -245,7 +244,12 @@ impl Client {
         }
         let mut answer = request.send(format!("{{\"arguments\":{arguments}}}"))?;
         let text = answer.body_mut().read_to_string()?;
-        ResultEnvelope::parse(text.as_bytes(), DEPTH)
-            .map_err(|error| anyhow!("{tool} answers no envelope: {error}"))
+        let value = serde_json::from_str(&text)?;
+        let violations = SchemaRegistry::new().load_envelope()?.check(&value);
+        if let Some(first) = violations.first() {
+            let (path, message) = (&first.path, &first.message);
+            bail!("{tool} answers no envelope: {path} {message}");
+        }
+        Ok(ResultEnvelope::read(&text)?)
     }
 }

@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_canonical_code_has_its_failure() {
         for code in CanonicalError::ALL {
-            assert!(STEPS.iter().any(|step| step.fails == Some(code)), "{code}");
+            assert!(STEPS.iter().any(|step| step.fails == Some(*code)), "{code}");
         }
     }
 }

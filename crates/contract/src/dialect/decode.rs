@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::envelope;
-use super::params::{self, Bad};
+use super::params::{self, bad, unsupported_version};
 use super::{
     Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request,
     Shape, TaskOp, TaskWish,
@@ -33,37 +33,30 @@ pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
 
 /// What is said to a line that is no message at all.
 pub(super) fn malformed_line(error: &ScanError<'_>, max_depth: usize) -> Refused {
-    let invalid = ErrorKind::InvalidMessage;
-    match error.kind {
-        ScanErrorKind::BadJson => refusal(
-            EchoId::Null,
-            ErrorKind::ParseError,
-            format!("the line is not valid JSON (at byte {})", error.offset),
-        ),
-        ScanErrorKind::NotAnObject => refusal(
-            EchoId::Null,
-            invalid,
-            "the message is not an object; batches are not supported".into(),
-        ),
-        ScanErrorKind::DuplicateKey => refusal(
-            echo(error.id),
-            invalid,
-            format!("the message has a key twice (at byte {})", error.offset),
-        ),
-        ScanErrorKind::TooManyMembers => refusal(
-            echo(error.id),
-            invalid,
-            format!(
-                "the message has too many members (at byte {})",
-                error.offset
-            ),
-        ),
-        ScanErrorKind::TooDeep => refusal(
-            echo(error.id),
-            invalid,
-            format!("the message is nested deeper than {max_depth} levels"),
-        ),
-    }
+    let (at, invalid) = (error.offset, ErrorKind::InvalidMessage);
+    let (id, kind, said) = match error.kind {
+        ScanErrorKind::BadJson => {
+            let said = format!("the line is not valid JSON (at byte {at})");
+            (EchoId::Null, ErrorKind::ParseError, said)
+        }
+        ScanErrorKind::NotAnObject => {
+            let said = "the message is not an object; batches are not supported";
+            (EchoId::Null, invalid, said.to_owned())
+        }
+        ScanErrorKind::DuplicateKey => {
+            let said = format!("the message has a key twice (at byte {at})");
+            (echo(error.id), invalid, said)
+        }
+        ScanErrorKind::TooManyMembers => {
+            let said = format!("the message has too many members (at byte {at})");
+            (echo(error.id), invalid, said)
+        }
+        ScanErrorKind::TooDeep => {
+            let said = format!("the message is nested deeper than {max_depth} levels");
+            (echo(error.id), invalid, said)
+        }
+    };
+    refusal(id, kind, said)
 }
 
 /// Answers a line that was too long to be read, from what its first bytes show.
@@ -193,7 +186,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 task,
             })
         }
-        Err(bad) => {
+        Err(problem) => {
             let (shape, payload) = match dialect {
                 Dialect::Envelope => (envelope::shape(method), Some(Json::from_scanned(params))),
                 _ => (Shape::Plain, None),
@@ -201,7 +194,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
             Inbound::Refused(Refused {
                 id: EchoId::Known(id),
                 form: Form { dialect, shape },
-                problem: bad.into_problem(),
+                problem,
                 payload,
             })
         }
@@ -220,10 +213,10 @@ pub(super) fn dialect_of(method: &str, has_version: bool) -> Dialect {
     }
 }
 
-fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Bad> {
+fn check_modern(meta: Option<&str>, version: Option<&str>) -> Result<(), Problem> {
     let version = check_members(meta, version)?;
     if version != super::MODERN_VERSION {
-        return Err(Bad::Version(version.into_owned()));
+        return Err(unsupported_version(&version));
     }
     Ok(())
 }
@@ -234,12 +227,15 @@ pub fn modern_version(params: Option<&str>) -> Result<Cow<'_, str>, Problem> {
     let meta = params.and_then(|params| scan::member(params, "_meta"));
     let meta = meta.filter(|meta| meta.starts_with('{'));
     let version = meta.and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
-    check_members(meta, version).map_err(Bad::into_problem)
+    check_members(meta, version)
 }
 
-fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<Cow<'a, str>, Bad> {
+fn check_members<'a>(
+    meta: Option<&'a str>,
+    version: Option<&'a str>,
+) -> Result<Cow<'a, str>, Problem> {
     let Some(version) = version.and_then(scan::unquote) else {
-        return Err(Bad::params(format!(
+        return Err(bad(format!(
             "_meta must carry {PROTOCOL_VERSION} as a string"
         )));
     };
@@ -247,7 +243,7 @@ fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<
     let capabilities = meta.and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES));
     let is_object = capabilities.is_some_and(|capabilities| capabilities.starts_with('{'));
     if !is_object && version == super::MODERN_VERSION {
-        return Err(Bad::params(format!(
+        return Err(bad(format!(
             "_meta must carry {CLIENT_CAPABILITIES} as an object"
         )));
     }
@@ -255,7 +251,7 @@ fn check_members<'a>(meta: Option<&'a str>, version: Option<&'a str>) -> Result<
 }
 
 /// The operation that a request of MCP asks for, if its era has the method and we offer it.
-fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
+fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
     match Method::parse(method).filter(|known| known.era().includes(dialect)) {
         Some(Method::Initialize) => {
             let version = params::string(params, "protocolVersion")?;
@@ -303,15 +299,15 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Bad> {
             | Method::CancelTask
             | Method::UpdateTask),
         ) => task(method, dialect, params).map(Op::Task),
-        _ => Err(Bad::method(method)),
+        _ => Err(unknown_method(method)),
     }
 }
 
 /// What is asked about a task. A modern client must declare the extension with every request.
-fn task(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Bad> {
+fn task(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Problem> {
     let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
     if dialect == Dialect::Modern && !declares_tasks(meta) {
-        return Err(Bad::Extension(TASKS));
+        return Err(params::missing_extension(TASKS));
     }
     let id = || params::string(params, "taskId");
     Ok(match method {
@@ -359,26 +355,23 @@ fn malformed(id: EchoId, kind: ErrorKind, message: String) -> Inbound {
 }
 
 fn refusal(id: EchoId, kind: ErrorKind, message: String) -> Refused {
-    let form = Form {
-        dialect: Dialect::Direct,
-        shape: Shape::Plain,
-    };
     Refused {
         id,
-        form,
+        form: Dialect::Direct.plain(),
         problem: Problem::new(kind, message),
         payload: None,
     }
 }
 
-impl Bad {
-    fn method(method: &str) -> Self {
-        let shown: Cow<'_, str> = match method.char_indices().nth(64) {
-            None => method.into(),
-            Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
-        };
-        Self::Method(format!("the method {shown} is not offered"))
-    }
+fn unknown_method(method: &str) -> Problem {
+    let shown: Cow<'_, str> = match method.char_indices().nth(64) {
+        None => method.into(),
+        Some((cut, _)) => format!("{}…", method.get(..cut).unwrap_or_default()).into(),
+    };
+    Problem::new(
+        ErrorKind::UnknownMethod,
+        format!("the method {shown} is not offered"),
+    )
 }
 
 #[cfg(test)]

@@ -40,6 +40,15 @@ pub fn tool_result(dialect: Dialect, outcome: &Outcome) -> Result<String, String
     }
 }
 
+/// A notification in the host's own words, without its line end.
+pub fn notification(method: Method, params: Option<&str>) -> String {
+    ObjectWriter::with_capacity(params.map_or(0, str::len) + 96)
+        .raw("jsonrpc", "\"2.0\"")
+        .string("method", method.name())
+        .optional_raw("params", params)
+        .finish()
+}
+
 /// A question to the client without params, without its line end.
 pub fn question(id: &str, method: &str) -> String {
     ObjectWriter::with_capacity(96)
@@ -223,37 +232,22 @@ pub fn progress(of: &ProgressOf<'_>, progress: &Progress) -> Option<String> {
     let params = match (of.dialect, of.token) {
         (Dialect::Rest, _) => return None,
         (Dialect::Direct | Dialect::Envelope, _) => {
-            let mut params = extra;
-            if let Some(done) = progress.done {
-                params = params.value("done", &done);
-            }
-            if let Some(total) = progress.total {
-                params = params.value("total", &total);
-            }
-            params.finish()
+            let params = extra.optional_value("done", progress.done);
+            params.optional_value("total", progress.total).finish()
         }
         (Dialect::Legacy | Dialect::Modern, None) => return None,
         (Dialect::Legacy | Dialect::Modern, Some(token)) => {
             let meta = ObjectWriter::with_capacity(256)
                 .raw(meta::PROGRESS, &extra.finish())
                 .finish();
-            let mut params = ObjectWriter::with_capacity(320)
+            ObjectWriter::with_capacity(320)
                 .raw(meta::PROGRESS_TOKEN, token.as_str())
-                .value("progress", &of.step);
-            if let Some(total) = progress.total {
-                params = params.value("total", &total);
-            }
-            params
+                .value("progress", &of.step)
+                .optional_value("total", progress.total)
                 .string("message", &progress.message)
                 .raw("_meta", &meta)
                 .finish()
         }
     };
-    Some(
-        ObjectWriter::with_capacity(params.len() + 64)
-            .raw("jsonrpc", "\"2.0\"")
-            .string("method", Method::Progress.name())
-            .raw("params", &params)
-            .finish(),
-    )
+    Some(notification(Method::Progress, Some(&params)))
 }

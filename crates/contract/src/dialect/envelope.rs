@@ -1,6 +1,6 @@
 //! The two methods of the envelope dialect, and what their answers are about.
 
-use super::params::{self, Bad};
+use super::params::{self, bad};
 use super::{Op, Shape};
 use crate::envelope::{Asked, TOOL_ID_PREFIX, tool_name};
 use crate::json::ObjectWriter;
@@ -11,7 +11,7 @@ use crate::scan;
 pub(super) const METHODS: [&str; 2] = [Asked::DISCOVER, Asked::INVOKE];
 
 /// What a request of the dialect asks for.
-pub(super) fn op(method: &str, params: &str) -> Result<Op, Bad> {
+pub(super) fn op(method: &str, params: &str) -> Result<Op, Problem> {
     if method == Asked::DISCOVER {
         only(params, &[])?;
         return Ok(Op::Catalog {});
@@ -19,7 +19,7 @@ pub(super) fn op(method: &str, params: &str) -> Result<Op, Bad> {
     only(params, &["toolId", "arguments"])?;
     let tool_id = params::string(params, "toolId")?;
     let Some(name) = tool_name(&tool_id) else {
-        return Err(Bad::params(format!(
+        return Err(bad(format!(
             "toolId must be {TOOL_ID_PREFIX} and the name of a tool, with letters, digits and _ . / -"
         )));
     };
@@ -33,11 +33,10 @@ pub(super) fn op(method: &str, params: &str) -> Result<Op, Bad> {
 /// is refused here, in the same words. The arguments are JSON text.
 pub fn run_of(tool_id: &str, arguments: Option<&str>) -> Result<Op, Problem> {
     let length = arguments.map_or(0, str::len) + tool_id.len() + 40;
-    let mut params = ObjectWriter::with_capacity(length).string("toolId", tool_id);
-    if let Some(arguments) = arguments {
-        params = params.raw("arguments", arguments);
-    }
-    op(Asked::INVOKE, &params.finish()).map_err(Bad::into_problem)
+    let params = ObjectWriter::with_capacity(length)
+        .string("toolId", tool_id)
+        .optional_raw("arguments", arguments);
+    op(Asked::INVOKE, &params.finish())
 }
 
 /// The kind of result that a method has.
@@ -50,7 +49,7 @@ pub(super) fn shape(method: &str) -> Shape {
 }
 
 /// Refuses members that mean nothing here; `_meta` is JSON-RPC's neighbour and may stand anywhere.
-fn only(params: &str, known: &[&str]) -> Result<(), Bad> {
+fn only(params: &str, known: &[&str]) -> Result<(), Problem> {
     let unknown = scan::members(params)
         .map(|(name, _)| name)
         .find(|name| name != "_meta" && !known.contains(&name.as_ref()));
@@ -58,7 +57,7 @@ fn only(params: &str, known: &[&str]) -> Result<(), Bad> {
         None => Ok(()),
         Some(name) => {
             let shown = crate::render::shorten(&name, 64);
-            Err(Bad::params(format!("the params have no member {shown:?}")))
+            Err(bad(format!("the params have no member {shown:?}")))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::json::Json;
+use crate::json::{Json, ObjectWriter};
 use crate::meta;
 
 /// The stateless revision.
@@ -45,8 +45,6 @@ pub struct TaskFacts {
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
-        let mut result = Map::new();
-        result.insert("protocolVersion".into(), json!(negotiate_legacy(offered)));
         let mut capabilities = self.capabilities();
         if let Some(TaskFacts { list }) = self.tasks {
             let requests = json!({ "tools": { "call": {} } });
@@ -56,27 +54,28 @@ impl ServerFacts {
             };
             capabilities.insert("tasks".into(), tasks);
         }
-        result.insert("capabilities".into(), Value::Object(capabilities));
-        result.insert("serverInfo".into(), self.server_info());
-        self.add_instructions(&mut result);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .string("protocolVersion", negotiate_legacy(offered))
+            .value("capabilities", &capabilities)
+            .value("serverInfo", &self.server_info())
+            .optional_string("instructions", self.instructions.as_deref());
+        Json::from_scanned(&result.finish())
     }
 
     /// Members of the result of `server/discover`.
     pub fn discovered(&self) -> Json {
         let mut versions = vec![MODERN_VERSION];
         versions.extend(LEGACY_VERSIONS);
-        let mut result = Map::new();
-        result.insert("supportedVersions".into(), json!(versions));
         let mut capabilities = self.capabilities();
         if self.tasks.is_some() {
             capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
         }
-        result.insert("capabilities".into(), Value::Object(capabilities));
-        self.add_instructions(&mut result);
-        let meta = json!({ meta::SERVER_INFO: self.server_info() });
-        result.insert("_meta".into(), meta);
-        Value::Object(result).into()
+        let result = ObjectWriter::with_capacity(512)
+            .value("supportedVersions", &versions)
+            .value("capabilities", &capabilities)
+            .optional_string("instructions", self.instructions.as_deref())
+            .value("_meta", &json!({ meta::SERVER_INFO: self.server_info() }));
+        Json::from_scanned(&result.finish())
     }
 
     fn capabilities(&self) -> Map<String, Value> {
@@ -101,11 +100,5 @@ impl ServerFacts {
 
     fn server_info(&self) -> Value {
         json!({ "name": self.name, "version": self.version })
-    }
-
-    fn add_instructions(&self, result: &mut Map<String, Value>) {
-        if let Some(instructions) = &self.instructions {
-            result.insert("instructions".into(), json!(instructions));
-        }
     }
 }

@@ -21,6 +21,7 @@ pub use self::envelope::run_of;
 pub use self::handshake::{
     LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TaskFacts, negotiate_legacy,
 };
+pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
@@ -65,14 +66,11 @@ impl Dialect {
         }
     }
 
-    /// The dialect as it stands in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-            Self::Direct => "direct",
-            Self::Envelope => "envelope",
-            Self::Rest => "rest",
+    /// The form of an answer without any result of its own, such as an error.
+    pub const fn plain(self) -> Form {
+        Form {
+            dialect: self,
+            shape: Shape::Plain,
         }
     }
 

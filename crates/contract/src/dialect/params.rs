@@ -9,57 +9,43 @@ use crate::outcome::Problem;
 use crate::rpc::{Completion, CompletionTarget};
 use crate::scan;
 
-/// Why params cannot be used.
-#[derive(Debug)]
-pub(super) enum Bad {
-    Method(String),
-    Params(String),
-    Version(String),
-    /// The client does not declare an extension that the request belongs to.
-    Extension(&'static str),
+/// The error of params that do not fit their method.
+pub(super) fn bad(message: impl Into<String>) -> Problem {
+    Problem::new(ErrorKind::InvalidParams, message)
 }
 
-impl Bad {
-    pub(super) fn params(message: impl Into<String>) -> Self {
-        Self::Params(message.into())
-    }
+/// The error of a request whose client does not declare the extension that it belongs to.
+pub(super) fn missing_extension(name: &str) -> Problem {
+    let details = json!({ "requiredCapabilities": { "extensions": { name: {} } } });
+    Problem::of(ErrorKind::MissingClientCapability).with_details(details.into())
+}
 
-    pub(super) fn into_problem(self) -> Problem {
-        match self {
-            Self::Method(message) => Problem::new(ErrorKind::UnknownMethod, message),
-            Self::Params(message) => Problem::new(ErrorKind::InvalidParams, message),
-            Self::Extension(name) => {
-                let details = json!({ "requiredCapabilities": { "extensions": { name: {} } } });
-                Problem::of(ErrorKind::MissingClientCapability).with_details(details.into())
-            }
-            Self::Version(requested) => {
-                let mut supported = vec![MODERN_VERSION];
-                supported.extend(LEGACY_VERSIONS);
-                let details = json!({ "supported": supported, "requested": requested });
-                Problem::of(ErrorKind::UnsupportedVersion).with_details(details.into())
-            }
-        }
-    }
+/// The error of a protocol revision that is not served; it names those that are.
+pub fn unsupported_version(requested: &str) -> Problem {
+    let mut supported = vec![MODERN_VERSION];
+    supported.extend(LEGACY_VERSIONS);
+    let details = json!({ "supported": supported, "requested": requested });
+    Problem::of(ErrorKind::UnsupportedVersion).with_details(details.into())
 }
 
 /// A required string.
-pub(super) fn string(params: &str, key: &str) -> Result<String, Bad> {
-    let raw = scan::member(params, key).ok_or_else(|| Bad::params(format!("{key} is missing")))?;
-    let text = scan::unquote(raw).ok_or_else(|| Bad::params(format!("{key} must be a string")))?;
+pub(super) fn string(params: &str, key: &str) -> Result<String, Problem> {
+    let raw = scan::member(params, key).ok_or_else(|| bad(format!("{key} is missing")))?;
+    let text = scan::unquote(raw).ok_or_else(|| bad(format!("{key} must be a string")))?;
     Ok(text.into_owned())
 }
 
 /// An optional object, empty when absent.
-pub(super) fn object(params: &str, key: &str) -> Result<Json, Bad> {
+pub(super) fn object(params: &str, key: &str) -> Result<Json, Problem> {
     match scan::member(params, key) {
         None => Ok(Json::empty_object()),
         Some(raw) if raw.starts_with('{') => Ok(Json::from_scanned(raw)),
-        Some(_) => Err(Bad::params(format!("{key} must be an object"))),
+        Some(_) => Err(bad(format!("{key} must be an object"))),
     }
 }
 
 /// An optional cursor; whether it was given out is for its issuer to say.
-pub(super) fn cursor(params: &str) -> Result<Option<String>, Bad> {
+pub(super) fn cursor(params: &str) -> Result<Option<String>, Problem> {
     match scan::member(params, "cursor") {
         None => Ok(None),
         Some(_) => string(params, "cursor").map(Some),
@@ -67,22 +53,22 @@ pub(super) fn cursor(params: &str) -> Result<Option<String>, Bad> {
 }
 
 /// A listing of one page, for which no cursor is ever given out.
-pub(super) fn first_page(params: &str) -> Result<(), Bad> {
+pub(super) fn first_page(params: &str) -> Result<(), Problem> {
     match cursor(params)? {
         None => Ok(()),
-        Some(_) => Err(Bad::params(
+        Some(_) => Err(bad(
             "cursor is not one that was given out: the listing is one page",
         )),
     }
 }
 
 /// `completion/complete`.
-pub(super) fn completion(params: &str) -> Result<Completion, Bad> {
+pub(super) fn completion(params: &str) -> Result<Completion, Problem> {
     let reference = required_object(params, "ref")?;
     let of = match string(reference, "type")?.as_str() {
         "ref/prompt" => CompletionTarget::Prompt(string(reference, "name")?),
         "ref/resource" => CompletionTarget::Resource(string(reference, "uri")?),
-        _ => return Err(Bad::params("ref.type must be ref/prompt or ref/resource")),
+        _ => return Err(bad("ref.type must be ref/prompt or ref/resource")),
     };
     let argument = required_object(params, "argument")?;
     let context = scan::member(params, "context").unwrap_or("{}");
@@ -94,8 +80,8 @@ pub(super) fn completion(params: &str) -> Result<Completion, Bad> {
     })
 }
 
-fn required_object<'a>(params: &'a str, key: &str) -> Result<&'a str, Bad> {
+fn required_object<'a>(params: &'a str, key: &str) -> Result<&'a str, Problem> {
     scan::member(params, key)
         .filter(|raw| raw.starts_with('{'))
-        .ok_or_else(|| Bad::params(format!("{key} must be an object")))
+        .ok_or_else(|| bad(format!("{key} must be an object")))
 }

@@ -173,10 +173,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
 fn refused(id: Option<RequestId>, said: String) -> Refused {
     Refused {
         id: id.map_or(EchoId::Null, EchoId::Known),
-        form: Form {
-            dialect: Dialect::Legacy,
-            shape: Shape::Plain,
-        },
+        form: Dialect::Legacy.plain(),
         problem: Problem::new(ErrorKind::InvalidMessage, said),
         payload: None,
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use serde_json::Number;
 use thiserror::Error;
 
 use crate::json::Json;
@@ -215,46 +214,6 @@ impl<'a> Field<'a> {
     /// Any JSON.
     pub(super) fn json(&self) -> Json {
         Json::from_scanned(self.raw)
-    }
-
-    pub(super) fn boolean(&self) -> Read<bool> {
-        match self.raw {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => self.wrong_type("boolean"),
-        }
-    }
-
-    pub(super) fn is_null(&self) -> bool {
-        self.raw == "null"
-    }
-
-    /// A number that is not negative.
-    pub(super) fn amount(&self) -> Read<f64> {
-        let number: Result<Number, _> = serde_json::from_str(self.raw);
-        match number.ok().and_then(|number| number.as_f64()) {
-            Some(amount) if amount >= 0.0 => Ok(amount),
-            Some(_) => self.wrong(FieldErrorKind::WrongValue("at least 0")),
-            None => self.wrong_type("number"),
-        }
-    }
-
-    /// An integer that is not negative; `2.0` is one.
-    pub(super) fn count(&self) -> Read<u64> {
-        if let Ok(count) = self.raw.parse() {
-            return Ok(count);
-        }
-        let amount = self.amount()?;
-        if amount.fract() != 0.0 {
-            return self.wrong_type("integer");
-        }
-        // Beyond 2^64 the nearest there is.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "not negative, whole, and the cast saturates"
-        )]
-        Ok(amount as u64)
     }
 
     /// The elements of an array.

@@ -1,5 +1,6 @@
 //! The names of a request, its trace and its span in envelopes.
 
+use serde::Deserialize;
 use uuid::{Builder, Uuid};
 
 use super::Asked;
@@ -9,10 +10,13 @@ use super::Asked;
 pub const NAMESPACE: Uuid = Uuid::from_u128(0x6bc53668_4bc15553_a072a7ea_db6535ff);
 
 /// The ids of one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Ids {
+    #[serde(rename = "requestId")]
     pub request: String,
+    #[serde(rename = "traceId")]
     pub trace: String,
+    #[serde(rename = "spanId")]
     pub span: String,
 }
 

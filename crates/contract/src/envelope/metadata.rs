@@ -3,68 +3,34 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::fields::{Field, Fields, Read};
-use super::{ENVELOPE_VERSION, Ids, tool_name};
+use super::{ENVELOPE_VERSION, Ids};
 use crate::canonical::{canonical_json, canonical_text};
 use crate::json::{Json, ObjectWriter};
 use crate::trace::{Hex, TraceContext};
 
-/// How a request came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    Stdio,
-    Socket,
-    Http,
-    Cli,
-}
-
-impl Transport {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Stdio, Self::Socket, Self::Http, Self::Cli];
-
-    /// The word in envelopes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Socket => "socket",
-            Self::Http => "http",
-            Self::Cli => "cli",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|transport| transport.as_str() == text)
+words! {
+    /// How a request came in.
+    pub enum Transport {
+        Stdio = "stdio",
+        Socket = "socket",
+        Http = "http",
+        Cli = "cli",
     }
 }
 
-/// The kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Route {
-    /// The catalog.
-    Discover,
-    /// One tool, answered with a result envelope.
-    Tool,
-    /// One tool, asked for with a request envelope.
-    Invoke,
-    /// The health of the host.
-    Health,
-    /// Recent schema mismatches.
-    Diagnostics,
-}
-
-impl Route {
-    /// The word in envelopes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Discover => "discover",
-            Self::Tool => "tool",
-            Self::Invoke => "invoke",
-            Self::Health => "health",
-            Self::Diagnostics => "diagnostics",
-        }
+words! {
+    /// The kind of a request.
+    pub enum Route {
+        /// The catalog.
+        Discover = "discover",
+        /// One tool, answered with a result envelope.
+        Tool = "tool",
+        /// One tool, asked for with a request envelope.
+        Invoke = "invoke",
+        /// The health of the host.
+        Health = "health",
+        /// Recent schema mismatches.
+        Diagnostics = "diagnostics",
     }
 }
 
@@ -128,8 +94,10 @@ impl Asked {
 }
 
 /// `meta` of the result envelope, but for its status, which the envelope itself knows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Meta {
+    #[serde(flatten)]
     pub ids: Ids,
     pub schema_version: String,
     /// Whether the ids follow from the request.
@@ -173,7 +141,7 @@ impl Meta {
     }
 
     pub(super) fn encode(&self, status: &str) -> String {
-        let mut meta = ObjectWriter::with_capacity(448)
+        ObjectWriter::with_capacity(448)
             .string("requestId", &self.ids.request)
             .string("traceId", &self.ids.trace)
             .string("spanId", &self.ids.span)
@@ -186,58 +154,8 @@ impl Meta {
             .string("status", status)
             .value("attempt", &self.attempt)
             .value("inputBytes", &self.input_bytes)
-            .value("outputBytes", &self.output_bytes);
-        if let Some(tool_id) = &self.tool_id {
-            meta = meta.string("toolId", tool_id);
-        }
-        meta.finish()
-    }
-
-    /// Reads `meta`, and gives its status beside it.
-    pub(super) fn parse(field: &Field<'_>) -> Read<(Self, String)> {
-        let fields = Fields::of(
-            field,
-            &[
-                "requestId",
-                "traceId",
-                "spanId",
-                "schemaVersion",
-                "deterministic",
-                "transport",
-                "route",
-                "method",
-                "durationMs",
-                "status",
-                "attempt",
-                "inputBytes",
-                "outputBytes",
-                "toolId",
-            ],
-        )?;
-        let text = |name| fields.required(name)?.text();
-        let tool_id = fields
-            .optional("toolId")
-            .map(|field| field.string_that("a tool identifier", |text| tool_name(text).is_some()));
-        let meta = Self {
-            ids: Ids {
-                request: text("requestId")?,
-                trace: text("traceId")?,
-                span: text("spanId")?,
-            },
-            schema_version: text("schemaVersion")?,
-            deterministic: fields.required("deterministic")?.boolean()?,
-            transport: fields
-                .required("transport")?
-                .word("stdio, socket, http or cli", Transport::parse)?,
-            route: text("route")?,
-            method: text("method")?,
-            duration_ms: fields.required("durationMs")?.amount()?,
-            attempt: fields.required("attempt")?.count()?,
-            input_bytes: fields.required("inputBytes")?.count()?,
-            output_bytes: fields.required("outputBytes")?.count()?,
-            tool_id: tool_id.transpose()?,
-        };
-        let status = fields.required("status")?.string()?;
-        Ok((meta, status))
+            .value("outputBytes", &self.output_bytes)
+            .optional_string("toolId", self.tool_id.as_deref())
+            .finish()
     }
 }

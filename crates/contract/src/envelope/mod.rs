@@ -2,7 +2,7 @@
 //!
 //! The result envelope ([`ResultEnvelope`]) answers `mcp.discover`, `mcp.tool.invoke` and REST; the
 //! invocation envelopes ([`Invocation`], [`InvocationResponse`]) ask for one run of a tool and say
-//! how it ended. All of them are projections of the same outcome, and each is read as strictly as
+//! how it ended. All of them are projections of the same outcome. A request is read as strictly as
 //! its published schema says: what is missing, unknown, of the wrong type or contradictory is
 //! refused with its place. [`Ids`] names requests, [`redact`] keeps secrets out of what is written
 //! down.
@@ -24,7 +24,7 @@ pub use self::fields::{FieldError, FieldErrorKind};
 pub use self::ids::{Ids, NAMESPACE};
 pub use self::metadata::{Asked, Meta, Route, Transport};
 pub use self::request::{Auth, AuthType, Invocation, InvocationError, RefusedInvocation};
-pub use self::response::{InvocationResponse, ResponseError, Status, StatusCode, Timings};
+pub use self::response::{InvocationResponse, Timings};
 pub use self::result::{EnvelopeError, ResultEnvelope};
 
 use std::borrow::Cow;

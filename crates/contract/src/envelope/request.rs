@@ -164,7 +164,7 @@ fn version(document: &str) -> Result<Option<String>, InvocationError> {
 }
 
 /// Major, minor and patch, all of them digits.
-pub(super) fn parts(version: &str) -> Option<[&str; 3]> {
+fn parts(version: &str) -> Option<[&str; 3]> {
     let mut parts = version.split('.');
     let three = [parts.next()?, parts.next()?, parts.next()?];
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,7 +1,7 @@
 //! Why arguments cannot be normalised.
 
 use super::UriProblem;
-use super::pointer::Pointer;
+use crate::json::push_pointer_part;
 
 /// Arguments whose meaning is not certain. `Display` is the message; the place is
 /// [`NormaliseError::pointer`].
@@ -30,8 +30,25 @@ impl NormaliseError {
     #[must_use]
     pub fn pointer(&self) -> String {
         match self {
-            Self::AliasConflict { alias, .. } => Pointer::to_field(alias),
+            Self::AliasConflict { alias, .. } => pointer_to(alias),
             Self::FileUri { pointer, .. } => pointer.clone(),
         }
     }
+
+    /// The error of a value, as one of the container that has it under this name or number.
+    pub(super) fn within(self, part: &str) -> Self {
+        match self {
+            Self::FileUri { pointer, problem } => Self::FileUri {
+                pointer: pointer_to(part) + &pointer,
+                problem,
+            },
+            conflict @ Self::AliasConflict { .. } => conflict,
+        }
+    }
+}
+
+fn pointer_to(part: &str) -> String {
+    let mut pointer = String::new();
+    push_pointer_part(&mut pointer, part);
+    pointer
 }

@@ -10,51 +10,15 @@ const TOOL_PREFIX: &str = "mcp.tool:";
 /// A name further away than this is no suggestion.
 const NEAREST_MAX_DISTANCE: usize = 3;
 
-/// Another name of a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MethodAlias<'a> {
-    /// The other name.
-    pub name: &'a str,
-    /// The tool it means.
-    pub canonical: &'a str,
-    /// Whether its use deserves a warning.
-    pub deprecated: bool,
-}
-
-/// What a name means.
+/// The tool that a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution<'a> {
-    /// It is a tool's name.
-    Exact(&'a str),
-    /// It is a declared alias.
-    Alias {
-        /// The tool it means.
-        canonical: &'a str,
-        /// Whether its use deserves a warning.
-        deprecated: bool,
-    },
-    /// It is a tool's name in another spelling.
-    Normalised(&'a str),
-    /// It is none of these.
-    Unknown {
-        /// A tool whose name is close, for the error message.
-        nearest: Option<&'a str>,
-    },
-}
-
-impl<'a> Resolution<'a> {
-    /// The tool's name, unless it is unknown.
-    #[must_use]
-    pub const fn canonical(self) -> Option<&'a str> {
-        match self {
-            Self::Exact(name)
-            | Self::Normalised(name)
-            | Self::Alias {
-                canonical: name, ..
-            } => Some(name),
-            Self::Unknown { .. } => None,
-        }
-    }
+    /// It is the tool's name, perhaps in another spelling.
+    Named(&'a str),
+    /// It is another name of the tool, which deserves a warning.
+    Alias(&'a str),
+    /// It is neither; `nearest` has a name that is close, for the error message.
+    Unknown { nearest: Option<&'a str> },
 }
 
 /// The snake-case form of a tool name: without the prefix `mcp.tool:`, with `_` for `-`, blanks and
@@ -91,7 +55,7 @@ pub fn method_token(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Says which tool `input` means.
+/// Says which tool `input` means. `aliases` are pairs of another name and a tool's own.
 ///
 /// A name in `canonical` is always itself; then come aliases, then other spellings, each first with
 /// the prefix `mcp.tool:` and then without. Nothing is guessed: `nearest` is for a message only.
@@ -99,27 +63,19 @@ pub fn method_token(name: &str) -> Cow<'_, str> {
 pub fn resolve_method<'a>(
     input: &str,
     canonical: &[&'a str],
-    aliases: &[MethodAlias<'a>],
+    aliases: &[(&'a str, &'a str)],
 ) -> Resolution<'a> {
     let listed = |name: &str| canonical.iter().copied().find(|known| *known == name);
+    let named = |name: &str| listed(name).map(Resolution::Named);
     let alias = |name: &str| {
-        let found = aliases
-            .iter()
-            .find(|alias| alias.name == name && listed(alias.canonical).is_some());
-        found.map(|alias| Resolution::Alias {
-            canonical: alias.canonical,
-            deprecated: alias.deprecated,
-        })
+        let (_, tool) = aliases.iter().find(|(alias, _)| *alias == name)?;
+        listed(tool).map(Resolution::Alias)
     };
     let bare = input.strip_prefix(TOOL_PREFIX).unwrap_or(input);
     let token = method_token(input);
-    listed(input)
-        .map(Resolution::Exact)
-        .or_else(|| alias(input))
-        .or_else(|| listed(bare).map(Resolution::Normalised))
-        .or_else(|| alias(bare))
-        .or_else(|| listed(&token).map(Resolution::Normalised))
-        .or_else(|| alias(&token))
+    [input, bare, &token]
+        .into_iter()
+        .find_map(|name| named(name).or_else(|| alias(name)))
         .unwrap_or_else(|| Resolution::Unknown {
             nearest: nearest(&token, canonical),
         })
@@ -151,23 +107,12 @@ mod tests {
     use super::*;
 
     const TOOLS: &[&str] = &["validate_asset", "list_schemas", "getHTTP", "a-b"];
-    const ALIASES: &[MethodAlias<'_>] = &[
-        MethodAlias {
-            name: "validate",
-            canonical: "validate_asset",
-            deprecated: true,
-        },
-        MethodAlias {
-            name: "schema_list",
-            canonical: "list_schemas",
-            deprecated: false,
-        },
-        MethodAlias {
-            name: "gone",
-            canonical: "not_a_tool",
-            deprecated: false,
-        },
+    const ALIASES: &[(&str, &str)] = &[
+        ("validate", "validate_asset"),
+        ("schema_list", "list_schemas"),
+        ("gone", "not_a_tool"),
     ];
+    const UNKNOWN: Resolution<'_> = Resolution::Unknown { nearest: None };
 
     #[test]
     fn tokens_are_snake_case() {
@@ -191,7 +136,7 @@ mod tests {
         for &tool in TOOLS {
             assert_eq!(
                 resolve_method(tool, TOOLS, ALIASES),
-                Resolution::Exact(tool)
+                Resolution::Named(tool)
             );
         }
     }
@@ -205,33 +150,24 @@ mod tests {
         ] {
             assert_eq!(
                 resolve_method(input, TOOLS, ALIASES),
-                Resolution::Normalised("validate_asset"),
+                Resolution::Named("validate_asset"),
             );
         }
-        assert_eq!(
-            resolve_method("tools.list_schemas", TOOLS, ALIASES).canonical(),
-            None
-        );
-        assert_eq!(resolve_method("get-http", TOOLS, ALIASES).canonical(), None);
+        for input in ["tools.list_schemas", "get-http"] {
+            let resolved = resolve_method(input, TOOLS, ALIASES);
+            assert!(matches!(resolved, Resolution::Unknown { .. }), "{input}");
+        }
     }
 
     #[test]
-    fn aliases_tell_whether_they_are_deprecated() {
-        let deprecated = Resolution::Alias {
-            canonical: "validate_asset",
-            deprecated: true,
-        };
-        let kept = Resolution::Alias {
-            canonical: "list_schemas",
-            deprecated: false,
-        };
-        assert_eq!(resolve_method("validate", TOOLS, ALIASES), deprecated);
-        assert_eq!(
-            resolve_method("mcp.tool:validate", TOOLS, ALIASES),
-            deprecated
-        );
-        assert_eq!(resolve_method("schemaList", TOOLS, ALIASES), kept);
-        assert_eq!(resolve_method("gone", TOOLS, ALIASES).canonical(), None);
+    fn aliases_reach_only_listed_names() {
+        let validate = Resolution::Alias("validate_asset");
+        assert_eq!(resolve_method("validate", TOOLS, ALIASES), validate);
+        let prefixed = resolve_method("mcp.tool:validate", TOOLS, ALIASES);
+        assert_eq!(prefixed, validate);
+        let list = Resolution::Alias("list_schemas");
+        assert_eq!(resolve_method("schemaList", TOOLS, ALIASES), list);
+        assert_eq!(resolve_method("gone", TOOLS, ALIASES), UNKNOWN);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Removing trivial friction from the arguments of our own tools, where the meaning is certain.
 //!
-//! [`normalise`] renames field [`Aliases`], reads integer-like strings as numbers, and turns
-//! `file://` URIs and untidy paths into plain ones, guided by the tool's input schema. It reports
-//! what it did as [`Changes`]. [`resolve_method`] does the same for tool names.
+//! [`normalise`] renames aliases of arguments, reads integer-like strings as numbers, and turns
+//! `file://` URIs and untidy paths into plain ones, guided by the tool's input schema.
+//! [`resolve_method`] does the same for tool names.
 //!
 //! The rule throughout: what the schema accepts as it stands is not changed. `"00713"` stays a
 //! string everywhere, and `"12"` becomes a number only where no string could be valid. The three
@@ -13,22 +13,19 @@
 //! guessing of booleans, nulls or lists, and wrapped servers, whose arguments pass unchanged.
 
 mod alias;
-mod changes;
 mod error;
 mod method;
 mod number;
 mod path;
-mod pointer;
 mod schema;
 mod walk;
 
 use serde_json::Value;
 
 pub use crate::uri::UriProblem;
-pub use alias::{Aliases, usual_aliases};
-pub use changes::{CHANGES_MAX_LISTED, Change, Changes, What};
+pub use alias::usual_aliases;
 pub use error::NormaliseError;
-pub use method::{METHOD_MAX_BYTES, MethodAlias, Resolution, method_token, resolve_method};
+pub use method::{METHOD_MAX_BYTES, Resolution, method_token, resolve_method};
 pub use walk::DEPTH_MAX;
 
 use schema::{Kinds, Schemas};
@@ -39,14 +36,8 @@ pub const PATH_FORMAT: &str = "path";
 /// The schema keyword that marks a string as a path when it is `true`.
 pub const PATH_MARKER: &str = "x-mainstay-path";
 
-/// What a tool declares beside its schema.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rules<'a> {
-    /// Other names of the tool's arguments.
-    pub aliases: Aliases<'a>,
-}
-
-/// Normalises `arguments` in place.
+/// Normalises `arguments` in place. `aliases` are pairs of another name and the schema's name, for the
+/// arguments themselves, not for nested objects. True if anything was changed.
 ///
 /// Doing it twice is the same as doing it once. Whatever is not an object, or lies deeper than
 /// [`DEPTH_MAX`], is left alone.
@@ -58,15 +49,14 @@ pub struct Rules<'a> {
 pub fn normalise(
     arguments: &mut Value,
     schema: &Value,
-    rules: &Rules<'_>,
-) -> Result<Changes, NormaliseError> {
-    let mut changes = Changes::default();
+    aliases: &[(&str, &str)],
+) -> Result<bool, NormaliseError> {
     let schemas = Schemas::new(schema);
     let tops = schemas.conjuncts(&[schema], Kinds::OBJECT);
     let declared = |name: &str| tops.iter().any(|top| schema::declares(top, name));
-    rules.aliases.apply(arguments, declared, &mut changes)?;
-    walk::apply(arguments, &schemas, &mut changes)?;
-    Ok(changes)
+    let renamed = alias::apply(aliases, arguments, declared)?;
+    let rewritten = walk::apply(arguments, &schemas)?;
+    Ok(renamed || rewritten)
 }
 
 #[cfg(test)]

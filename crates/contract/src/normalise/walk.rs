@@ -4,9 +4,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::changes::{Changes, What};
 use super::error::NormaliseError;
-use super::pointer::Pointer;
 use super::schema::{Kinds, Schemas, element, is_tuple, property};
 use super::{PATH_FORMAT, PATH_MARKER, number, path};
 use crate::uri;
@@ -14,25 +12,21 @@ use crate::uri;
 /// How deep into the arguments the walk goes.
 pub const DEPTH_MAX: usize = 64;
 
-pub(super) fn apply(
-    arguments: &mut Value,
-    schemas: &Schemas<'_>,
-    changes: &mut Changes,
-) -> Result<(), NormaliseError> {
+/// Normalises every value. True if one was changed.
+pub(super) fn apply(arguments: &mut Value, schemas: &Schemas<'_>) -> Result<bool, NormaliseError> {
     let mut walk = Walk {
         schemas,
-        pointer: Pointer::default(),
         depth: 0,
-        changes,
+        changed: false,
     };
-    walk.visit(arguments, &[schemas.root])
+    walk.visit(arguments, &[schemas.root])?;
+    Ok(walk.changed)
 }
 
 struct Walk<'w, 'a> {
     schemas: &'w Schemas<'a>,
-    pointer: Pointer,
     depth: usize,
-    changes: &'w mut Changes,
+    changed: bool,
 }
 
 impl<'a> Walk<'_, 'a> {
@@ -46,12 +40,12 @@ impl<'a> Walk<'_, 'a> {
             Value::Array(elements) => self.array(elements, place)?,
             Value::String(text) => {
                 if let Some(better) = self.string(text, place)? {
-                    *value = better;
+                    (*value, self.changed) = (better, true);
                 }
             }
             Value::Number(number) => {
                 if let Some(whole) = self.whole(number, place) {
-                    *value = whole;
+                    (*value, self.changed) = (whole, true);
                 }
             }
             Value::Null | Value::Bool(_) => {}
@@ -67,9 +61,8 @@ impl<'a> Walk<'_, 'a> {
     ) -> Result<(), NormaliseError> {
         let conjuncts = self.schemas.conjuncts(place, Kinds::OBJECT);
         for (name, value) in fields.iter_mut() {
-            let mark = self.pointer.enter_field(name);
-            self.visit(value, &property(&conjuncts, name))?;
-            self.pointer.leave(mark);
+            self.visit(value, &property(&conjuncts, name))
+                .map_err(|error| error.within(name))?;
         }
         Ok(())
     }
@@ -82,14 +75,13 @@ impl<'a> Walk<'_, 'a> {
             if tuple {
                 place = element(&conjuncts, index);
             }
-            let mark = self.pointer.enter_index(index);
-            self.visit(value, &place)?;
-            self.pointer.leave(mark);
+            self.visit(value, &place)
+                .map_err(|error| error.within(&index.to_string()))?;
         }
         Ok(())
     }
 
-    fn string(&mut self, text: &str, place: &[&'a Value]) -> Result<Option<Value>, NormaliseError> {
+    fn string(&self, text: &str, place: &[&'a Value]) -> Result<Option<Value>, NormaliseError> {
         let admits = self.schemas.admits(place);
         if admits.kinds.has(Kinds::STRING) {
             return self.path(text, place);
@@ -106,32 +98,21 @@ impl<'a> Walk<'_, 'a> {
             let fraction = admits.kinds.has(Kinds::FRACTION);
             fraction.then(|| number::decimal(text)).flatten()
         });
-        Ok(number.map(|number| {
-            self.changes.push(
-                self.pointer.as_str(),
-                What::Number {
-                    from: text.to_owned(),
-                },
-            );
-            Value::Number(number)
-        }))
+        Ok(number.map(Value::Number))
     }
 
     /// The integer behind a number such as `5.0`, where only an integer can be valid: tools read it
     /// into a type that does not know fractions.
-    fn whole(&mut self, number: &Number, place: &[&'a Value]) -> Option<Value> {
+    fn whole(&self, number: &Number, place: &[&'a Value]) -> Option<Value> {
         let whole = number::whole(number)?;
         let kinds = self.schemas.admits(place).kinds;
         if !kinds.has(Kinds::INTEGER) || kinds.has(Kinds::FRACTION) {
             return None;
         }
-        let from = number.to_string();
-        self.changes
-            .push(self.pointer.as_str(), What::Number { from });
         Some(Value::Number(whole))
     }
 
-    fn path(&mut self, text: &str, place: &[&'a Value]) -> Result<Option<Value>, NormaliseError> {
+    fn path(&self, text: &str, place: &[&'a Value]) -> Result<Option<Value>, NormaliseError> {
         let conjuncts = self.schemas.conjuncts(place, Kinds::STRING);
         let listed = |object: &Map<String, Value>| {
             let values = object
@@ -144,18 +125,17 @@ impl<'a> Walk<'_, 'a> {
         if !conjuncts.iter().any(|object| is_path(object)) || conjuncts.iter().any(|o| listed(o)) {
             return Ok(None);
         }
-        let (path, what) = match uri::file_path(text) {
-            Some(Ok(path)) => (path::tidy(&path).into_owned(), What::file_uri(text)),
+        let path = match uri::file_path(text) {
+            Some(Ok(path)) => path::tidy(&path).into_owned(),
             Some(Err(problem)) => {
-                let pointer = self.pointer.as_str().to_owned();
+                let pointer = String::new();
                 return Err(NormaliseError::FileUri { pointer, problem });
             }
             None => match path::tidy(text) {
                 std::borrow::Cow::Borrowed(_) => return Ok(None),
-                std::borrow::Cow::Owned(path) => (path, What::path_style(text)),
+                std::borrow::Cow::Owned(path) => path,
             },
         };
-        self.changes.push(self.pointer.as_str(), what);
         Ok(Some(Value::String(path)))
     }
 }

@@ -42,12 +42,6 @@ pub fn note(text: &str) -> String {
     Notice::Note.line(text)
 }
 
-/// `hint: ...`
-#[must_use]
-pub fn hint(text: &str) -> String {
-    Notice::Hint.line(text)
-}
-
 /// `warning: ...`
 #[must_use]
 pub fn warning(text: &str) -> String {
@@ -95,7 +89,7 @@ mod tests {
     #[test]
     fn each_kind_has_its_prefix() {
         assert_eq!(note("a"), "note: a");
-        assert_eq!(hint("b"), "hint: b");
+        assert_eq!(Notice::Hint.line("b"), "hint: b");
         assert_eq!(warning("c"), "warning: c");
         assert_eq!(note(" \n"), "note:");
     }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::child;
 use super::limits::{ANSWER_HEAD_BYTES, ARGUMENT_GROWTH, CheckLimits};
-use super::protocol::{Answer, Order, Outcome, SubjectKind};
+use super::protocol::{Answer, Order};
 use crate::io::{Sink, Source};
 use crate::process::{ChildPipes, PipedChild};
 
@@ -68,15 +68,15 @@ impl Checker {
         definition: &Definition,
         subject: &Subject,
     ) -> Result<Verdict, GaveUp> {
-        let (kind, text) = match subject {
-            Subject::Arguments(text) => (SubjectKind::Arguments, text.as_str()),
-            Subject::Reply(text) => (SubjectKind::Reply, text.as_str()),
-            Subject::NoReply => (SubjectKind::NoReply, ""),
+        let (head, text) = match subject {
+            Subject::Arguments(text) => (Subject::Arguments(Json::null()), text.as_str()),
+            Subject::Reply(text) => (Subject::Reply(Json::null()), text.as_str()),
+            Subject::NoReply => (Subject::NoReply, ""),
         };
         let bytes = text.len();
         let order = |definition| Order::Check {
             definition,
-            kind,
+            subject: head,
             bytes,
         };
         let sent = self.order(definition, order, text).await;
@@ -170,23 +170,23 @@ impl Checker {
             }
             self.read_more().await?;
         };
-        let Answer { outcome, peak } = serde_json::from_slice(&head)?;
+        let Answer {
+            verdict,
+            bytes,
+            peak,
+        } = serde_json::from_slice(&head)?;
         self.peak = peak.unwrap_or(u64::MAX);
-        Ok(match outcome {
-            Outcome::Passed => Verdict::Passed,
-            Outcome::Prepared { bytes, render } => {
-                let Subject::Arguments(given) = subject else {
-                    return Err(io::Error::other("the checker prepared a reply"));
-                };
-                let arguments = match bytes {
-                    None => given.clone(),
-                    Some(bytes) => self.read_text(bytes, given.len()).await?,
-                };
-                Verdict::Prepared { arguments, render }
-            }
-            Outcome::Rejected { violations } => Verdict::Rejected { violations },
-            Outcome::Unchecked { reason } => Verdict::Unchecked { reason },
-        })
+        let Verdict::Prepared { render, .. } = verdict else {
+            return Ok(verdict);
+        };
+        let Subject::Arguments(given) = subject else {
+            return Err(io::Error::other("the checker prepared a reply"));
+        };
+        let arguments = match bytes {
+            None => given.clone(),
+            Some(bytes) => self.read_text(bytes, given.len()).await?,
+        };
+        Ok(Verdict::Prepared { arguments, render })
     }
 
     async fn read_text(&mut self, bytes: usize, given: usize) -> io::Result<Json> {

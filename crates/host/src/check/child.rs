@@ -11,12 +11,11 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use mainstay_contract::json::Json;
-use mainstay_schema::Violation;
 use mainstay_schema::check::{Compiled, Definition, Parts, Subject, Verdict};
 use rustix::process::{Resource, Rlimit};
 
 use super::limits::STACK_BYTES;
-use super::protocol::{Answer, Order, Outcome, SubjectKind};
+use super::protocol::{Answer, Order};
 
 /// The name of checkers in a listing of processes.
 pub(super) const NAME: &str = "mainstay-checker";
@@ -112,13 +111,13 @@ fn read_orders(jobs: &SyncSender<Job>) -> io::Result<()> {
             }
             Order::Check {
                 definition,
-                kind,
+                subject,
                 bytes,
             } => {
-                let subject = match kind {
-                    SubjectKind::Arguments => Subject::Arguments(read_text(&mut input, bytes)?),
-                    SubjectKind::Reply => Subject::Reply(read_text(&mut input, bytes)?),
-                    SubjectKind::NoReply => Subject::NoReply,
+                let subject = match subject {
+                    Subject::Arguments(_) => Subject::Arguments(read_text(&mut input, bytes)?),
+                    Subject::Reply(_) => Subject::Reply(read_text(&mut input, bytes)?),
+                    Subject::NoReply => Subject::NoReply,
                 };
                 Job::Check(definition, subject)
             }
@@ -153,7 +152,7 @@ impl Learned {
 fn work(jobs: &Receiver<Job>) {
     let mut learned: Vec<Learned> = Vec::new();
     while let Ok(job) = jobs.recv() {
-        let (outcome, text) = match job {
+        let (verdict, subject) = match job {
             Job::Learn(definition) => {
                 learned.push(Learned {
                     definition,
@@ -169,47 +168,35 @@ fn work(jobs: &Receiver<Job>) {
                     Ok(compiled) => compiled.run(&subject),
                     Err(reason) => super::rejected("", reason),
                 };
-                outcome(verdict, &subject)
+                (verdict, subject)
             }
             Job::Compile(number) => {
                 let Some(known) = learned.get_mut(number) else {
                     return;
                 };
                 let verdict = super::vetted(&known.definition.clone(), known.compiled());
-                outcome(verdict, &Subject::NoReply)
+                (verdict, Subject::NoReply)
             }
         };
-        let peak = peak_memory();
-        if answer(&Answer { outcome, peak }, text.as_ref()).is_err() {
+        if answer(verdict, &subject).is_err() {
             return;
         }
     }
 }
 
-/// The head of an answer, and the text behind it.
-fn outcome(verdict: Verdict, subject: &Subject) -> (Outcome, Option<Json>) {
-    match verdict {
-        Verdict::Passed => (Outcome::Passed, None),
-        Verdict::Prepared { arguments, render } => {
-            let text = (*subject != Subject::Arguments(arguments.clone())).then_some(arguments);
-            let bytes = text.as_ref().map(Json::len);
-            (Outcome::Prepared { bytes, render }, text)
-        }
-        Verdict::Rejected { violations } => (Outcome::Rejected { violations }, None),
-        Verdict::Unchecked { reason } => (Outcome::Unchecked { reason }, None),
-        // A check never gives up by itself; the host stops it.
-        Verdict::GaveUp { reason } => {
-            let violations = vec![Violation {
-                path: String::new(),
-                message: format!("{reason:?}"),
-            }];
-            (Outcome::Rejected { violations }, None)
-        }
+fn answer(mut verdict: Verdict, subject: &Subject) -> io::Result<()> {
+    let mut text = None;
+    if let Verdict::Prepared { arguments, .. } = &mut verdict {
+        let prepared = std::mem::replace(arguments, Json::null());
+        let is_given = *subject == Subject::Arguments(prepared.clone());
+        text = (!is_given).then_some(prepared);
     }
-}
-
-fn answer(head: &Answer, text: Option<&Json>) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec(head)?;
+    let head = Answer {
+        verdict,
+        bytes: text.as_ref().map(Json::len),
+        peak: peak_memory(),
+    };
+    let mut bytes = serde_json::to_vec(&head)?;
     bytes.push(b'\n');
     bytes.extend(text.iter().flat_map(|text| text.as_str().as_bytes()));
     let mut output = io::stdout().lock();

@@ -425,10 +425,7 @@ fn gave_up(reason: GaveUp) -> Verdict {
 
 fn rejected(path: &str, message: &str) -> Verdict {
     Verdict::Rejected {
-        violations: vec![Violation {
-            path: path.to_owned(),
-            message: message.to_owned(),
-        }],
+        violations: vec![Violation::new(path, message)],
     }
 }
 

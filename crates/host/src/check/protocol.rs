@@ -3,9 +3,7 @@
 //! Each message is a line of JSON, its head, followed by raw JSON texts whose lengths the head
 //! gives. So a payload of any size goes through the pipe without being parsed or copied in the host.
 
-use mainstay_contract::render::RenderMode;
-use mainstay_schema::Violation;
-use mainstay_schema::check::Owner;
+use mainstay_schema::check::{Owner, Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// From the host.
@@ -24,44 +22,21 @@ pub(super) enum Order {
     /// Check a value. Its text follows.
     Check {
         definition: usize,
-        kind: SubjectKind,
+        /// The value, with its text left out of the head.
+        subject: Subject,
         bytes: usize,
     },
     /// Compile a definition and check nothing.
     Compile { definition: usize },
 }
 
-/// The kind of a value to check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum SubjectKind {
-    Arguments,
-    Reply,
-    NoReply,
-}
-
 /// From the checker, one for each `Check` or `Compile`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    pub(super) outcome: Outcome,
+    /// Prepared arguments are left out of the head.
+    pub(super) verdict: Verdict,
+    /// How many bytes of prepared arguments follow. `None`: they are the ones that were given.
+    pub(super) bytes: Option<usize>,
     /// The most memory that was ever resident, in bytes; `None` if unknown.
     pub(super) peak: Option<u64>,
-}
-
-/// A verdict, with a long text left out of the head.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
-    Passed,
-    /// Prepared arguments; `bytes` of text follow. `None`: they are the ones that were given.
-    Prepared {
-        bytes: Option<usize>,
-        render: Option<RenderMode>,
-    },
-    Rejected {
-        violations: Vec<Violation>,
-    },
-    Unchecked {
-        reason: String,
-    },
 }

@@ -93,7 +93,7 @@ struct Tasks {
     stderr: Option<JoinHandle<Option<Stderr>>>,
 }
 
-/// What the tasks around a process own.
+/// The parts that the tasks around a process own.
 #[derive(Debug, Default)]
 struct Parts {
     body: Option<Box<Body>>,
@@ -126,7 +126,7 @@ struct Stderr {
     form: StderrForm,
 }
 
-/// What a worker's tasks need of the host.
+/// The parts of the host that a worker's tasks use.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a, E> {
     pub(crate) generation: Generation,

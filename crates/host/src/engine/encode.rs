@@ -4,6 +4,7 @@ use mainstay_contract::dialect::encode::{self, ProgressOf};
 use mainstay_contract::envelope::{Asked, Meta, TOOL_ID_PREFIX, Transport};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::scan;
+use mainstay_contract::telemetry::millis;
 use mainstay_kernel::action::{End, Notice};
 
 use super::Engine;
@@ -87,12 +88,4 @@ fn asked_tool(asked: &Asked) -> Option<String> {
     let id = scan::unquote(raw)?;
     mainstay_contract::envelope::tool_name(&id)?;
     Some(id.into_owned())
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "latencies are far below 2^52 us"
-)]
-fn millis(micros: u64) -> f64 {
-    micros as f64 / 1000.0
 }

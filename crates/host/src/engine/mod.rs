@@ -351,7 +351,7 @@ impl Engine {
 
     fn handle(&mut self, event: Event) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(event.doing().name());
+        crate::sim::turn(event.doing().as_str());
         self.clock.tick();
         self.reports.watchdog.enter(event.doing(), event.session());
         match event {
@@ -400,7 +400,7 @@ impl Engine {
 
     fn handle_timeout(&mut self) {
         #[cfg(feature = "simulation")]
-        crate::sim::turn(Doing::Timer.name());
+        crate::sim::turn(Doing::Timer.as_str());
         self.reports.watchdog.enter(Doing::Timer, None);
         self.report(CoreEvent::Timeout);
         self.act();

@@ -39,7 +39,7 @@ const REST: Duration = Duration::from_secs(3);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What an engine knows about upgrades.
+/// The state of upgrades in an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Upgrades {
     facts: Option<Facts>,
@@ -66,6 +66,7 @@ struct Facts {
     words: Vec<OsString>,
     secrets: Vec<(OsString, OsString)>,
     build: String,
+    before_exec: fn(),
     started_from: PathBuf,
 }
 
@@ -122,6 +123,7 @@ impl Upgrades {
             words: config.words,
             secrets: config.secrets,
             build: config.build,
+            before_exec: config.before_exec,
             started_from: upgrade::started_from(),
         });
         Self {
@@ -248,10 +250,10 @@ impl Engine {
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
         self.drain(attempt.now).await?;
         self.pause().await?;
-        let words = match &self.upgrade.facts {
-            Some(facts) => facts.words.clone(),
-            None => Vec::new(),
+        let Some(facts) = &self.upgrade.facts else {
+            return Err("this host cannot be upgraded in place".to_owned());
         };
+        let (words, before_exec) = (facts.words.clone(), facts.before_exec);
         let state = self.seal(attempt.waiter, true, &mut Outgoing::default())?;
         let to = upgrade::probe(&attempt.file, &words, &state).await?;
         // Events may have arrived meanwhile.
@@ -264,8 +266,11 @@ impl Engine {
         self.reports.log.flush();
         let mut descriptors = Outgoing::default();
         let state = self.seal(attempt.waiter, true, &mut descriptors)?;
+        before_exec();
         let error = upgrade::execute(&attempt.file, &words, &state, descriptors.all());
-        Err(format!("the new executable cannot be executed: {error}"))
+        Err(format!(
+            "the new executable cannot be executed: {error}; SIGHUP and SIGUSR2 have no effect from now on"
+        ))
     }
 
     /// Lets the answers over HTTP end, within the drain limit. New connections wait.
@@ -516,7 +521,7 @@ impl Engine {
         }
         self.operators.restore(shell.operators, &mut descriptors)?;
         // Its checkers; this program starts its own.
-        process::end_others(shell.children);
+        process::end_others(&shell.children);
         self.run_tasks();
         self.core.resume_checks();
         for (generation, ready) in shell.vetting {

@@ -210,7 +210,7 @@ impl EventBody {
         body
     }
 
-    /// The same for a stream that no answer ends.
+    /// As above, for a stream that no answer ends.
     pub(super) fn endless(mut self) -> Self {
         self.endless = true;
         self

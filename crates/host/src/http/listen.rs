@@ -229,7 +229,7 @@ impl Open {
     }
 }
 
-/// What the loop of [`accept`] goes on with.
+/// The state with which the loop of [`accept`] continues.
 enum Next {
     Accepted(io::Result<(TcpStream, SocketAddr)>),
     Ended(Option<Idle>),

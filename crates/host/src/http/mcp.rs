@@ -13,15 +13,16 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use mainstay_contract::dialect::{
-    Dialect, EchoId, Form, LEGACY_VERSIONS, MODERN_VERSION, Relayed, RelayedRequest, Shape, encode,
-    relay,
+    Dialect, EchoId, LEGACY_VERSIONS, MODERN_VERSION, Relayed, RelayedRequest, encode, relay,
+    unsupported_version,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::ObjectWriter;
+use mainstay_contract::meta;
 use mainstay_contract::method::Method as McpMethod;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::scan;
-use serde_json::json;
+use mainstay_kernel::server::edit;
 
 use super::access::Credential;
 use super::body::{self, EventBody, Numbered};
@@ -116,10 +117,7 @@ fn is_modern_request(request: &RelayedRequest<'_>) -> bool {
 }
 
 fn unsupported(requested: &str, said: &Relayed<'_>) -> Answer {
-    let mut supported = vec![MODERN_VERSION];
-    supported.extend(LEGACY_VERSIONS);
-    let details = json!({ "supported": supported, "requested": requested });
-    let problem = Problem::of(ErrorKind::UnsupportedVersion).with_details(details.into());
+    let problem = unsupported_version(requested);
     match said {
         Relayed::Request(request) => {
             let id = EchoId::Known(request.id.clone());
@@ -200,13 +198,10 @@ async fn mirrored(
     let mut mirrored = Mirrored::default();
     let mut cursor: Option<String> = None;
     for _ in 0..PAGES {
-        let mut params = ObjectWriter::with_capacity(256);
-        if let Some(cursor) = &cursor {
-            params = params.raw("cursor", cursor);
-        }
-        if let Some(meta) = request.param("_meta") {
-            params = params.raw("_meta", &of_the_host(meta));
-        }
+        let meta = request.param("_meta").map(of_the_host);
+        let params = ObjectWriter::with_capacity(256)
+            .optional_raw("cursor", cursor.as_deref())
+            .optional_raw("_meta", meta.as_deref());
         let line = ObjectWriter::with_capacity(320)
             .string("jsonrpc", "2.0")
             .string("id", "headers")
@@ -239,18 +234,14 @@ async fn mirrored(
 }
 
 /// A client's `_meta` for a request that it did not make: without its progress and its trace.
-fn of_the_host(meta: &str) -> String {
-    let own = |name: &str| {
-        matches!(
-            name,
-            "progressToken" | "traceparent" | "tracestate" | "baggage"
-        )
-    };
-    let mut kept = ObjectWriter::with_capacity(meta.len());
-    for (name, value) in scan::members(meta).filter(|(name, _)| !own(name)) {
-        kept = kept.raw(&name, value);
-    }
-    kept.finish()
+fn of_the_host(client: &str) -> String {
+    let own = [
+        meta::PROGRESS_TOKEN,
+        meta::TRACEPARENT,
+        meta::TRACESTATE,
+        meta::BAGGAGE,
+    ];
+    edit::filtered(client, |name| !own.contains(&name))
 }
 
 /// A request of a session, or the one that opens it.
@@ -276,11 +267,7 @@ async fn legacy(
             ErrorKind::UnknownMethod,
             format!("the method {method:.64} is not offered"),
         );
-        let form = Form {
-            dialect: Dialect::Legacy,
-            shape: Shape::Plain,
-        };
-        let body = encode::answer(&id, form, &Err(problem));
+        let body = encode::answer(&id, Dialect::Legacy.plain(), &Err(problem));
         return Ok(respond::json(StatusCode::OK, body));
     }
     let Some(mut reading) = session.open(request) else {

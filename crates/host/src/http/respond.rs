@@ -2,7 +2,7 @@
 
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
-use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape, encode};
+use mainstay_contract::dialect::{Dialect, EchoId, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem};
 
@@ -62,12 +62,8 @@ pub(super) enum Tongue<'a> {
 pub(super) fn refuse(problem: &Problem, tongue: Tongue<'_>) -> Answer {
     let body = match tongue {
         Tongue::Mcp(id) => {
-            let form = Form {
-                dialect: Dialect::Legacy,
-                shape: Shape::Plain,
-            };
             let id = id.unwrap_or(&EchoId::Absent);
-            encode::answer(id, form, &Err(problem.clone()))
+            encode::answer(id, Dialect::Legacy.plain(), &Err(problem.clone()))
         }
         Tongue::Plain => problem.payload(),
     };

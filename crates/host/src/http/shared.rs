@@ -16,6 +16,7 @@ use mainstay_contract::dialect::{
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::ObjectWriter;
+use mainstay_contract::meta;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::scan;
@@ -29,11 +30,6 @@ use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
 use super::streams::{Keep, StreamId, Streams};
 use crate::link_ids::{link_id, number_of};
-
-/// `_meta` key of the request that opened a subscription.
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// `_meta` key with which a request asks for log lines.
-const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// One link for all modern requests of a credential.
 #[derive(Debug)]
@@ -189,14 +185,14 @@ impl Shared {
             desk.used = Instant::now();
             let number = desk.next;
             let opened = lock(&self.streams).open();
-            let token = request.meta("progressToken").map(str::to_owned);
+            let token = request.meta(meta::PROGRESS_TOKEN).map(str::to_owned);
             let id = link_id(number, request.id.as_raw());
             let line = renamed(text, &id, number, token.is_some());
             let pending = Pending {
                 stream: opened.0,
                 id: request.id.as_raw().to_owned(),
                 token,
-                wants_log: request.meta(LOG_LEVEL).is_some(),
+                wants_log: request.meta(meta::LOG_LEVEL).is_some(),
                 what: match request.param("name").and_then(scan::unquote) {
                     Some(name) => format!("{} {name:.64}", request.method),
                     None => request.method.to_string(),
@@ -242,7 +238,8 @@ impl Shared {
                 desk.used = Instant::now();
                 let mut line = edit::with_member(text, "id", &pending.id);
                 if let Some(result) = result.filter(|result| subscription(result).is_some()) {
-                    let result = edit::with_inner(result, "_meta", SUBSCRIPTION, &pending.id);
+                    let result =
+                        edit::with_inner(result, "_meta", meta::SUBSCRIPTION_ID, &pending.id);
                     line = edit::with_member(&line, "result", &result);
                 }
                 (pending.stream, line, true)
@@ -322,7 +319,7 @@ impl Desk {
         let kinds = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
         let kinds = kinds.into_iter();
         let kinds = kinds.filter(|kind| scan::member(wanted, kind.wanted()) == Some("true"));
-        let params = edit::with_inner("{}", "_meta", SUBSCRIPTION, &pending.id);
+        let params = edit::with_inner("{}", "_meta", meta::SUBSCRIPTION_ID, &pending.id);
         let lines = kinds.map(|kind| {
             ObjectWriter::with_capacity(160)
                 .string("jsonrpc", "2.0")
@@ -336,14 +333,14 @@ impl Desk {
     fn notice(&self, text: &str, method: &str, params: &str) -> Option<(StreamId, String)> {
         let with = |params: &str| edit::with_member(text, "params", params);
         if method == "notifications/progress" {
-            let token = scan::member(params, "progressToken").and_then(number_of)?;
+            let token = scan::member(params, meta::PROGRESS_TOKEN).and_then(number_of)?;
             let pending = self.pending.get(&token)?;
-            let params = edit::with_member(params, "progressToken", pending.token.as_ref()?);
+            let params = edit::with_member(params, meta::PROGRESS_TOKEN, pending.token.as_ref()?);
             return Some((pending.stream, with(&params)));
         }
         if let Some(number) = subscription(params).and_then(number_of) {
             let pending = self.pending.get(&number)?;
-            let params = edit::with_inner(params, "_meta", SUBSCRIPTION, &pending.id);
+            let params = edit::with_inner(params, "_meta", meta::SUBSCRIPTION_ID, &pending.id);
             return Some((pending.stream, with(&params)));
         }
         if method == "notifications/message" {
@@ -362,13 +359,13 @@ fn renamed(text: &str, id: &str, number: u64, has_token: bool) -> String {
         return line;
     }
     let params = scan::member(&line, "params").unwrap_or("{}");
-    let params = edit::with_inner(params, "_meta", "progressToken", &number.to_string());
+    let params = edit::with_inner(params, "_meta", meta::PROGRESS_TOKEN, &number.to_string());
     edit::with_member(&line, "params", &params)
 }
 
 /// The subscription that an object's `_meta` names.
 fn subscription(object: &str) -> Option<&str> {
-    scan::member(scan::member(object, "_meta")?, SUBSCRIPTION)
+    scan::member(scan::member(object, "_meta")?, meta::SUBSCRIPTION_ID)
 }
 
 #[cfg(test)]

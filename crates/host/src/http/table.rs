@@ -1,17 +1,17 @@
 //! The sessions and shared links that there are: found by who asks, bounded, ended when idle.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainstay_contract::limits::Limits;
+use mainstay_contract::trace::Hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::access::Credential;
 use super::body::lock;
-use super::link::{self, Back, Input};
+use super::link::{self, Back, Ending, Input};
 use super::session::{SavedSession, Session};
 use super::shared::{SavedShared, Shared};
 use crate::engine::Links;
@@ -142,7 +142,7 @@ impl Table {
     /// Links that are open.
     #[cfg(feature = "simulation")]
     pub(super) fn links(&self) -> usize {
-        let is_open = |ending: &link::Ending| !ending.is_over();
+        let is_open = |ending: &Ending| !ending.is_over();
         let sessions = lock(&self.sessions);
         let shared = lock(&self.shared);
         let sessions = sessions.values().filter(|session| is_open(&session.ending));
@@ -240,20 +240,15 @@ impl Table {
 
     /// Ends what nobody has used for too long.
     pub(super) fn sweep(&self, idle: Duration) {
-        lock(&self.sessions).retain(|_, session| {
-            let stays = !session.ending.is_over() && session.idle() < idle;
+        let stays = |ending: &Ending, unused: Duration| {
+            let stays = !ending.is_over() && unused < idle;
             if !stays {
-                session.ending.end();
+                ending.end();
             }
             stays
-        });
-        lock(&self.shared).retain(|_, shared| {
-            let stays = !shared.ending.is_over() && shared.idle() < idle;
-            if !stays {
-                shared.ending.end();
-            }
-            stays
-        });
+        };
+        lock(&self.sessions).retain(|_, session| stays(&session.ending, session.idle()));
+        lock(&self.shared).retain(|_, shared| stays(&shared.ending, shared.idle()));
     }
 }
 
@@ -270,14 +265,7 @@ fn fresh_id() -> Option<String> {
     }
     let flags = rustix::rand::GetRandomFlags::empty();
     let count = rustix::rand::getrandom(&mut bytes, flags).ok()?;
-    (count == ID_BYTES).then(|| {
-        bytes
-            .iter()
-            .fold(String::with_capacity(2 * ID_BYTES), |mut id, byte| {
-                let _ = write!(id, "{byte:02x}");
-                id
-            })
-    })
+    (count == ID_BYTES).then(|| Hex(&bytes).to_string())
 }
 
 #[cfg(test)]

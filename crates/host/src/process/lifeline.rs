@@ -186,7 +186,7 @@ pub(crate) fn send_pipes(
     Ok(())
 }
 
-/// What the host sent with [`send_pipes`].
+/// The pipes that the host sent with [`send_pipes`].
 #[derive(Debug)]
 pub(crate) struct WorkerFds {
     pub(crate) stdin: OwnedFd,

@@ -52,7 +52,7 @@ pub(crate) fn children() -> BTreeSet<i32> {
 }
 
 /// Kills and reaps those of `children` that this program does not know: the program before started them.
-pub(crate) fn end_others(children: BTreeSet<i32>) {
+pub(crate) fn end_others(children: &BTreeSet<i32>) {
     let known = self::children();
     for other in children.difference(&known).copied() {
         if let Some(other) = Pid::from_raw(other) {

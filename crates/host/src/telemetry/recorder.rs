@@ -19,7 +19,7 @@ use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::shorten;
 use mainstay_contract::telemetry::{
     Event, EventOutcome, HotTools, InvocationEvent, RequestEvent, SchemaMismatch, Telemetry,
-    WorkerLoss, WorkerRun,
+    WorkerLoss, WorkerRun, millis,
 };
 use mainstay_contract::trace::Span;
 use mainstay_kernel::action::End;
@@ -324,14 +324,6 @@ fn without_secrets(id: &RequestId) -> Option<RequestId> {
             .or_else(|_| RequestId::parse(&format!("\"{MARK}\"")))
             .ok(),
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "latencies are far below 2^52 us"
-)]
-fn millis(micros: u64) -> f64 {
-    micros as f64 / 1000.0
 }
 
 /// Tells hosts apart that share a file: process ids come again, and are the same in containers.

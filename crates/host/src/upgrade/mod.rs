@@ -47,6 +47,8 @@ pub struct UpgradeConfig {
     pub secrets: Vec<(OsString, OsString)>,
     /// Version and fingerprint of this executable.
     pub build: String,
+    /// Ignores SIGHUP and SIGUSR2, whose handlers an exec would replace by the end of the process.
+    pub before_exec: fn(),
     /// The state of the host that this process continues.
     pub arrival: Option<Arrival>,
 }

@@ -47,7 +47,7 @@ pub struct WrapConfig {
     pub version: String,
     /// Reads the rules again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
-    /// What the host needs to replace its executable in place; a host of one command has none.
+    /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// The reaction to an envelope of the host that breaks its own schema.
     pub envelopes: EnvelopeMode,

@@ -20,15 +20,6 @@ use crate::locked::{Locked, Withdrawn};
 /// The member of a worker's facts with digests of the files that it read at its start.
 const ROOTS: &str = "roots";
 
-/// The files that a worker read at its start, compared with those of its predecessor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Read {
-    #[default]
-    AsBefore,
-    /// Its files have changed since.
-    Otherwise,
-}
-
 /// The situation in which a worker announces its catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
@@ -43,8 +34,8 @@ pub(crate) enum Occasion {
 /// A worker that was accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
-    /// Its files differ from those of its predecessor.
-    pub(crate) read: Read,
+    /// The files that it read at its start differ from those of its predecessor.
+    pub(crate) roots_changed: bool,
     /// Lists that differ from those that clients may have seen.
     pub(crate) lists: Vec<ListKind>,
     /// Differences to the catalog before, one line each.
@@ -78,30 +69,28 @@ impl PackCatalog {
         reasons: &[String],
     ) -> Result<Announced, Refused> {
         let mut announced = self.accept(slot, ready, occasion, reasons)?;
-        announced.read = self.compare_roots(slot, ready);
+        announced.roots_changed = self.record_roots(slot, ready);
         let has_resources = !ready.catalog.resource_schemes.is_empty();
         let is_known = announced.lists.contains(&ListKind::Resources);
-        if announced.read == Read::Otherwise && has_resources && !is_known {
+        if announced.roots_changed && has_resources && !is_known {
             announced.lists.push(ListKind::Resources);
         }
         Ok(announced)
     }
 
-    fn compare_roots(&mut self, slot: SlotId, ready: &Ready) -> Read {
+    /// Records the files that a worker read. True if its predecessor read others.
+    fn record_roots(&mut self, slot: SlotId, ready: &Ready) -> bool {
         let facts = ready.facts.to_value().unwrap_or_default();
         // A null is the same as no digests, also after a restore.
         let roots = facts.get(ROOTS).filter(|roots| !roots.is_null()).cloned();
         let Some(entry) = self.packs.get_mut(&slot) else {
-            return Read::AsBefore;
+            return false;
         };
         entry.trouble = None;
         entry.is_upgraded = false;
         let had_served = std::mem::replace(&mut entry.served, true);
         let before = std::mem::replace(&mut entry.roots, roots);
-        match had_served && before != entry.roots {
-            true => Read::Otherwise,
-            false => Read::AsBefore,
-        }
+        had_served && before != entry.roots
     }
 
     fn accept(

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mainstay_contract::error::ErrorKind;
+use mainstay_contract::fault::Fault;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::method::ListKind;
@@ -25,8 +26,9 @@ use mainstay_contract::tool::{Catalog, PromptSpec, ResourceTemplate, ToolSpec};
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use thiserror::Error;
 
-pub(crate) use self::announce::{Announced, Occasion, Read, Refused};
+pub(crate) use self::announce::{Announced, Occasion, Refused};
 pub(crate) use self::route::Route;
 pub(crate) use self::verdict::Prepared;
 use crate::call::SlotId;
@@ -102,9 +104,11 @@ enum Owner {
 }
 
 /// Packs that cannot be served together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
+    #[error("two packs are called {0}")]
     DuplicatePack(String),
+    #[error("pack {pack} offers {what} {name}, which {owner} has already")]
     Taken {
         pack: String,
         what: &'static str,
@@ -113,35 +117,21 @@ pub enum CatalogError {
     },
 }
 
-impl std::fmt::Display for CatalogError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::DuplicatePack(name) => write!(f, "two packs are called {name}"),
-            Self::Taken {
-                pack,
-                what,
-                name,
-                owner,
-            } => write!(
-                f,
-                "pack {pack} offers {what} {name}, which {owner} has already"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CatalogError {}
-
 /// Everything that a host served when it ended.
 #[derive(Clone, Debug, Default)]
 pub struct Offered {
     /// The host's own tools.
     pub own: Vec<ToolSpec>,
+    /// The tools of all packs, sorted by name.
     pub tools: Vec<ToolSpec>,
     pub prompts: Vec<PromptSpec>,
     pub templates: Vec<ResourceTemplate>,
-    /// Packs that never announced anything.
-    pub unknown: Vec<String>,
+    /// The host's own instructions.
+    pub instructions: Option<String>,
+    /// Packs that never announced anything, and the last fault of each.
+    pub unknown: Vec<(String, Option<Fault>)>,
+    /// Time for a call of a tool that sets none itself.
+    pub call_timeout_ms: u64,
 }
 
 impl PackCatalog {
@@ -325,31 +315,27 @@ impl PackCatalog {
     }
 
     /// Everything on offer, and the packs of which nothing is known.
-    pub(crate) fn summary(&self) -> Offered {
+    pub(crate) fn summary(&self, fault_of: impl Fn(&str) -> Option<Fault>) -> Offered {
         let of = |host: bool| -> Vec<ToolSpec> {
             let tools = self.tools.values();
             let owned = tools.filter(|tool| (tool.owner == Owner::Host) == host);
             owned.map(|tool| tool.spec.clone()).collect()
         };
-        let unknown = self.packs.values().filter(|pack| pack.catalog.is_none());
+        let catalogs = || self.catalogs().map(|(_, catalog)| catalog);
+        let unknown = self.missing().map(|(pack, _)| pack);
         Offered {
             own: of(true),
             tools: of(false),
-            prompts: self
-                .catalogs()
-                .flat_map(|(_, catalog)| catalog.prompts.clone())
+            prompts: catalogs().flat_map(|all| all.prompts.clone()).collect(),
+            templates: catalogs()
+                .flat_map(|all| all.resource_templates.clone())
                 .collect(),
-            templates: self
-                .catalogs()
-                .flat_map(|(_, catalog)| catalog.resource_templates.clone())
+            instructions: None,
+            unknown: unknown
+                .map(|pack| (pack.to_owned(), fault_of(pack)))
                 .collect(),
-            unknown: unknown.map(|pack| pack.name.clone()).collect(),
+            call_timeout_ms: self.call_timeout_ms,
         }
-    }
-
-    /// The schemas of all tools, to compile them before the first call.
-    pub(crate) fn definitions(&self) -> impl Iterator<Item = &Definition> {
-        self.tools.values().map(|tool| &tool.check)
     }
 
     fn catalogs(&self) -> impl Iterator<Item = (SlotId, &Catalog)> {

@@ -5,7 +5,7 @@ use mainstay_contract::envelope::ENVELOPE_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::method::ListKind;
-use mainstay_contract::normalise::{MethodAlias, Resolution, resolve_method};
+use mainstay_contract::normalise::{Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
@@ -52,10 +52,6 @@ impl Routed {
             deprecated: None,
         }
     }
-
-    fn refused(problem: Problem) -> Self {
-        Self::to(Work::Refused(problem))
-    }
 }
 
 impl PackCatalog {
@@ -83,40 +79,38 @@ impl PackCatalog {
 
     /// Decides who answers a request.
     pub(crate) fn route(&self, op: &Op) -> Routed {
+        let routed = self.find_route(op);
+        routed.unwrap_or_else(|problem| Routed::to(Work::Refused(problem)))
+    }
+
+    fn find_route(&self, op: &Op) -> Result<Routed, Problem> {
         if !self.declares(op) {
             let said = format!("the method {} is not offered", op.method());
-            return Routed::refused(Problem::new(ErrorKind::UnknownMethod, said));
+            return Err(Problem::new(ErrorKind::UnknownMethod, said));
         }
-        match op {
-            Op::CallTool { name, .. } => self.route_tool(name),
-            Op::ListResources { cursor } => match self.resource_page(cursor.as_deref()) {
-                Ok(Some(slot)) => self.read(slot, rpc::Op::ListResources {}),
-                Ok(None) => Routed::to(Work::Host),
-                Err(problem) => Routed::refused(problem),
+        let (slot, op) = match op {
+            Op::CallTool { name, .. } => return self.route_tool(name),
+            Op::ListResources { cursor } => match self.resource_page(cursor.as_deref())? {
+                Some(slot) => (slot, rpc::Op::ListResources {}),
+                None => return Ok(Routed::to(Work::Host)),
             },
-            Op::ReadResource { uri } => match self.resource_owner(uri) {
-                Some(slot) => self.read(slot, rpc::Op::ReadResource { uri: uri.clone() }),
-                None => {
+            Op::ReadResource { uri } => {
+                let slot = self.resource_owner(uri).ok_or_else(|| {
                     let shown = mainstay_contract::render::shorten(uri, 120);
                     let message = format!("nothing serves the resource {shown}");
-                    let problem = Problem::new(ErrorKind::ResourceNotFound, message);
-                    Routed::refused(self.absent(problem))
-                }
-            },
-            Op::GetPrompt { name, arguments } => match self.check_prompt(name, arguments) {
-                Ok(slot) => {
-                    let op = rpc::Op::Prompt {
-                        name: name.clone(),
-                        arguments: arguments.clone(),
-                    };
-                    self.read(slot, op)
-                }
-                Err(problem) => Routed::refused(problem),
-            },
-            Op::Complete(completion) => match self.completion_owner(completion) {
-                Ok(slot) => self.read(slot, rpc::Op::Complete(completion.clone())),
-                Err(problem) => Routed::refused(problem),
-            },
+                    self.absent(Problem::new(ErrorKind::ResourceNotFound, message))
+                })?;
+                (slot, rpc::Op::ReadResource { uri: uri.clone() })
+            }
+            Op::GetPrompt { name, arguments } => {
+                let slot = self.check_prompt(name, arguments)?;
+                let (name, arguments) = (name.clone(), arguments.clone());
+                (slot, rpc::Op::Prompt { name, arguments })
+            }
+            Op::Complete(completion) => {
+                let slot = self.completion_owner(completion)?;
+                (slot, rpc::Op::Complete(completion.clone()))
+            }
             Op::Initialize { .. }
             | Op::Discover {}
             | Op::Catalog {}
@@ -126,8 +120,9 @@ impl PackCatalog {
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {}
-            | Op::Task(_) => Routed::to(Work::Host),
-        }
+            | Op::Task(_) => return Ok(Routed::to(Work::Host)),
+        };
+        Ok(self.read(slot, op))
     }
 
     /// True if the handshake declares the capability that a request needs.
@@ -193,11 +188,8 @@ impl PackCatalog {
         self.catalogs().any(|(_, catalog)| catalog.completions)
     }
 
-    fn route_tool(&self, name: &str) -> Routed {
-        let (tool, deprecated) = match self.resolve(name) {
-            Ok(found) => found,
-            Err(problem) => return Routed::refused(problem),
-        };
+    fn route_tool(&self, name: &str) -> Result<Routed, Problem> {
+        let (tool, deprecated) = self.resolve(name)?;
         let canonical = tool.spec.name.clone();
         let route = match tool.withdrawn {
             Some(withdrawn) => {
@@ -211,11 +203,11 @@ impl PackCatalog {
                 epoch: tool.epoch,
             },
         };
-        Routed {
+        Ok(Routed {
             tool: Some(canonical),
             route,
             deprecated,
-        }
+        })
     }
 
     /// The number of the last change of a tool.
@@ -247,38 +239,22 @@ impl PackCatalog {
             return Ok((tool, None));
         }
         let names: Vec<&str> = self.tools.keys().map(String::as_str).collect();
-        let aliases: Vec<_> = self
-            .aliases
-            .iter()
-            .map(|(name, canonical)| MethodAlias {
-                name,
-                canonical,
-                deprecated: true,
-            })
-            .collect();
+        let aliases = self.aliases.iter();
+        let aliases: Vec<_> = aliases.map(|(name, tool)| (&**name, &**tool)).collect();
         let resolution = resolve_method(name, &names, &aliases);
-        let deprecated = matches!(
-            resolution,
-            Resolution::Alias {
-                deprecated: true,
-                ..
-            }
-        )
-        .then(|| name.to_owned());
-        let tool = resolution.canonical().and_then(|name| self.tools.get(name));
-        match (tool, resolution) {
-            (Some(tool), _) => Ok((tool, deprecated)),
-            (
-                None,
+        let (tool, alias) = match resolution {
+            Resolution::Named(tool) => (self.tools.get(tool), None),
+            Resolution::Alias(tool) => (self.tools.get(tool), Some(name.to_owned())),
+            Resolution::Unknown { .. } => (None, None),
+        };
+        let unknown = || self.absent(unknown_tool(name));
+        tool.map(|tool| (tool, alias))
+            .ok_or_else(|| match resolution {
                 Resolution::Unknown {
                     nearest: Some(nearest),
-                },
-            ) => {
-                let hint = format!("did you mean {nearest}?");
-                Err(self.absent(unknown_tool(name)).with_hint(hint))
-            }
-            (None, _) => Err(self.absent(unknown_tool(name))),
-        }
+                } => unknown().with_hint(format!("did you mean {nearest}?")),
+                _ => unknown(),
+            })
     }
 
     /// Listings of several packs are one page each; a cursor is the number of the pack.

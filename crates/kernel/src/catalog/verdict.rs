@@ -51,7 +51,7 @@ impl PackCatalog {
         let render = match (asked, dialect.is_mcp()) {
             (Some(RenderMode::Json), _) | (None, false) => RenderMode::Json,
             (Some(RenderMode::Porcelain), false) => {
-                let said = violation("/render", "must be \"json\" outside MCP");
+                let said = Violation::new("/render", "must be \"json\" outside MCP");
                 return reject(&tool.spec, &[said]);
             }
             (Some(RenderMode::Porcelain), true) => RenderMode::Porcelain,
@@ -160,12 +160,5 @@ fn said_of(violations: &[Violation]) -> String {
         Some(Violation { path, message }) if path.is_empty() => format!(": {message}"),
         Some(Violation { path, message }) => format!(": {path} {message}"),
         None => String::new(),
-    }
-}
-
-fn violation(path: &str, message: &str) -> Violation {
-    Violation {
-        path: path.to_owned(),
-        message: message.to_owned(),
     }
 }

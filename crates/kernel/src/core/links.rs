@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::readiness::Proof;
 use super::sessions::Front;
-use super::{Core, Pending, PendingStage};
+use super::{Core, Pending};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
 use crate::log_limit::LogLimit;
@@ -245,14 +245,6 @@ impl Core {
         self.kernel.close_slot(self.clock.now, slot);
     }
 
-    pub(super) fn link_line(&mut self, slot: SlotId, line: &[u8]) {
-        self.with_link(slot, |link, cx| link.client_line(cx, line));
-    }
-
-    pub(super) fn link_oversize(&mut self, slot: SlotId, head: &[u8]) {
-        self.with_link(slot, |link, cx| link.client_oversize(cx, head));
-    }
-
     /// A caller without a session asks a wrapped server.
     pub(super) fn ask_house(
         &mut self,
@@ -270,15 +262,8 @@ impl Core {
         let call = self.kernel.handle_request(self.clock.now, session, new);
         if let (Some(call), Some(asked)) = (call, asked) {
             self.with_link(slot, |link, _| link.insert_house_request(call, asked));
-            let pending = Pending {
-                dialect: request.dialect,
-                op: request.op,
-                asked: None,
-                stage: PendingStage::Open,
-                house: Some(slot),
-                task: None,
-                admitted: None,
-            };
+            let mut pending = Pending::new(request.dialect, request.op, None);
+            pending.house = Some(slot);
             self.requests.insert(call, Box::new(pending));
         }
     }
@@ -292,17 +277,8 @@ impl Core {
         };
         let op = Op::CallTool { name, arguments };
         let routed = self.catalog.route(&op);
-        let pending = self.requests.entry(call).or_insert_with(|| {
-            Box::new(Pending {
-                dialect,
-                op,
-                asked: None,
-                stage: PendingStage::Open,
-                house: None,
-                task: None,
-                admitted: None,
-            })
-        });
+        let pending = self.requests.entry(call);
+        let pending = pending.or_insert_with(|| Box::new(Pending::new(dialect, op, None)));
         pending.dialect = dialect;
         self.follow_route(call, routed.tool, routed.route);
     }

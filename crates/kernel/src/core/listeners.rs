@@ -5,7 +5,7 @@
 //! subscribes gets an acknowledgement, the notifications that it asked for, and the result when its
 //! subscription ends.
 
-use mainstay_contract::dialect::Op;
+use mainstay_contract::dialect::{Op, encode};
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
@@ -33,11 +33,7 @@ impl Core {
             .raw("_meta", &subscription(id))
             .raw("notifications", &granted.finish())
             .finish();
-        let line = ObjectWriter::with_capacity(256)
-            .string("jsonrpc", "2.0")
-            .string("method", Method::Acknowledged.name())
-            .raw("params", &params)
-            .finish();
+        let line = encode::notification(Method::Acknowledged, Some(&params));
         self.out.push_back(CoreAction::Tell { session, line });
         if let Some(pending) = self.requests.get_mut(&call) {
             pending.stage = PendingStage::Listening;

@@ -9,8 +9,7 @@ use mainstay_schema::Violation;
 use serde::{Deserialize, Serialize};
 
 use super::Core;
-use super::action::LogLevel;
-use super::wall;
+use super::action::{CoreAction, LogLevel};
 use crate::Kernel;
 use crate::log_limit::suppressed;
 use crate::server::Cx;
@@ -46,24 +45,16 @@ pub(crate) struct Mismatch<'a> {
 
 impl Core {
     pub(super) fn note_mismatch(&mut self, mismatch: Mismatch<'_>) {
-        let (level, line) = note(
-            &mut self.kernel,
-            self.clock.epoch_ms,
-            self.clock.now,
-            mismatch,
-        );
-        if let Some(line) = line {
-            self.log_at(level, line);
-        }
+        let (epoch_ms, now) = (self.clock.epoch_ms, self.clock.now);
+        let line = note(&mut self.kernel, epoch_ms, now, mismatch);
+        self.out.extend(line);
     }
 }
 
 impl Cx<'_> {
     pub(crate) fn note_mismatch(&mut self, mismatch: Mismatch<'_>) {
-        let (level, line) = note(self.kernel, self.epoch_ms, self.now, mismatch);
-        if let Some(line) = line {
-            self.log_at(level, line);
-        }
+        let line = note(self.kernel, self.epoch_ms, self.now, mismatch);
+        self.out.extend(line);
     }
 }
 
@@ -72,7 +63,7 @@ fn note(
     epoch_ms: u64,
     now: crate::time::Time,
     mismatch: Mismatch<'_>,
-) -> (LogLevel, Option<String>) {
+) -> Option<CoreAction> {
     let Mismatch {
         culprit,
         tool,
@@ -99,7 +90,7 @@ fn note(
     // Both may repeat names of the client's own members.
     let redacted = |text: &str| redact_text(text).into_owned();
     let kept = SchemaMismatch {
-        ts: wall::iso(epoch_ms, now),
+        ts: mainstay_contract::wall::iso(super::wall_ms(epoch_ms, now)),
         request_id: culprit.request_id,
         trace_id: culprit.trace_id,
         tool: tool.to_owned(),
@@ -108,7 +99,7 @@ fn note(
         message: redacted(&violation.message),
     };
     let message = kept.message.clone();
-    let admitted = kernel.note_mismatch(now, kept);
-    let line = admitted.map(|more| format!("{line}{} {message}", suppressed(more)));
-    (level, line)
+    let more = kernel.note_mismatch(now, kept)?;
+    let line = format!("{line}{} {message}", suppressed(more));
+    Some(CoreAction::Log { level, line })
 }

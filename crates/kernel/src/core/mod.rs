@@ -26,14 +26,12 @@ mod sessions;
 pub(crate) mod spans;
 mod state;
 pub mod tasks;
-pub(crate) mod wall;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use mainstay_contract::dialect::{Dialect, Op, TaskWish};
 use mainstay_contract::envelope::Asked;
-use mainstay_contract::fault::Fault;
 use mainstay_contract::health::{Health, Lifecycle};
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
@@ -173,6 +171,20 @@ struct Admitted {
     definition: Definition,
     /// The number of the tool's last change.
     epoch: u64,
+}
+
+impl Pending {
+    const fn new(dialect: Dialect, op: Op, asked: Option<Box<Asked>>) -> Self {
+        Self {
+            dialect,
+            op,
+            asked,
+            stage: PendingStage::Open,
+            house: None,
+            task: None,
+            admitted: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -352,9 +364,15 @@ impl Core {
             Decision::Overdue { call } => self.overdue(call),
             Decision::Progress(notice) => self.out.push_back(CoreAction::Progress(notice)),
             Decision::Spawn { slot, generation } => self.spawn(slot, generation),
-            Decision::Send { generation, call } => self.send(generation, call),
-            Decision::Cancel { generation, call } => self.cancel(generation, call),
-            Decision::Ping { generation } => self.ping(generation),
+            Decision::Send { generation, call } => {
+                self.order(generation, CoreAction::Call { generation, call });
+            }
+            Decision::Cancel { generation, call } => {
+                self.order(generation, CoreAction::Cancel { generation, call });
+            }
+            Decision::Ping { generation } => {
+                self.order(generation, CoreAction::Ping { generation });
+            }
             Decision::Look { generation } => self.out.push_back(CoreAction::Look {
                 generation,
                 at_ping: false,
@@ -422,11 +440,6 @@ impl Core {
         self.kernel.slot_name(slot).unwrap_or_default()
     }
 
-    /// The slot of a worker that is not reaped yet.
-    pub fn slot_of(&self, generation: Generation) -> Option<SlotId> {
-        self.workers.slot_of(generation)
-    }
-
     /// True if a worker belongs to a wrapped server.
     pub fn is_server(&self, slot: SlotId) -> bool {
         self.links.get(slot).is_some()
@@ -463,26 +476,17 @@ impl Core {
         self.catalog.has_tool(name)
     }
 
-    /// The instructions in handshakes.
-    pub fn instructions(&self) -> Option<&str> {
-        self.identity.instructions.as_deref()
-    }
-
     /// Everything that packs offer.
     pub fn offered(&self) -> Offered {
-        self.catalog.summary()
-    }
-
-    /// The reason why a pack that never announced anything does not start.
-    pub fn fault_of(&self, pack: &str) -> Option<Fault> {
         let workers = self.kernel.health(self.clock.now).workers;
-        let worker = workers.into_iter().find(|worker| worker.name == pack);
-        worker.and_then(|worker| worker.last_fault)
-    }
-
-    /// The schemas of the tools that are known, to compile them before the first call.
-    pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
-        self.catalog.definitions()
+        let fault_of = |pack: &str| {
+            let worker = workers.iter().find(|worker| worker.name == pack);
+            worker.and_then(|worker| worker.last_fault.clone())
+        };
+        Offered {
+            instructions: self.identity.instructions.clone(),
+            ..self.catalog.summary(fault_of)
+        }
     }
 
     /// The reason why the host cannot start, if a pack gave one before it was ever ready.
@@ -502,4 +506,9 @@ impl Core {
     fn log_at(&mut self, level: LogLevel, line: String) {
         self.out.push_back(CoreAction::Log { level, line });
     }
+}
+
+/// An instant of the core in milliseconds of wall-clock time: the core counts from its start.
+pub(crate) const fn wall_ms(epoch_ms: u64, now: Time) -> u64 {
+    epoch_ms.saturating_add(now.as_micros() / 1000)
 }

@@ -108,7 +108,7 @@ impl Core {
             Ok(generation) => format!("mcp:rollout pack={pack} generation={generation}"),
             Err(fault) => format!("mcp:warning reason=rollout_failed pack={pack} {fault}"),
         });
-        self.settings_settled(slot, result.is_ok());
+        self.roots.settle_change(slot, result.is_ok());
         if result.is_err() {
             self.release(slot);
         }

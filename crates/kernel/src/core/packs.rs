@@ -11,12 +11,13 @@ use mainstay_contract::json::Json;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::Core;
 use super::action::{CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose as CheckPurpose;
 use crate::call::SlotId;
-use crate::catalog::{Announced, Occasion, Read, Refused};
+use crate::catalog::{Announced, Occasion, Refused};
 use crate::locked::Locked;
 use crate::slot::Purpose;
 
@@ -39,20 +40,13 @@ struct WorkerFacts {
 }
 
 /// A pack cannot start as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("the pack {pack} cannot start: {said}")]
 pub struct SetupError {
     pub pack: String,
     /// In the pack's own words.
     pub said: String,
 }
-
-impl std::fmt::Display for SetupError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the pack {} cannot start: {}", self.pack, self.said)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl Workers {
     pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
@@ -102,16 +96,24 @@ impl Core {
         self.watch_crowd();
     }
 
-    pub(super) fn send(&mut self, generation: Generation, call: Box<rpc::Call>) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.send(cx, generation, &call));
-        } else if self.is_outdated_call(&call) {
-            self.kernel.recall(self.clock.now, generation, call.call);
-        } else {
-            self.out.push_back(CoreAction::Call { generation, call });
+    /// Gives an order to a worker. The link of a wrapped server translates it.
+    pub(super) fn order(&mut self, generation: Generation, order: CoreAction) {
+        match self.workers.slot_of(generation) {
+            Some(slot) if self.is_server(slot) => {
+                self.with_link(slot, |link, cx| match &order {
+                    CoreAction::Call { call, .. } => link.send(cx, generation, call),
+                    CoreAction::Cancel { call, .. } => link.cancel(cx, generation, *call),
+                    CoreAction::Ping { .. } => link.ping(cx, generation),
+                    _ => {}
+                });
+            }
+            Some(_) => match order {
+                CoreAction::Call { call, .. } if self.is_outdated_call(&call) => {
+                    self.kernel.recall(self.clock.now, generation, call.call);
+                }
+                order => self.out.push_back(order),
+            },
+            None => {}
         }
     }
 
@@ -123,28 +125,6 @@ impl Core {
         let pending = self.requests.get(&call.call);
         let admitted = pending.and_then(|pending| pending.admitted.as_ref());
         admitted.is_some_and(|admitted| self.catalog.epoch_of(name) != Some(admitted.epoch))
-    }
-
-    pub(super) fn cancel(&mut self, generation: Generation, call: CallId) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.cancel(cx, generation, call));
-        } else {
-            self.out.push_back(CoreAction::Cancel { generation, call });
-        }
-    }
-
-    pub(super) fn ping(&mut self, generation: Generation) {
-        let Some(slot) = self.workers.slot_of(generation) else {
-            return;
-        };
-        if self.is_server(slot) {
-            self.with_link(slot, |link, cx| link.ping(cx, generation));
-        } else {
-            self.out.push_back(CoreAction::Ping { generation });
-        }
     }
 
     /// Something happened to a worker.
@@ -228,11 +208,11 @@ impl Core {
             .and_then(|()| self.catalog.announce(slot, &ready, occasion, reasons));
         match accepted {
             Ok(Announced {
-                read,
+                roots_changed,
                 lists,
                 changes,
             }) => {
-                if read == Read::Otherwise && !self.roots.follows(slot) {
+                if roots_changed && !self.roots.follows(slot) {
                     self.log(format!(
                         "mcp:warning reason=roots_changed pack={name} generation={generation}"
                     ));

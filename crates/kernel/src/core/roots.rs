@@ -121,7 +121,10 @@ impl ClientRoots {
         let settings = match self.configured.get_mut(&slot) {
             Some((setting, configured)) => {
                 *configured = changed.clone();
-                with_member_of(&changed, setting, &now)
+                match now.to_value().unwrap_or_default().get(setting.as_str()) {
+                    Some(roots) => with_member(&changed, setting, roots.clone()),
+                    None => changed,
+                }
             }
             None => changed,
         };
@@ -134,7 +137,7 @@ impl ClientRoots {
     }
 
     /// The rollout of a change ended: settings with which no worker starts are given up.
-    fn settle_change(&mut self, slot: SlotId, works: bool) {
+    pub(super) fn settle_change(&mut self, slot: SlotId, works: bool) {
         if let Some(before) = self.before.remove(&slot)
             && !works
         {
@@ -272,7 +275,8 @@ impl Core {
             let settings = if paths.is_empty() {
                 configured.clone()
             } else {
-                with_roots(configured, setting, paths)
+                let roots = paths.iter().map(|path| json!({ "path": path })).collect();
+                with_member(configured, setting, roots)
             };
             roots.settings.insert(*slot, settings);
         }
@@ -325,11 +329,6 @@ impl Core {
         }
     }
 
-    /// The rollout of a pack ended.
-    pub(super) fn settings_settled(&mut self, slot: SlotId, works: bool) {
-        self.roots.settle_change(slot, works);
-    }
-
     /// Releases the calls of a pack that waited for the client's roots.
     pub(super) fn release(&mut self, slot: SlotId) {
         if self.roots.settled && self.roots.waiting.remove(&slot) {
@@ -338,24 +337,11 @@ impl Core {
     }
 }
 
-/// Settings with one member of others.
-fn with_member_of(settings: &Json, name: &str, others: &Json) -> Json {
+/// Settings with another value of one member.
+fn with_member(settings: &Json, name: &str, value: Value) -> Json {
     let mut settings = settings.to_value().unwrap_or_default();
-    let member = others
-        .to_value()
-        .ok()
-        .and_then(|others| others.get(name).cloned());
-    if let (Value::Object(members), Some(member)) = (&mut settings, member) {
-        members.insert(name.to_owned(), member);
-    }
-    settings.into()
-}
-
-fn with_roots(configured: &Json, setting: &str, paths: &[PathBuf]) -> Json {
-    let mut settings = configured.to_value().unwrap_or_default();
-    let roots: Vec<Value> = paths.iter().map(|path| json!({ "path": path })).collect();
     if let Value::Object(members) = &mut settings {
-        members.insert(setting.to_owned(), json!(roots));
+        members.insert(name.to_owned(), value);
     }
     settings.into()
 }

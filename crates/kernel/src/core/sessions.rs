@@ -96,7 +96,9 @@ impl Core {
 
     pub(super) fn client_line(&mut self, session: SessionId, line: &[u8]) {
         match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.link_line(*slot, line),
+            Some(Front::Link(slot)) => {
+                self.with_link(*slot, |link, cx| link.client_line(cx, line));
+            }
             Some(Front::Packs { last, opened }) => {
                 let (last, opened) = (*last, *opened);
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
@@ -118,7 +120,9 @@ impl Core {
 
     pub(super) fn client_oversize(&mut self, session: SessionId, head: &[u8]) {
         match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.link_oversize(*slot, head),
+            Some(Front::Link(slot)) => {
+                self.with_link(*slot, |link, cx| link.client_oversize(cx, head));
+            }
             Some(Front::Packs { last, .. }) => {
                 let limit = self.kernel.limits().request_frame_bytes;
                 let inbound = decode_oversize(head, *last, limit);
@@ -153,40 +157,17 @@ impl Core {
             Inbound::Answer(answer) => self.roots_answer(session, answer),
             Inbound::Cancel(cancel) => self.kernel.handle_cancel(now, session, &cancel),
             Inbound::Refused(refused) => {
-                let request = NewRequest {
-                    id: refused.id,
-                    form: refused.form,
-                    method: "invalid".to_owned(),
-                    tool: None,
-                    progress_token: None,
-                    input_bytes: bytes,
-                    trace: None,
-                    work: Work::Refused(refused.problem),
-                };
-                let pending = asked.map(|asked| Pending {
-                    dialect: refused.form.dialect,
-                    op: Op::Ping {},
-                    asked: Some(asked),
-                    stage: PendingStage::Open,
-                    house: None,
-                    task: None,
-                    admitted: None,
-                });
+                let dialect = refused.form.dialect;
+                let pending = asked.map(|asked| Pending::new(dialect, Op::Ping {}, Some(asked)));
+                let request = NewRequest::rejected(refused, bytes);
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
             }
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
                 let new = self.new_request(&request, bytes);
-                let pending = Pending {
-                    dialect: request.dialect,
-                    op: request.op,
-                    asked,
-                    stage: PendingStage::Open,
-                    house: None,
-                    task: request.task,
-                    admitted: None,
-                };
+                let mut pending = Pending::new(request.dialect, request.op, asked);
+                pending.task = request.task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }

@@ -1,6 +1,7 @@
 //! The core as bytes, so that a new binary can take over a running host.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::Core;
 
@@ -8,26 +9,15 @@ use super::Core;
 pub const STATE_VERSION: u32 = 4;
 
 /// A state that cannot be taken over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StateError {
     /// A host of another version wrote it.
+    #[error("state version {found} is not {STATE_VERSION}")]
     Version { found: u32 },
     /// It is not a state, or it is damaged.
+    #[error("the state cannot be read: {0}")]
     Unreadable(String),
 }
-
-impl std::fmt::Display for StateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Version { found } => {
-                write!(f, "state version {found} is not {STATE_VERSION}")
-            }
-            Self::Unreadable(reason) => write!(f, "the state cannot be read: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for StateError {}
 
 #[derive(Serialize)]
 struct Written<'a> {

@@ -227,7 +227,10 @@ impl Kernel {
     /// A call is sent again, before the others of its slot.
     pub(super) fn put_back(&mut self, now: Time, slot: SlotId, id: CallId) {
         match self.slots.get_mut(&slot) {
-            Some(owner) => owner.queue.put_back(id),
+            Some(owner) => {
+                let pace = self.calls.get(&id).map(|call| call.pace());
+                owner.queue.put_back(id, pace.unwrap_or_default());
+            }
             None => self.fail_call(now, slot, id),
         }
     }
@@ -295,7 +298,7 @@ impl Kernel {
         if owner.conduct != Conduct::Lenient || starts == 0 {
             return;
         }
-        let waited_enough = |id: CallId| {
+        let waited_enough = |id: CallId, _| {
             let waited = calls.get(&id).map(|call| now.ms_since(call.accepted));
             starts >= STARTS || waited.is_some_and(|waited| waited >= STARTS_MS)
         };

@@ -115,11 +115,6 @@ enum Mode {
 }
 
 impl Kernel {
-    /// A kernel without slots.
-    pub fn new(limits: Limits) -> Self {
-        Self::seeded(limits, 0)
-    }
-
     /// A kernel without slots, whose restart jitter comes from `seed`. Hosts with different seeds
     /// that lose their workers together do not restart them together.
     pub fn seeded(limits: Limits, seed: u64) -> Self {

@@ -12,7 +12,7 @@ use crate::action::{Action, Delivery, End};
 use crate::call::{Call, Dispatch, Late, NewRequest, Stage, Work};
 use crate::defect::{Defect, is_planted};
 use crate::progress::{Step, Throttle};
-use crate::session::{Pace, Refusal, Turn};
+use crate::session::{Pace, Session, Turn};
 use crate::slot::Run;
 use crate::time::Time;
 
@@ -31,11 +31,7 @@ impl Kernel {
             (_, _, Work::Refused(_)) => None,
             (Mode::Draining { .. } | Mode::Stopping, _, _) => Some(ErrorKind::ShuttingDown),
             (Mode::Serving, EchoId::Known(request_id), _) => {
-                match session.admit(request_id, id, request.order()) {
-                    Ok(()) => None,
-                    Err(Refusal::DuplicateId) => Some(ErrorKind::DuplicateId),
-                    Err(Refusal::TooManyInFlight) => Some(ErrorKind::Overloaded),
-                }
+                session.admit(request_id, id, request.order()).err()
             }
             (Mode::Serving, EchoId::Null | EchoId::Absent, _) => None,
         };
@@ -310,13 +306,13 @@ impl Kernel {
                 None
             }
             Work::Worker(task) => {
-                let (slot, timeout_ms) = (task.slot, task.timeout_ms);
+                let (slot, timeout_ms, pace) = (task.slot, task.timeout_ms, task.pace);
                 let owner = self.slots.get_mut(&slot);
                 let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
                 let Some(owner) = open else {
                     return Some(self.unavailable(now, slot));
                 };
-                if owner.queue.push(id).is_err() {
+                if owner.queue.push(id, pace).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));
                 }
                 // A call that a lost host may have sent is probed first, if its tool has a probe.
@@ -510,13 +506,7 @@ impl Kernel {
     }
 
     fn close_if_over(&mut self, session: SessionId) {
-        let is_over = |kernel: &Self| {
-            kernel
-                .sessions
-                .get(&session)
-                .is_some_and(crate::session::Session::is_over)
-        };
-        if is_over(self) {
+        if self.sessions.get(&session).is_some_and(Session::is_over) {
             self.sessions.remove(&session);
             self.act(Action::SessionOver { session });
         }

@@ -312,19 +312,19 @@ impl Kernel {
             let isolates = owner.conduct == Conduct::Strict;
             let is_behind =
                 |call: &Call| sessions.get(&call.session).is_some_and(Session::is_behind);
-            let pace_of = |call: &Call| call.task().map(|task| task.pace).unwrap_or_default();
-            let fits = |call: &Call| match pace_of(call) {
+            let fits = |pace: Pace| match pace {
                 Pace::Short => room.0,
                 Pace::Long => room.1,
             };
             // A suspect runs alone, and those behind it wait for their turn.
             let suspect = |call: &Call| isolates && call.is_suspect();
             let mut blocked = false;
-            let free = |id: CallId| {
-                calls.get(&id).is_some_and(|call| {
-                    let ready = matches!(call.stage, Stage::Queued { held: None, .. })
-                        && fits(call)
-                        && !is_behind(call);
+            let free = |id: CallId, pace: Pace| {
+                // Most often the pool is full: then no call is looked up.
+                let call = fits(pace).then(|| calls.get(&id)).flatten();
+                call.is_some_and(|call| {
+                    let ready =
+                        matches!(call.stage, Stage::Queued { held: None, .. }) && !is_behind(call);
                     blocked |= ready && suspect(call) && !idle;
                     ready && !blocked
                 })
@@ -333,7 +333,7 @@ impl Kernel {
                 return;
             };
             let taken = calls.get(&id).map(AsRef::as_ref);
-            worker.run(id, taken.map(pace_of).unwrap_or_default());
+            worker.run(id, taken.map(Call::pace).unwrap_or_default());
             if taken.is_some_and(suspect) {
                 let until = now.plus_ms(ALONE_MS);
                 worker.alone = Some((id, until));

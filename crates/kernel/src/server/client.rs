@@ -1,8 +1,8 @@
 //! Lines of the client: requests, notifications, and answers to the server's questions.
 
 use mainstay_contract::dialect::{
-    Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Relayed, RelayedRequest, decode_oversize,
-    relay,
+    Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest,
+    decode_oversize, encode, relay,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId};
@@ -52,7 +52,7 @@ impl Link {
             Ok(Relayed::Request(request)) => self.request(cx, text, &request),
             Ok(Relayed::Notice { method, params }) => self.notification(cx, text, &method, params),
             Ok(Relayed::Answer { id, .. }) => self.client_answer(cx, text, &id),
-            Err(refused) => self.reject(cx, refused.id, refused.form, refused.problem, line.len()),
+            Err(refused) => self.reject(cx, refused, line.len()),
         }
     }
 
@@ -60,25 +60,15 @@ impl Link {
     pub(crate) fn client_oversize(&mut self, cx: &mut Cx<'_>, head: &[u8]) {
         let limit = cx.kernel.limits().request_frame_bytes;
         if let Inbound::Refused(refused) = decode_oversize(head, Some(Dialect::Legacy), limit) {
-            self.reject(cx, refused.id, refused.form, refused.problem, limit);
+            self.reject(cx, refused, limit);
         }
     }
 
-    fn reject(&self, cx: &mut Cx<'_>, id: EchoId, form: Form, problem: Problem, bytes: usize) {
-        let Some(session) = self.session() else {
-            return;
-        };
-        let request = NewRequest {
-            id,
-            form,
-            method: "invalid".to_owned(),
-            tool: None,
-            progress_token: None,
-            input_bytes: bytes,
-            trace: None,
-            work: Work::Refused(problem),
-        };
-        cx.kernel.handle_request(cx.now, session, request);
+    fn reject(&self, cx: &mut Cx<'_>, refused: Refused, bytes: usize) {
+        if let Some(session) = self.session() {
+            let request = NewRequest::rejected(refused, bytes);
+            cx.kernel.handle_request(cx.now, session, request);
+        }
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
@@ -87,16 +77,21 @@ impl Link {
         };
         if request.ambiguous {
             let said = "the message has a member twice, in one spelling or another";
-            let problem = Problem::new(ErrorKind::InvalidMessage, said);
-            let id = EchoId::Known(request.id.clone());
-            return self.reject(cx, id, request.form(), problem, text.len());
+            let refused = Refused {
+                id: EchoId::Known(request.id.clone()),
+                form: request.form(),
+                problem: Problem::new(ErrorKind::InvalidMessage, said),
+                payload: None,
+            };
+            return self.reject(cx, refused, text.len());
         }
         let meta = request.param("_meta");
         let asked = ClientRequest::new(text, request, meta);
         if request.dialect == Dialect::Modern
             && let Some(meta) = meta
         {
-            self.memory.modern_meta = Some(Json::from_scanned(&edit::only(meta, &OWN_META)));
+            let is_own = |name: &str| OWN_META.contains(&name);
+            self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
         }
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
@@ -505,11 +500,7 @@ pub(super) fn cancel_line(id: &RequestId, reason: &str) -> String {
         .raw("requestId", id.as_raw())
         .string("reason", reason)
         .finish();
-    ObjectWriter::with_capacity(params.len() + 80)
-        .string("jsonrpc", "2.0")
-        .string("method", Method::Cancelled.name())
-        .raw("params", &params)
-        .finish()
+    encode::notification(Method::Cancelled, Some(&params))
 }
 
 /// True if a remembered discovery names the version of a request; only the server itself can judge another.

@@ -28,19 +28,10 @@ pub fn with_inner(object: &str, outer: &str, key: &str, value: &str) -> String {
     with_member(object, outer, &changed)
 }
 
-/// The object with only these of its members.
-pub fn only(object: &str, keys: &[&str]) -> String {
+/// The object with only those members whose names `keeps` accepts.
+pub fn filtered(object: &str, keeps: impl Fn(&str) -> bool) -> String {
     let mut writer = ObjectWriter::with_capacity(object.len());
-    for (name, value) in scan::members(object).filter(|(name, _)| keys.contains(&name.as_ref())) {
-        writer = writer.raw(&name, value);
-    }
-    writer.finish()
-}
-
-/// The object without one of its members.
-pub fn without_member(object: &str, key: &str) -> String {
-    let mut writer = ObjectWriter::with_capacity(object.len());
-    for (name, value) in scan::members(object).filter(|(name, _)| name != key) {
+    for (name, value) in scan::members(object).filter(|(name, _)| keeps(name)) {
         writer = writer.raw(&name, value);
     }
     writer.finish()

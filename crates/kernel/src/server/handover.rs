@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation};
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::Json;
 use mainstay_contract::meta;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Problem;
@@ -52,7 +53,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// Adds a page; the error says why the list cannot be used.
-    fn add(&mut self, cursor: Option<&str>, result: Option<&str>) -> Result<(), &'static str> {
+    fn add(&mut self, result: Option<&str>) -> Result<(), &'static str> {
         let result = result.ok_or("the server refused it")?;
         let tools = scan::member(result, ListKind::Tools.member());
         if !tools.is_some_and(|tools| tools.starts_with('[')) {
@@ -61,7 +62,7 @@ impl Catalog {
         if result.len() > PAGE_BYTES {
             return Err("a page of it is too large");
         }
-        if !self.seen.page(ListKind::Tools, cursor, result) {
+        if !self.seen.next_page(ListKind::Tools, result) {
             return Err("it does not end");
         }
         self.pages.push(Json::from_scanned(result));
@@ -97,16 +98,11 @@ impl Link {
 
     fn read_ahead(&mut self, cx: &mut Cx<'_>, generation: Generation, catalog: Catalog) {
         let id = self.own_id();
-        let cursor = catalog.seen.next().map(str::to_owned);
         let meta = self.memory.own_meta();
-        let line = page_request(&id, ListKind::Tools, cursor.as_deref(), meta);
+        let line = page_request(&id, ListKind::Tools, catalog.seen.next(), meta);
         let until = cx.now.plus_ms(PAGE_MS);
         if let Some(server) = self.incarnations.get_mut(&generation) {
-            let awaited = Awaited::Catalog {
-                cursor,
-                catalog,
-                until,
-            };
+            let awaited = Awaited::Catalog { catalog, until };
             let _ = server.awaited.open(id, awaited);
             cx.say(generation, line);
         }
@@ -117,11 +113,10 @@ impl Link {
         &mut self,
         cx: &mut Cx<'_>,
         generation: Generation,
-        cursor: Option<&str>,
         mut catalog: Catalog,
         result: Option<&str>,
     ) {
-        match catalog.add(cursor, result) {
+        match catalog.add(result) {
             Err(why) => self.unreadable_tools(cx, generation, why),
             Ok(()) if catalog.seen.next().is_some() => self.read_ahead(cx, generation, catalog),
             Ok(()) => {
@@ -191,18 +186,14 @@ impl Link {
 
     /// Tells the client that a list changed, in the way it asked for.
     pub(super) fn announce(&self, cx: &mut Cx<'_>, kind: ListKind) {
-        let notice = || {
-            ObjectWriter::with_capacity(160)
-                .string("jsonrpc", "2.0")
-                .string("method", kind.changed().name())
-        };
+        let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
         if self.memory.announces(kind.capability()) {
-            self.tell_client(cx, notice().finish());
+            self.tell_client(cx, notice(None));
         }
         for id in self.listeners(kind) {
             let meta = edit::with_member("{}", meta::SUBSCRIPTION_ID, id);
             let params = edit::with_member("{}", "_meta", &meta);
-            self.tell_client(cx, notice().raw("params", &params).finish());
+            self.tell_client(cx, notice(Some(&params)));
         }
     }
 
@@ -388,7 +379,7 @@ mod tests {
 
     impl Bench {
         fn new(rules: &str) -> Self {
-            let mut kernel = Kernel::new(Limits::default());
+            let mut kernel = Kernel::seeded(Limits::default(), 0);
             let session = kernel.open_session();
             let slot = kernel.add_slot("demo", Conduct::Lenient, Some(session));
             let rules: Rules = serde_json::from_str(rules).unwrap();
@@ -561,14 +552,16 @@ mod tests {
     fn a_list_that_is_malformed_or_does_not_end_cannot_be_read() {
         let page = r#"{"tools":[{"name":"a"}],"nextCursor":"2"}"#;
         let mut catalog = Catalog::default();
-        assert_eq!(catalog.add(None, Some(page)), Ok(()));
-        assert_eq!(catalog.add(Some("7"), Some(page)), Err("it does not end"));
+        for _ in 0..super::super::lists::PAGES {
+            assert_eq!(catalog.add(Some(page)), Ok(()));
+        }
+        assert_eq!(catalog.add(Some(page)), Err("it does not end"));
         for (result, why) in [
             (None, "the server refused it"),
             (Some("{}"), "it is not a list"),
             (Some(r#"{"tools":{}}"#), "it is not a list"),
         ] {
-            assert_eq!(Catalog::default().add(None, result), Err(why));
+            assert_eq!(Catalog::default().add(result), Err(why));
         }
     }
 }

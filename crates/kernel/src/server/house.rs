@@ -4,7 +4,7 @@
 //! otherwise, and offers the server nothing: its questions are refused. A caller's request is an ordinary
 //! call of the link, and the caller receives its typed end.
 
-use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION, Op, Request};
+use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION, Op, Request, encode};
 use mainstay_contract::envelope::{ENVELOPE_VERSION, TOOL_ID_PREFIX, is_tool_name};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::incarnation::Purpose;
 use super::memory::{Step, request};
+use super::replies::error_code;
 use super::requests::ClientRequest;
 use super::{Client, Cx, Discovered, Link, edit};
 use crate::call::Work;
@@ -28,7 +29,7 @@ use crate::system_tools;
 const LISTING_MS: u64 = 10_000;
 
 /// The code of a method that a server does not have.
-const UNKNOWN_METHOD: &str = "-32601";
+const UNKNOWN_METHOD: i64 = -32601;
 
 /// A session that the host opened for a caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,20 +66,16 @@ impl Link {
         let id = self.own_id();
         let (method, tool, params) = match &request.op {
             Op::CallTool { name, arguments } => {
-                let mut params = ObjectWriter::with_capacity(arguments.len() + 96)
+                let trace = request.trace.map(|trace| trace.to_string());
+                let token = request.progress_token.as_ref().map(|_| id.as_raw());
+                let meta = ObjectWriter::with_capacity(96)
+                    .optional_string(meta::TRACEPARENT, trace.as_deref())
+                    .optional_raw(meta::PROGRESS_TOKEN, token)
+                    .finish();
+                let params = ObjectWriter::with_capacity(arguments.len() + 96)
                     .string("name", name)
-                    .raw("arguments", arguments.as_str());
-                let mut meta = ObjectWriter::with_capacity(96);
-                if let Some(trace) = &request.trace {
-                    meta = meta.string(meta::TRACEPARENT, &trace.to_string());
-                }
-                if request.progress_token.is_some() {
-                    meta = meta.raw(meta::PROGRESS_TOKEN, id.as_raw());
-                }
-                let meta = meta.finish();
-                if meta != "{}" {
-                    params = params.raw("_meta", &meta);
-                }
+                    .raw("arguments", arguments.as_str())
+                    .optional_raw("_meta", Some(meta.as_str()).filter(|meta| *meta != "{}"));
                 let name = Some(name.clone());
                 (Method::CallTool.name(), name, params.finish())
             }
@@ -86,10 +83,8 @@ impl Link {
             Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
             Op::Discover {} => (Method::Discover.name(), None, "{}".to_owned()),
             Op::List { kind, cursor } => {
-                let mut params = ObjectWriter::with_capacity(64);
-                if let Some(cursor) = cursor {
-                    params = params.string("cursor", cursor);
-                }
+                let params = ObjectWriter::with_capacity(64);
+                let params = params.optional_string("cursor", cursor.as_deref());
                 (kind.method().name(), None, params.finish())
             }
             _ => return None,
@@ -156,7 +151,7 @@ impl Link {
         match self.tools.refusal() {
             _ if self.tools.is_complete() => {}
             // The server has no tools at all.
-            Some(line) if error_code(line) == Some(UNKNOWN_METHOD) => {}
+            Some(line) if error_code(line.as_str()) == Some(UNKNOWN_METHOD) => {}
             Some(line) => {
                 let (line, is_error) = (line.clone(), true);
                 return Ok(Success::Forwarded(Forwarded { line, is_error }));
@@ -297,21 +292,25 @@ pub(super) fn progress_of(params: &str) -> Progress {
     }
 }
 
-fn error_code(line: &Json) -> Option<&str> {
-    scan::member(scan::member(line.as_str(), "error")?, "code")
-}
-
 /// The answer to a question of a server that no client can answer.
 pub(super) fn answer_question(id: &RequestId, method: &str) -> String {
-    let answer = ObjectWriter::with_capacity(128)
-        .string("jsonrpc", "2.0")
-        .raw("id", id.as_raw());
     if method == Method::Ping.name() {
-        answer.raw("result", "{}").finish()
+        answer_to(id).raw("result", "{}").finish()
     } else {
-        let error = json!({ "code": -32601, "message": "the client offers nothing" });
-        answer.value("error", &error).finish()
+        refuse_question(id, UNKNOWN_METHOD, "the client offers nothing")
     }
+}
+
+/// The answer to a question of a server that does not reach the client.
+pub(super) fn refuse_question(id: &RequestId, code: i64, message: &str) -> String {
+    let error = json!({ "code": code, "message": message });
+    answer_to(id).value("error", &error).finish()
+}
+
+fn answer_to(id: &RequestId) -> ObjectWriter {
+    ObjectWriter::with_capacity(128)
+        .string("jsonrpc", "2.0")
+        .raw("id", id.as_raw())
 }
 
 fn about(version: &str) -> serde_json::Value {
@@ -333,8 +332,7 @@ fn legacy_params(version: &str) -> String {
 }
 
 fn initialized() -> Json {
-    let line = json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() });
-    Json::from(line)
+    Json::from_scanned(&encode::notification(Method::Initialized, None))
 }
 
 /// True if a discovery names the modern version, or no version at all.

@@ -109,7 +109,6 @@ pub(super) enum Awaited {
     Ping,
     /// A page of its tools, before it is ready.
     Catalog {
-        cursor: Option<String>,
         catalog: Catalog,
         until: Time,
     },
@@ -117,7 +116,6 @@ pub(super) enum Awaited {
         /// The epoch of the tool knowledge in which the list was begun.
         epoch: u64,
         kind: ListKind,
-        cursor: Option<String>,
         seen: Seen,
         until: Time,
     },

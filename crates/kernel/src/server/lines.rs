@@ -4,7 +4,7 @@ use mainstay_contract::dialect::{EchoId, Refused, Relayed, relay};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId};
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::Json;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::render;
@@ -13,6 +13,7 @@ use mainstay_contract::scan;
 
 use super::client::cancel_line;
 use super::edit;
+use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
 use super::{Client, Cx, Link};
 use crate::core::action::CoreAction;
@@ -322,19 +323,10 @@ impl Link {
                 self.house_answer(cx, generation, purpose, result);
                 self.run_script(cx, generation);
             }
-            Awaited::Catalog {
-                cursor, catalog, ..
-            } => self.read_page(cx, generation, cursor.as_deref(), catalog, result),
+            Awaited::Catalog { catalog, .. } => self.read_page(cx, generation, catalog, result),
             Awaited::List {
-                kind,
-                cursor,
-                seen,
-                epoch,
-                ..
-            } => {
-                let cursor = cursor.as_deref();
-                self.listed(cx, generation, kind, cursor, seen, epoch, result);
-            }
+                kind, seen, epoch, ..
+            } => self.listed(cx, generation, kind, seen, epoch, result),
             Awaited::Ping | Awaited::Call(_) => {}
         }
     }
@@ -355,20 +347,12 @@ impl Link {
             questions, upkeep, ..
         } = self;
         match questions.open(by, id.clone(), method, || upkeep.own_id()) {
-            Ok(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
-            Ok(shown) => {
+            Some(shown) if shown.as_raw() == id.as_raw() => self.tell_client(cx, text.to_owned()),
+            Some(shown) => {
                 self.tell_client(cx, edit::with_member(text, "id", shown.as_raw()));
             }
-            Err(_) => {
-                let error = ObjectWriter::with_capacity(64)
-                    .raw("code", "-32603")
-                    .string("message", "too many questions are open")
-                    .finish();
-                let refusal = ObjectWriter::with_capacity(128)
-                    .string("jsonrpc", "2.0")
-                    .raw("id", id.as_raw())
-                    .raw("error", &error)
-                    .finish();
+            None => {
+                let refusal = refuse_question(id, -32603, "too many questions are open");
                 // A server that does not read gets no more to read.
                 return cx.out.push_back(CoreAction::Say {
                     generation: by,

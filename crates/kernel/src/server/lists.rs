@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::id::{Generation, RequestId};
-use mainstay_contract::json::Json;
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::method::ListKind;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
@@ -19,7 +19,7 @@ use super::memory::request;
 /// Bytes of one page of a list: every item of it is parsed and compared.
 pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Pages that one list may have.
-const PAGES: usize = 1000;
+pub(super) const PAGES: usize = 1000;
 
 /// The lists of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +81,12 @@ impl Seen {
         true
     }
 
+    /// Takes in the page that follows what was seen. False if the list is too long.
+    pub(super) fn next_page(&mut self, kind: ListKind, result: &str) -> bool {
+        let cursor = self.next.clone();
+        self.page(kind, cursor.as_deref(), result)
+    }
+
     /// The cursor of the next page, if the list goes on.
     pub(super) fn next(&self) -> Option<&str> {
         self.next.as_deref()
@@ -101,14 +107,10 @@ pub(super) fn page_request(
     cursor: Option<&str>,
     meta: Option<&Json>,
 ) -> Json {
-    let mut params = serde_json::Map::new();
-    if let Some(cursor) = cursor {
-        params.insert("cursor".to_owned(), Value::from(cursor));
-    }
-    let mut params = Value::Object(params).to_string();
-    if let Some(meta) = meta {
-        params = edit::with_member(&params, "_meta", meta.as_str());
-    }
+    let params = ObjectWriter::with_capacity(64)
+        .optional_string("cursor", cursor)
+        .optional_raw("_meta", meta.map(Json::as_str))
+        .finish();
     request(id, kind.method().name(), &params)
 }
 

@@ -141,9 +141,7 @@ impl Upkeep {
     /// A fresh id that no peer can have chosen.
     fn own_id(&mut self) -> RequestId {
         self.next_id += 1;
-        let raw = format!("\"io.mainstay/{:x}/{}\"", self.nonce, self.next_id);
-        // Short, and a string.
-        RequestId::parse(&raw).unwrap_or_else(|_| unreachable_id())
+        RequestId::from_text(&format!("io.mainstay/{:x}/{}", self.nonce, self.next_id))
     }
 }
 
@@ -175,8 +173,7 @@ impl Cx<'_> {
 
     /// Milliseconds of wall-clock time.
     fn wall_ms(&self) -> u64 {
-        let since = self.now.as_micros() / 1000;
-        self.epoch_ms.saturating_add(since)
+        crate::core::wall_ms(self.epoch_ms, self.now)
     }
 
     fn log(&mut self, line: String) {
@@ -396,9 +393,4 @@ impl Link {
             self.taken_over(cx, before);
         }
     }
-}
-
-#[expect(clippy::unreachable, reason = "a short string is always an id")]
-fn unreachable_id() -> RequestId {
-    unreachable!("a short string is always an id")
 }

@@ -1,5 +1,6 @@
 //! Requests of the host to a server: the script that restores a session, pings, and lists.
 
+use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::Generation;
@@ -243,7 +244,7 @@ impl Link {
             let is_read = server.is_none_or(|server| server.lists(ListKind::Tools));
             if !is_read {
                 let epoch = self.tools.epoch();
-                self.fetch(cx, serving, ListKind::Tools, None, Seen::default(), epoch);
+                self.fetch(cx, serving, ListKind::Tools, Seen::default(), epoch);
             }
         } else if cx.kernel.is_closed(cx.now, self.slot) {
             self.release(cx);
@@ -257,19 +258,16 @@ impl Link {
         cx: &mut Cx<'_>,
         generation: Generation,
         kind: ListKind,
-        cursor: Option<&str>,
         seen: Seen,
         epoch: u64,
     ) {
         let id = self.own_id();
-        let line = page_request(&id, kind, cursor, self.memory.own_meta());
+        let line = page_request(&id, kind, seen.next(), self.memory.own_meta());
         let until = cx.now.plus_ms(OWN_MS);
         if let Some(server) = self.incarnations.get_mut(&generation) {
-            let cursor = cursor.map(str::to_owned);
             let awaited = Awaited::List {
                 epoch,
                 kind,
-                cursor,
                 seen,
                 until,
             };
@@ -279,16 +277,11 @@ impl Link {
     }
 
     /// A page of a list arrived that the host asked for.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one page, and what it belongs to"
-    )]
     pub(super) fn listed(
         &mut self,
         cx: &mut Cx<'_>,
         generation: Generation,
         kind: ListKind,
-        cursor: Option<&str>,
         mut seen: Seen,
         epoch: u64,
         result: Option<&str>,
@@ -303,7 +296,7 @@ impl Link {
             return;
         };
         let serves = self.serving(cx) == Some(generation);
-        if !seen.page(kind, cursor, result) || !serves {
+        if !seen.next_page(kind, result) || !serves {
             // The list does not end, or another server serves by now.
             if is_tools && serves {
                 self.lists.unlistable = Some(generation);
@@ -314,8 +307,8 @@ impl Link {
         if is_tools {
             self.learn(cx, result);
         }
-        if let Some(next) = seen.next().map(str::to_owned) {
-            return self.fetch(cx, generation, kind, Some(&next), seen, epoch);
+        if seen.next().is_some() {
+            return self.fetch(cx, generation, kind, seen, epoch);
         }
         if is_tools {
             self.tools_complete(cx, epoch);
@@ -338,7 +331,7 @@ impl Link {
             if was_seen && !is_known && self.reports_changes(kind) {
                 self.lists.comparing.insert(kind);
                 let epoch = self.tools.epoch();
-                self.fetch(cx, generation, kind, None, Seen::default(), epoch);
+                self.fetch(cx, generation, kind, Seen::default(), epoch);
             }
         }
     }
@@ -390,11 +383,6 @@ impl Link {
             .string("logger", "mainstay")
             .string("data", &data)
             .finish();
-        let line = ObjectWriter::with_capacity(params.len() + 80)
-            .string("jsonrpc", "2.0")
-            .string("method", Method::LogMessage.name())
-            .raw("params", &params)
-            .finish();
-        self.tell_client(cx, line);
+        self.tell_client(cx, encode::notification(Method::LogMessage, Some(&params)));
     }
 }

@@ -30,27 +30,24 @@ struct Question {
     id: RequestId,
 }
 
-/// Too many questions are open.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
-
 impl Questions {
-    /// Opens a question. Returns the id for the client; `own_id` makes one that no server can choose.
+    /// Opens a question. Returns the id for the client; `own_id` makes one that no server can choose. `None` if
+    /// too many are open.
     pub(super) fn open(
         &mut self,
         by: Generation,
         id: RequestId,
         method: &str,
         own_id: impl FnOnce() -> RequestId,
-    ) -> Result<RequestId, TooMany> {
+    ) -> Option<RequestId> {
         if self.open.len() >= OPEN {
-            return Err(TooMany);
+            return None;
         }
         let first = *self.first.get_or_insert(by);
         let shown = if by == first { id.clone() } else { own_id() };
         let pauses = Method::parse(method).is_some_and(Method::pauses_deadlines);
         self.open.insert(shown.clone(), Question { pauses, by, id });
-        Ok(shown)
+        Some(shown)
     }
 
     /// Closes a question that the client answered. Returns the server that asked, and its own id.
@@ -207,7 +204,7 @@ mod tests {
         let mut questions = Questions::default();
         assert_eq!(
             questions.open(first, id("0"), "roots/list", own_ids()),
-            Ok(id("0")),
+            Some(id("0")),
             "as it came"
         );
         assert_eq!(questions.drop_server(first), [id("0")]);
@@ -251,7 +248,7 @@ mod tests {
         }
         assert_eq!(
             questions.open(Generation::new(1), id("\"x\""), "roots/list", own_ids()),
-            Err(TooMany)
+            None
         );
     }
 }

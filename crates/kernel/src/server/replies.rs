@@ -158,7 +158,7 @@ impl Link {
             if wants_log && !self.memory.has_session() {
                 self.log_restart(cx, generation);
             }
-            let time = crate::core::wall::iso(cx.epoch_ms, cx.now);
+            let time = mainstay_contract::wall::iso(cx.wall_ms());
             let note = json!({"generation": generation, "time": time}).to_string();
             let result = changed.as_deref().unwrap_or(result);
             changed = Some(edit::with_inner(result, "_meta", meta::RESTART, &note));
@@ -391,7 +391,7 @@ fn is_clear_refusal(line: &str) -> bool {
     error_code(line) == Some(-32601) || is_modern_error(line)
 }
 
-fn error_code(line: &str) -> Option<i64> {
+pub(super) fn error_code(line: &str) -> Option<i64> {
     let error = scan::member(line, "error")?;
     scan::member(error, "code")?.parse().ok()
 }

@@ -57,7 +57,8 @@ impl Reviewed {
             return None;
         }
         let is_new = !std::mem::replace(&mut self.instructions_reported, true);
-        Some((edit::without_member(result, "instructions"), is_new))
+        let rest = edit::filtered(result, |name| name != "instructions");
+        Some((rest, is_new))
     }
 
     /// A page of a list, without what is withdrawn, and the withdrawn items that were not logged yet.

@@ -38,7 +38,7 @@ impl Desk {
     }
 
     pub fn with_pings(limits: Limits) -> Self {
-        let mut kernel = Kernel::new(limits);
+        let mut kernel = Kernel::seeded(limits, 0);
         kernel.add_slot("a", Conduct::Strict, None);
         Self {
             kernel,

@@ -86,7 +86,7 @@ impl World {
 
     /// A kernel with one MCP and one direct client.
     pub fn new(limits: Limits, conduct: Conduct) -> Self {
-        let mut kernel = Kernel::new(limits.clone());
+        let mut kernel = Kernel::seeded(limits.clone(), 0);
         for name in SLOTS {
             kernel.add_slot(name, conduct, None);
         }

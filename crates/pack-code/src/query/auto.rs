@@ -14,7 +14,7 @@
 //! | an expression (`fn \w+`) | `literal`; `regex` |
 //! | code (`Vec<u8>`, `.await?`, `f(x, y)`) | `literal`; `regex` with free blanks; `symbol` of what it declares or calls |
 //! | several words | `literal` if they occur verbatim and can only be a quotation; `ranked` |
-//! | a word with other signs in it (`C++`) | `literal` |
+//! | one letter, or a word with other signs in it (`C++`) | `literal` |
 //! | one word | `ranked` |
 
 use crate::query::pattern::{Case, Pattern};
@@ -143,6 +143,10 @@ fn exact_attempts(text: &str) -> Vec<Attempt> {
         return vec![Attempt::new(Literal, inner, Any)];
     }
     let literal = || Attempt::new(Literal, text, Any);
+    // No word: the ranked index has none of one letter.
+    if text.chars().nth(1).is_none() {
+        return vec![literal()];
+    }
     if place(text).is_some() || is_path(text) {
         return vec![Attempt::new(Path, text, Sure), literal()];
     }
@@ -308,6 +312,8 @@ fn is_code(text: &str) -> bool {
     // `.await?`, `#define`, `$name`, `&x`, `*p`: a sign right before a name.
     let prefix = text.starts_with(['.', '#', '$', '&', '*', '%', '-', '<', '(', '['])
         && byte_at(1).is_some_and(|byte| is_word(byte) || byte == b'-' || byte == b'*');
+    // `'static`: a sign that does not close again.
+    let lifetime = text.strip_prefix('\'').is_some_and(is_name);
     // `func (c *Context) JSON`, `class A(B):`: a keyword, and signs behind it.
     let first = text.split_whitespace().next().unwrap_or_default();
     let declares = text.contains(['(', '*', '&', '<', ':'])
@@ -322,6 +328,7 @@ fn is_code(text: &str) -> bool {
     signs.iter().any(|sign| text.contains(sign))
         || bracket
         || prefix
+        || lifetime
         || declares
         || assigned
         || dotted
@@ -413,6 +420,8 @@ mod tests {
             ("\"exact words\"", &["literal", "ranked"][..]),
             ("  ", &["literal"]),
             ("fn spawn", &["symbol", "literal", "ranked"]),
+            ("x", &["literal", "ranked"]),
+            ("'static", &["literal", "regex", "ranked"]),
             ("class ClientSession", &["symbol", "literal", "ranked"]),
             ("src/main.rs", &["path", "literal", "ranked"]),
             ("src/main.rs:237", &["path", "literal", "ranked"]),

@@ -220,7 +220,8 @@ fn batch(
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .join(part);
     };
-    // Half of the threads, and those behind everything else: the rest is for the calls.
+    // Half of the threads, and those behind everything else: the rest is for the calls. Where a
+    // call waits for the symbols, all of them at once.
     let threads = match effort.awaited {
         true => threads(),
         false => threads().div_ceil(2),
@@ -228,7 +229,9 @@ fn batch(
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                stand_back();
+                if !effort.awaited {
+                    stand_back();
+                }
                 work();
             });
         }

@@ -3,9 +3,11 @@
 
 mod grammars;
 pub(crate) mod layer;
+mod macros;
 pub(crate) mod names;
 pub(crate) mod roles;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,9 +41,13 @@ pub(crate) fn has_grammar(path: &str) -> bool {
 
 /// The definitions of a text, in the order of their lines.
 pub(crate) fn extract(path: &str, text: &[u8]) -> Vec<Symbol> {
+    let opened = match path.ends_with(".rs") {
+        true => macros::opened(text),
+        false => Cow::Borrowed(text),
+    };
     if text.len() <= limits::PARSE_BYTES
         && nesting(text) <= limits::PARSE_DEPTH
-        && let Some(mut symbols) = parse(path, text)
+        && let Some(mut symbols) = parse(path, &opened)
     {
         symbols.sort();
         symbols.dedup_by(|later, kept| is_same(later, kept));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use mainstay_worker::render::path::display;
 use mainstay_worker::{Porcelain, Reply, ToolSpec, tool_spec};
 use serde_json::{Value, json};
 
@@ -84,7 +85,7 @@ pub(crate) fn call(workspace: &Workspace, version: &str) -> Reply {
             Ok(repo) => {
                 checks.push(Check::ok(
                     id("root"),
-                    format!("{} can be read", repo.place.root.display()),
+                    format!("{} can be read", display(&repo.place.root, None)),
                 ));
                 let error = repo.tracker.error().or_else(|| repo.keeper.last_error());
                 let view = repo.view();
@@ -148,13 +149,13 @@ fn cache(workspace: &Workspace) -> Check {
     let probe = cache.join(format!(".probe-{}", std::process::id()));
     let written = fs::create_dir_all(cache).and_then(|()| fs::write(&probe, b"x"));
     let _ = fs::remove_file(&probe);
+    let shown = display(cache, None);
     match written {
-        Ok(()) => Check::ok("cache", format!("{} can be written", cache.display())),
-        Err(error) => Check::fail(
-            "cache",
-            format!("{} cannot be written: {error}", cache.display()),
-            fix,
-        ),
+        Ok(()) => Check::ok("cache", format!("{shown} can be written")),
+        Err(error) => {
+            let said = format!("{shown} cannot be written: {error}");
+            Check::fail("cache", said, fix)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use mainstay_worker::{ErrorKind, Pack, Problem};
 use serde_json::{Value, json};
 
 /// Every wait of a test ends after this time.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(240);
 
 /// A directory with a tree and a cache.
 pub struct Place {
@@ -108,6 +108,11 @@ impl Place {
         let pack = self.open();
         let job = call(&pack, "index_build", &json!({}));
         assert_eq!(job["state"], "done", "{job}");
+        // A build waits a while for symbols, which are found behind everything else.
+        wait_until("all symbols are found", || {
+            let status = call(&pack, "index_status", &json!({}));
+            status["layers"]["symbols"] == 1.0
+        });
         pack
     }
 }

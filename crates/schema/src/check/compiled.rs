@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mainstay_contract::json::{Json, ObjectWriter};
-use mainstay_contract::normalise::{Aliases, Rules, normalise};
+use mainstay_contract::normalise::normalise;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::scan;
 use mainstay_contract::tool::{RENDER_ARGUMENT, REQUIRED_MARKER};
@@ -166,11 +166,8 @@ impl Compiled {
             .iter()
             .map(|(alias, canonical)| (alias.as_str(), canonical.as_str()))
             .collect();
-        let rules = Rules {
-            aliases: Aliases { fields: &aliases },
-        };
-        let changes = match normalise(&mut value, schema, &rules) {
-            Ok(changes) => changes,
+        let changed = match normalise(&mut value, schema, &aliases) {
+            Ok(changed) => changed,
             Err(error) => return rejected(&error.pointer(), &error.to_string()),
         };
         let violations = validator.check(&value);
@@ -182,11 +179,8 @@ impl Compiled {
             return Verdict::Rejected { violations };
         }
         let given = value.get(RENDER_ARGUMENT);
-        let render = given.and_then(Value::as_str).map(|mode| match mode {
-            "json" => RenderMode::Json,
-            _ => RenderMode::Porcelain,
-        });
-        let arguments = if changes.is_empty() && given.is_none() {
+        let render = given.and_then(Value::as_str).and_then(RenderMode::parse);
+        let arguments = if !changed && given.is_none() {
             raw.clone()
         } else {
             let original = free.read(raw.as_str()).unwrap_or_default();

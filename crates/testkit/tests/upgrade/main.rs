@@ -12,6 +12,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -425,15 +426,26 @@ fn a_host_that_does_not_come_to_rest_continues_where_it_stopped() -> anyhow::Res
     );
     let (first, rest) = line.split_at(40);
     client.send_raw(first)?;
-    // An operator's command that never says what it wants.
-    let silent = UnixStream::connect(&control)?;
-    let reason = refused(&host, &[])?;
+    // Operators' commands that never say what they want; the host waits for each of them for a while.
+    let is_over = AtomicBool::new(false);
+    let reason = thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            let mut silent = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                silent.push(UnixStream::connect(&control));
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let reason = refused(&host, &[]);
+        is_over.store(true, Ordering::Relaxed);
+        let _ = connecting.join();
+        reason
+    })?;
     ensure!(reason.contains("did not come to rest"), "{reason}");
     client.send(rest)?;
     client.answer("\"half\"")?;
     client.answer("\"slow\"")?;
     host.connect()?.call("1", "get", &json!({}))?;
-    drop(silent);
     upgrade(&host, &[])?;
     client.call("2", "get", &json!({}))?;
     assert_eq!(read_effects(&file)?.len(), 1);
@@ -481,6 +493,29 @@ fn secrets_survive_and_are_not_in_the_new_environment() -> anyhow::Result<()> {
     host.terminate()?;
     ensure!(host.wait()?.success(), "{:#?}", host.stderr());
     Ok(())
+}
+
+#[test]
+fn signals_in_quick_succession_neither_end_the_host_nor_lose_a_call() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    for round in 0..400 {
+        host.signal(Signal::USR2)?;
+        host.signal(Signal::HUP)?;
+        if round % 20 == 0 {
+            let get = json!({"name": "get", "arguments": {}});
+            client.send(&request_line(&round.to_string(), "tools/call", &get))?;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+    for round in (0..400).step_by(20) {
+        client.answer(&round.to_string())?;
+    }
+    wait_for_upgrades(&host, 2)?;
+    // Settings that were read again may still be rolled out.
+    client.call("\"last\"", "get", &json!({}))?;
+    host.stop()
 }
 
 #[test]

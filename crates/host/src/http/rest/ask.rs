@@ -5,8 +5,8 @@ use std::time::Instant;
 use mainstay_contract::dialect::{Op, Request, TaskWish};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
-use mainstay_contract::json::push_string;
 use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::telemetry::millis;
 use mainstay_contract::trace::TraceContext;
 use tokio::sync::oneshot;
 
@@ -38,10 +38,14 @@ impl Ended {
             outcome,
             tool: None,
             repeated: 0,
-            // Nobody needs more than microseconds.
-            duration_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+            duration_ms: millis_since(started),
         }
     }
+}
+
+/// Milliseconds since then, as exact as microseconds.
+pub(super) fn millis_since(started: Instant) -> f64 {
+    (started.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// What is known about a request beside what it asks for.
@@ -76,7 +80,7 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
     let (reply, answer) = oneshot::channel();
     let (_wanting, wanted) = oneshot::channel();
     let request = Request {
-        id: request_id(order.id),
+        id: RequestId::from_text(order.id),
         dialect: order.reader.dialect(),
         op,
         progress_token: None,
@@ -103,26 +107,4 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         Ok(Err(problem)) => Ended::after(started, Err(problem)),
         Err(_) => Ended::after(started, Err(Problem::of(ErrorKind::ShuttingDown))),
     }
-}
-
-fn request_id(id: &str) -> RequestId {
-    let mut quoted = String::with_capacity(id.len() + 2);
-    push_string(&mut quoted, id);
-    match RequestId::parse(&quoted).or_else(|_| RequestId::parse("\"too long\"")) {
-        Ok(id) => id,
-        Err(_) => unreachable_id(),
-    }
-}
-
-#[expect(clippy::unreachable, reason = "a short string is always an id")]
-fn unreachable_id() -> RequestId {
-    unreachable!("a short string is always an id")
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "latencies are far below 2^52 us"
-)]
-fn millis(micros: u64) -> f64 {
-    micros as f64 / 1000.0
 }

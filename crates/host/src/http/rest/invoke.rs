@@ -106,8 +106,7 @@ pub(super) fn refuse(front: &Front, problem: &Problem) -> Answer {
 fn respond_to(front: &Front, asked: &Responds<'_>, outcome: &Outcome, since: Instant) -> Answer {
     let timings = Timings {
         timestamp: iso_now(),
-        // Nobody needs more than microseconds.
-        duration_ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+        duration_ms: ask::millis_since(since),
     };
     let sealed = front.envelopes.response(asked, outcome, &timings);
     respond::of_kind(sealed.kind, respond::retry_after_ms(outcome), sealed.text)

@@ -77,16 +77,10 @@ fn requests(page: &mut Page, counted: &HostMetrics) {
 
 fn health(page: &mut Page, health: &Health, restarts: u64) {
     page.family("mainstay_workers", "gauge", "Workers, by their state.");
-    for (state, name) in [
-        (Lifecycle::Ready, "ready"),
-        (Lifecycle::Cold, "cold"),
-        (Lifecycle::Starting, "starting"),
-        (Lifecycle::Recovering, "recovering"),
-        (Lifecycle::Failed, "failed"),
-    ] {
+    for state in Lifecycle::ALL {
         let workers = health.workers.iter();
-        let count = workers.filter(|worker| worker.state == state).count();
-        page.sample("", &[("state", name)], count);
+        let count = workers.filter(|worker| worker.state == *state).count();
+        page.sample("", &[("state", state.as_str())], count);
     }
     page.single(
         ("mainstay_worker_restarts_total", "counter"),

@@ -31,13 +31,7 @@ fn span(finished: &Finished) -> Value {
         Some(tool) => format!("{} {tool}", finished.method),
         None => finished.method.clone(),
     };
-    let mut attributes = common(
-        &finished.method,
-        finished.tool.as_deref(),
-        finished.error.as_ref().map(|error| error.kind),
-        finished.transport,
-        finished.protocol,
-    );
+    let mut attributes = attributes(&Series::of(finished));
     attributes.push(text("mcp.session.id", &finished.session));
     if let Some(id) = &finished.request_id {
         attributes.push(text("jsonrpc.request.id", id));
@@ -80,7 +74,7 @@ pub(super) fn durations(config: &OtlpConfig, durations: &Durations) -> String {
         .map(|(series, histogram)| {
             let counts: Vec<String> = histogram.counts.iter().map(u64::to_string).collect();
             json!({
-                "attributes": of_series(series),
+                "attributes": attributes(series),
                 "startTimeUnixNano": durations.since_ns.to_string(),
                 "timeUnixNano": durations.until_ns.to_string(),
                 "count": histogram.count.to_string(),
@@ -102,34 +96,19 @@ pub(super) fn durations(config: &OtlpConfig, durations: &Durations) -> String {
     .to_string()
 }
 
-fn of_series(series: &Series) -> Vec<Value> {
-    common(
-        &series.method,
-        series.tool.as_deref(),
-        series.error,
-        series.transport,
-        series.protocol,
-    )
-}
-
-fn common(
-    method: &str,
-    tool: Option<&str>,
-    error: Option<&str>,
-    transport: &str,
-    protocol: &str,
-) -> Vec<Value> {
-    let mut attributes = vec![text("mcp.method.name", method)];
-    if let Some(tool) = tool {
+/// What requests of a series have in common.
+fn attributes(series: &Series) -> Vec<Value> {
+    let mut attributes = vec![text("mcp.method.name", &series.method)];
+    if let Some(tool) = &series.tool {
         attributes.push(text("gen_ai.operation.name", "execute_tool"));
         attributes.push(text("gen_ai.tool.name", tool));
     }
-    if let Some(error) = error {
+    if let Some(error) = series.error {
         attributes.push(text("error.type", error));
     }
-    attributes.push(text("network.transport", transport));
-    if !protocol.is_empty() {
-        attributes.push(text("network.protocol.name", protocol));
+    attributes.push(text("network.transport", series.transport));
+    if !series.protocol.is_empty() {
+        attributes.push(text("network.protocol.name", series.protocol));
     }
     attributes
 }

@@ -21,6 +21,18 @@ pub(super) struct Series {
     pub(super) protocol: &'static str,
 }
 
+impl Series {
+    pub(super) fn of(finished: &Finished) -> Self {
+        Self {
+            method: finished.method.clone(),
+            tool: finished.tool.clone(),
+            error: finished.error.as_ref().map(|error| error.kind),
+            transport: finished.transport,
+            protocol: finished.protocol,
+        }
+    }
+}
+
 /// How long they took.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
@@ -44,13 +56,7 @@ impl Durations {
     }
 
     pub(super) fn add(&mut self, finished: &Finished) {
-        let series = Series {
-            method: finished.method.clone(),
-            tool: finished.tool.clone(),
-            error: finished.error.as_ref().map(|error| error.kind),
-            transport: finished.transport,
-            protocol: finished.protocol,
-        };
+        let series = Series::of(finished);
         if self.series.len() >= SERIES && !self.series.contains_key(&series) {
             return;
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mainstay_contract::trace::Span;
 
 use self::histogram::Durations;
-use crate::log::{Level, Log};
+use crate::log::{Log, Seldom};
 
 /// Spans that may wait for the collector.
 const QUEUE: usize = 4096;
@@ -26,8 +26,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const METRICS_EVERY: Duration = Duration::from_secs(15);
 /// Time for a post.
 const POST: Duration = Duration::from_secs(5);
-/// How often a collector that fails is complained about.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Where a collector is, and what it is told about us.
 #[derive(Clone)]
@@ -160,7 +158,7 @@ struct Sender {
     agent: ureq::Agent,
     durations: Durations,
     next_metrics: Instant,
-    complained: Option<Instant>,
+    warning: Seldom,
     log: Log,
 }
 
@@ -178,7 +176,7 @@ impl Sender {
             agent,
             durations: Durations::default(),
             next_metrics: Instant::now() + METRICS_EVERY,
-            complained: None,
+            warning: Seldom::default(),
             log,
         }
     }
@@ -226,12 +224,8 @@ impl Sender {
     }
 
     fn complain(&mut self, what: &str) {
-        let recent = |at: Instant| at.elapsed() < COMPLAIN_EVERY;
-        if !self.complained.is_some_and(recent) {
-            self.complained = Some(Instant::now());
-            let line = format!("mcp:warning reason=spans_lost {what}");
-            self.log.say(Level::Warn, line);
-        }
+        self.warning
+            .warn(&self.log, &format!("reason=spans_lost {what}"));
     }
 }
 

@@ -119,7 +119,7 @@ impl Core {
         let pending = self.requests.get(&call);
         if let Some(PendingStage::Recording(new)) = pending.map(|pending| &pending.stage) {
             let order = TaskOrder::Record(new.clone());
-            self.order(Purpose::Admit(call), order);
+            self.order_ledger(Purpose::Admit(call), order);
         }
     }
 
@@ -139,7 +139,7 @@ impl Core {
         let is_waited_for = self.requests.contains_key(&call);
         if !is_waited_for && is_new {
             // Its client has left without an answer: nobody knows of it, and it never ran.
-            return self.order(Purpose::Forget, TaskOrder::Forget { id: view.id });
+            return self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: view.id });
         }
         let Some(pending) = self.requests.get(&call) else {
             return;

@@ -13,7 +13,7 @@ impl Core {
     /// The deadline of a call has passed that may run on: records it, before its client gets the error.
     pub(in crate::core) fn overdue(&mut self, call: CallId) {
         match self.new_detached(call) {
-            Some(new) => self.order(Purpose::Detach(call), TaskOrder::Record(Box::new(new))),
+            Some(new) => self.order_ledger(Purpose::Detach(call), TaskOrder::Record(Box::new(new))),
             None => self.kernel.abort_overdue(self.clock.now, call),
         }
     }
@@ -64,7 +64,7 @@ impl Core {
         if !self.kernel.detach(now, call, to, limit_ms, problem) {
             // It ended meanwhile, or its answer is being checked.
             self.kernel.handle_input_end(now, session);
-            self.order(Purpose::Forget, TaskOrder::Forget { id });
+            self.order_ledger(Purpose::Forget, TaskOrder::Forget { id });
             return self.kernel.abort_overdue(now, call);
         }
         self.sessions.insert(session, Front::Task);

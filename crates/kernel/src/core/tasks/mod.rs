@@ -314,7 +314,7 @@ impl Core {
         owner.cloned().unwrap_or(TaskOwner::User)
     }
 
-    fn order(&mut self, purpose: Purpose, order: TaskOrder) {
+    fn order_ledger(&mut self, purpose: Purpose, order: TaskOrder) {
         let ticket = self.tasks.next_ticket;
         self.tasks.next_ticket += 1;
         self.tasks.orders.insert(ticket, (purpose, order.clone()));

@@ -41,7 +41,7 @@ impl Core {
             }
             _ => return,
         };
-        self.order(Purpose::Answer(call), order);
+        self.order_ledger(Purpose::Answer(call), order);
     }
 
     /// The ledger answered what a request wanted to know.

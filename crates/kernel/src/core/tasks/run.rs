@@ -115,7 +115,7 @@ impl Core {
             Some(ErrorKind::Overloaded) if running.view.origin == TaskOrigin::Key && !was_sent => {
                 // Its client learns that nothing was started, so nothing is recorded.
                 self.answer_waiters(&id, &outcome);
-                self.order(Purpose::Forget, TaskOrder::Forget { id: id.clone() });
+                self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: id.clone() });
                 self.task_done(&id);
             }
             Some(ErrorKind::Overloaded | ErrorKind::WorkerUnavailable) if !was_sent => {
@@ -127,7 +127,7 @@ impl Core {
 
     fn finish_task(&mut self, id: String, outcome: Outcome) {
         let again_ms = AGAIN_MS.0;
-        self.order(
+        self.order_ledger(
             Purpose::Finish { again_ms },
             TaskOrder::Finish { id, outcome },
         );
@@ -223,7 +223,7 @@ impl Core {
     pub(in crate::core) fn claim_tasks(&mut self) {
         let backends = self.catalog.backends();
         if !backends.is_empty() {
-            self.order(Purpose::Claim, TaskOrder::Claim { backends });
+            self.order_ledger(Purpose::Claim, TaskOrder::Claim { backends });
         }
     }
 
@@ -289,7 +289,7 @@ impl Core {
             .map(|(call, waiter)| (*call, waiter.who.clone(), waiter.id.clone()))
             .collect();
         for (call, who, id) in reads {
-            self.order(Purpose::Poll(call), TaskOrder::Read { who, id });
+            self.order_ledger(Purpose::Poll(call), TaskOrder::Read { who, id });
         }
     }
 
@@ -361,7 +361,7 @@ impl Core {
                 Later::Claim => self.claim_tasks(),
                 Later::Watch => {
                     if !self.tasks.running.is_empty() {
-                        self.order(Purpose::Watch, TaskOrder::Watch);
+                        self.order_ledger(Purpose::Watch, TaskOrder::Watch);
                         self.later(WATCH_MS, Later::Watch);
                     }
                 }
