@@ -326,7 +326,13 @@ mod tests {
             .filter(|method| method.replay() == Replay::NeverReplay)
             .map(|method| method.name())
             .collect();
-        let effects = ["tools/call", "sampling/createMessage", "elicitation/create"];
+        let effects = [
+            "tools/call",
+            "tasks/cancel",
+            "tasks/update",
+            "sampling/createMessage",
+            "elicitation/create",
+        ];
         assert_eq!(never, effects);
         assert_eq!(replay_of("acme/list"), Replay::Convergent);
         assert_eq!(replay_of("acme/delete"), Replay::NeverReplay);
