@@ -235,6 +235,9 @@ pub(crate) struct WrapRules {
     /// Add the tools system_health and system_telemetry
     #[arg(long)]
     pub(crate) system_tools: bool,
+    /// Run calls of clients that ask for it as tasks, which outlive the client and this host
+    #[arg(long)]
+    pub(crate) tasks: bool,
     /// Keep a second server running, which takes over at once
     #[arg(long)]
     pub(crate) standby: bool,

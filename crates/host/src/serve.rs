@@ -41,7 +41,7 @@ use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::upgrade::UpgradeConfig;
 use crate::watchdog::Watchdog;
-use crate::wrap::{Remembered, WrapConfig};
+use crate::wrap::{self, Remembered, WrapConfig};
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -242,6 +242,28 @@ impl Plan {
         let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
         let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
+        // Over HTTP any call may have an idempotency key.
+        let is_http = matches!(config.transport, Transport::Http(_));
+        let directory = config.state_dir.as_deref();
+        let directory = directory.filter(|_| is_http || config.rules.has_tasks());
+        let store = directory.map(|directory| TaskStore::new(directory, &config.limits));
+        let backend = directory.and_then(|directory| {
+            let identity = wrap::identity(directory, &config.command, &config.environment);
+            let failed = |error: &io::Error| {
+                let level = match config.rules.has_tasks() {
+                    true => Level::Warn,
+                    false => Level::Debug,
+                };
+                log.say(
+                    level,
+                    format!("mcp:warning reason=tasks_not_recorded {error}"),
+                );
+            };
+            identity.inspect_err(failed).ok()
+        });
+        let tasks = TaskLedger::new(store, true);
+        let mut shim = config.shim;
+        shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -263,6 +285,7 @@ impl Plan {
                     config.transport,
                     Transport::Socket { .. } | Transport::Http(_)
                 ),
+                backend,
             }),
             tasks: BTreeMap::new(),
             lifetime: lifetime(&config.transport),
@@ -273,8 +296,8 @@ impl Plan {
             core,
             commands: Commands::Server(config.command),
             named_only: Vec::new(),
-            shim: config.shim,
-            tasks: TaskLedger::default(),
+            shim,
+            tasks,
             transport: config.transport,
             ready_file: config.ready_file,
             ready_level: Level::Debug,

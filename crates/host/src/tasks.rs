@@ -12,7 +12,7 @@ use std::sync::Arc;
 use mainstay_contract::canonical::canonical_text;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::limits::Limits;
-use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::replay::Replay;
 use mainstay_contract::trace::Hex;
 use mainstay_kernel::core::tasks::{
@@ -34,6 +34,8 @@ use crate::entropy;
 const FILE: &str = "tasks.db";
 /// The directory of leases beside it.
 const LEASES: &str = "hosts";
+/// The way to a directory for tasks.
+const DIRECTORY_HINT: &str = "set MAINSTAY_STATE_DIR to a directory that the host can write";
 /// Tasks of one page.
 const PAGE: usize = 50;
 
@@ -170,6 +172,8 @@ impl TaskDesk {
 pub(crate) struct TaskLedger {
     store: Option<TaskStore>,
     lease: Option<Lease>,
+    /// The reason why there is no lease: tasks are rejected with it, and all other calls are served.
+    refusal: Option<Problem>,
     clerk: Option<Clerk>,
     /// When this host last looked for tasks that were cancelled through others.
     watched_ms: u64,
@@ -180,14 +184,23 @@ pub(crate) struct TaskLedger {
 impl TaskLedger {
     /// A ledger in this store. With `may_run_tasks` the host takes its lease now.
     pub(crate) fn new(store: Option<TaskStore>, may_run_tasks: bool) -> Self {
-        let lease = store.as_ref().filter(|_| may_run_tasks).and_then(|store| {
+        let lease = store.as_ref().filter(|_| may_run_tasks).map(|store| {
             let holder = LeaseHolder::from_random(entropy::random_id());
-            // Without a lease tasks are rejected, and all other calls are served.
-            Lease::take(&store.leases, holder).ok()
+            Lease::take(&store.leases, holder).map_err(|error| {
+                let place = store.leases.display();
+                let said = format!("the host cannot record tasks: {place}: {error}");
+                Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
+            })
         });
+        let (lease, refusal) = match lease {
+            Some(Ok(lease)) => (Some(lease), None),
+            Some(Err(problem)) => (None, Some(problem)),
+            None => (None, None),
+        };
         Self {
             store,
             lease,
+            refusal,
             clerk: None,
             watched_ms: wall_ms(),
             in_flight: 0,
@@ -229,14 +242,14 @@ impl TaskLedger {
         events: mpsc::Sender<Event>,
     ) -> Option<Result<TaskReply, Problem>> {
         let Some(store) = &self.store else {
-            return Some(without_store(&order));
+            return Some(without_store(&order, None));
         };
         let needs_file = matches!(order, TaskOrder::Record(_) | TaskOrder::Finish { .. });
         if !needs_file && self.clerk.is_none() && !store.path.exists() {
             return Some(nothing(&order));
         }
         let Some(lease) = &self.lease else {
-            return Some(without_store(&order));
+            return Some(without_store(&order, self.refusal.as_ref()));
         };
         let now_ms = wall_ms();
         let order = match to_ledger(order, self.watched_ms) {
@@ -281,13 +294,12 @@ fn problem(error: &LedgerError) -> Problem {
 }
 
 /// The reply of a host that cannot keep tasks.
-fn without_store(order: &TaskOrder) -> Result<TaskReply, Problem> {
+fn without_store(order: &TaskOrder, why: Option<&Problem>) -> Result<TaskReply, Problem> {
     match order {
-        TaskOrder::Record(_) | TaskOrder::Finish { .. } => {
+        TaskOrder::Record(_) | TaskOrder::Finish { .. } => Err(why.cloned().unwrap_or_else(|| {
             let said = "this host has no directory in which it can record tasks";
-            Err(Problem::new(ErrorKind::TaskNotRecorded, said)
-                .with_hint("set MAINSTAY_STATE_DIR to a directory that it can write"))
-        }
+            Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
+        })),
         order => nothing(order),
     }
 }
@@ -341,6 +353,7 @@ fn to_ledger(order: TaskOrder, watched_ms: u64) -> Result<Order, TaskReply> {
         TaskOrder::Finish { id, outcome } => Order::Finish {
             id: parse(&id, TaskReply::Done(false))?,
             status: match &outcome {
+                Ok(Success::Forwarded(response)) if response.is_error => Status::Failed,
                 Ok(_) => Status::Completed,
                 Err(problem) if problem.kind == ErrorKind::Cancelled => Status::Cancelled,
                 Err(_) => Status::Failed,
@@ -445,6 +458,11 @@ fn view(task: &Task, retention_ms: u64) -> TaskView {
     let outcome = task.outcome.as_deref();
     TaskView {
         id: task.id.to_string(),
+        owner: match &task.owner {
+            Owner::User(_) => TaskOwner::User,
+            Owner::Credential(digest) => TaskOwner::Credential(digest.clone()),
+            Owner::Holder => TaskOwner::Holder,
+        },
         backend: task.backend.clone(),
         tool: task.tool.clone(),
         work,

@@ -298,13 +298,13 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             | Method::ListTasks
             | Method::CancelTask
             | Method::UpdateTask),
-        ) => task(method, dialect, params).map(Op::Task),
+        ) => task_op(method, dialect, params).map(Op::Task),
         _ => Err(unknown_method(method)),
     }
 }
 
-/// What is asked about a task. A modern client must declare the extension with every request.
-fn task(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Problem> {
+/// The question of a `tasks/*` request. A modern client must declare the extension with every request.
+pub fn task_op(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Problem> {
     let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
     if dialect == Dialect::Modern && !declares_tasks(meta) {
         return Err(params::missing_extension(TASKS));
@@ -321,8 +321,8 @@ fn task(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Proble
     })
 }
 
-/// What a tool call says about a task: legacy clients ask for one, modern clients allow it.
-fn task_wish(dialect: Dialect, params: &str, meta: Option<&str>) -> Option<TaskWish> {
+/// The wish of a tool call for a task: legacy clients ask for one, modern clients allow it.
+pub fn task_wish(dialect: Dialect, params: &str, meta: Option<&str>) -> Option<TaskWish> {
     let asks = || scan::member(params, "task").is_some_and(|task| task.starts_with('{'));
     let required = match dialect {
         Dialect::Legacy if asks() => true,

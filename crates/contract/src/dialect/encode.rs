@@ -11,6 +11,7 @@ use crate::meta;
 use crate::method::Method;
 use crate::outcome::{Outcome, Problem, Success};
 use crate::rpc::Progress;
+use crate::scan;
 
 /// Members that every cacheable modern result carries. Nothing is cached: a catalog may change
 /// with the next generation, and asking again costs microseconds.
@@ -32,6 +33,19 @@ pub fn tool_result(dialect: Dialect, outcome: &Outcome) -> Result<String, String
         shape: Shape::Tool,
     };
     match outcome {
+        Ok(Success::Forwarded(response)) => {
+            let line = response.line.as_str();
+            let Some(result) = scan::member(line, "result") else {
+                return Err(scan::member(line, "error").unwrap_or("{}").to_owned());
+            };
+            // A server of the legacy era does not write the type of its results.
+            let is_typed = scan::member(result, "resultType").is_some();
+            if is_typed || dialect != Dialect::Modern || !result.starts_with('{') {
+                return Ok(result.to_owned());
+            }
+            let object = modern_type(form, ObjectWriter::with_capacity(result.len() + 32));
+            Ok(object.members_of(result).finish())
+        }
         Ok(success) => Ok(success_members(form, success)),
         Err(problem) if problem.kind.row().surface == Surface::Tool => {
             Ok(tool_failure(form, problem))

@@ -42,17 +42,23 @@ pub struct TaskFacts {
     pub list: bool,
 }
 
+impl TaskFacts {
+    /// The capability `tasks` of the legacy handshake.
+    pub fn capability(self) -> Value {
+        let requests = json!({ "tools": { "call": {} } });
+        match self.list {
+            true => json!({ "list": {}, "cancel": {}, "requests": requests }),
+            false => json!({ "cancel": {}, "requests": requests }),
+        }
+    }
+}
+
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
         let mut capabilities = self.capabilities();
-        if let Some(TaskFacts { list }) = self.tasks {
-            let requests = json!({ "tools": { "call": {} } });
-            let tasks = match list {
-                true => json!({ "list": {}, "cancel": {}, "requests": requests }),
-                false => json!({ "cancel": {}, "requests": requests }),
-            };
-            capabilities.insert("tasks".into(), tasks);
+        if let Some(tasks) = self.tasks {
+            capabilities.insert("tasks".into(), tasks.capability());
         }
         let result = ObjectWriter::with_capacity(512)
             .string("protocolVersion", negotiate_legacy(offered))

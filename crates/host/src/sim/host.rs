@@ -76,6 +76,8 @@ impl Host {
             collector: None,
             control_dir: None,
             cache_dir: None,
+            state_dir: None,
+            environment: Vec::new(),
             host_name: "simulated".to_owned(),
             version: "0".to_owned(),
             reread: None,

@@ -40,7 +40,7 @@ pub(super) enum Front {
     Single,
     /// One typed request, for the wrapped server of this slot.
     House(SlotId),
-    /// One task, for packs; no client waits for it.
+    /// One task; no client waits for it.
     Task,
 }
 
@@ -141,8 +141,12 @@ impl Core {
                 new.work = Work::Refused(Problem::too_large(limit));
                 self.kernel.handle_request(self.clock.now, session, new);
             }
-            Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
-            Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
+            Some(Front::House(slot)) if !matches!(request.op, Op::Task(_)) => {
+                self.ask_house(*slot, session, request, bytes);
+            }
+            Some(Front::House(_) | Front::Single) => {
+                self.inbound(session, Inbound::Request(request), bytes)
+            }
             Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
         self.kernel.handle_input_end(self.clock.now, session);
@@ -381,6 +385,9 @@ impl Core {
 
     /// Answers a request from the host's own knowledge.
     pub(super) fn serve(&mut self, call: CallId) {
+        if self.serve_link_task(call) {
+            return;
+        }
         let Some(pending) = self.requests.get(&call) else {
             if let Some(slot) = self.link_of(call) {
                 self.with_link(slot, |link, cx| link.serve_own(cx, call));
@@ -434,7 +441,10 @@ impl Core {
         self.out.extend(self.checks.forget(end.call));
         self.tasks.forget_waiter(end.call);
         if self.sessions.get(&end.session) == Some(&Front::Task) {
-            self.requests.remove(&end.call);
+            let pending = self.requests.remove(&end.call);
+            if let Some(slot) = pending.and_then(|pending| pending.house) {
+                self.with_link(slot, |link, _| link.ended(&mut end));
+            }
             return self.task_ended(end);
         }
         let pending = self.requests.remove(&end.call);

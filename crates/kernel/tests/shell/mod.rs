@@ -160,6 +160,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             discovered: None,
             version: "1".to_owned(),
             trial: false,
+            backend: None,
         }),
         ..packs(&[])
     }

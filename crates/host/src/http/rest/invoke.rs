@@ -81,7 +81,7 @@ pub(super) async fn answer(
     front.recorder.invocation(&invocation);
     let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
     let run = run_of(&id, Some(invocation.payload.as_str()));
-    let outcome = match run.and_then(|op| Ok((op, tasks::wish(headers, front.serves)?))) {
+    let outcome = match run.and_then(|op| Ok((op, tasks::wish(headers)?))) {
         Ok((op, task)) => {
             let order = Order {
                 bytes: body.len(),

@@ -7,9 +7,9 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_contract::scan;
 
+use super::super::Front;
 use super::super::access::Credential;
 use super::super::respond::{self, Answer, Tongue};
-use super::super::{Front, Serves};
 use super::ask::{self, Order};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -20,14 +20,8 @@ const RESPOND_ASYNC: &str = "respond-async";
 const KEY_BYTES: usize = 255;
 
 /// What the headers of a run say about a task.
-pub(super) fn wish(headers: &HeaderMap, serves: Serves) -> Result<Option<TaskWish>, Problem> {
+pub(super) fn wish(headers: &HeaderMap) -> Result<Option<TaskWish>, Problem> {
     let key = key(headers)?;
-    if key.is_some() && serves == Serves::Wrapped {
-        // Silence would let the client believe that a retry is safe.
-        let said = "calls of a wrapped server cannot be recorded under an idempotency key";
-        let problem = Problem::new(ErrorKind::CapabilityMissing, said);
-        return Err(problem.with_hint("send the request without Idempotency-Key"));
-    }
     let answer = match prefers_async(headers) {
         true => TaskAnswer::Task,
         false => TaskAnswer::Outcome,
@@ -106,43 +100,30 @@ mod tests {
         headers
     }
 
-    fn wished(headers: &HeaderMap) -> Result<Option<TaskWish>, Problem> {
-        wish(headers, Serves::Packs)
-    }
-
     #[test]
     fn headers_without_a_wish_leave_the_call_as_it_is() {
-        assert_eq!(wished(&headers(&[])), Ok(None));
-        assert_eq!(wished(&headers(&[("prefer", "wait=10")])), Ok(None));
-        let wish = wished(&headers(&[("prefer", "wait=1, Respond-Async; x=y")]));
-        assert_eq!(wish.unwrap().unwrap().answer, TaskAnswer::Task);
-    }
-
-    #[test]
-    fn a_key_is_refused_where_calls_are_not_recorded() {
-        let keyed = headers(&[("idempotency-key", "a")]);
-        let problem = wish(&keyed, Serves::Wrapped).unwrap_err();
-        assert_eq!(problem.kind, ErrorKind::CapabilityMissing);
-        let asynchronous = headers(&[("prefer", "respond-async")]);
-        assert!(wish(&asynchronous, Serves::Wrapped).is_ok(), "a preference");
+        assert_eq!(wish(&headers(&[])), Ok(None));
+        assert_eq!(wish(&headers(&[("prefer", "wait=10")])), Ok(None));
+        let wished = wish(&headers(&[("prefer", "wait=1, Respond-Async; x=y")]));
+        assert_eq!(wished.unwrap().unwrap().answer, TaskAnswer::Task);
     }
 
     #[test]
     fn a_key_is_one_short_text() {
-        let wish = wished(&headers(&[("idempotency-key", " a-1 ")]))
+        let wished = wish(&headers(&[("idempotency-key", " a-1 ")]))
             .unwrap()
             .unwrap();
-        assert_eq!(wish.key.as_deref(), Some("a-1"));
-        assert_eq!(wish.answer, TaskAnswer::Outcome);
+        assert_eq!(wished.key.as_deref(), Some("a-1"));
+        assert_eq!(wished.answer, TaskAnswer::Outcome);
         let longest = "k".repeat(KEY_BYTES);
-        assert!(wished(&headers(&[("idempotency-key", &longest)])).is_ok());
+        assert!(wish(&headers(&[("idempotency-key", &longest)])).is_ok());
         let longer = "k".repeat(KEY_BYTES + 1);
         for pairs in [
             &[("idempotency-key", longer.as_str())][..],
             &[("idempotency-key", "")],
             &[("idempotency-key", "a"), ("idempotency-key", "a")],
         ] {
-            let problem = wished(&headers(pairs)).unwrap_err();
+            let problem = wish(&headers(pairs)).unwrap_err();
             assert_eq!(problem.kind, ErrorKind::InvalidParams);
         }
     }

@@ -38,7 +38,7 @@ pub(super) async fn answer(
         Ok(body) => body,
         Err(problem) => return refuse(front, tool, &problem),
     };
-    let wished = tasks::wish(headers, front.serves);
+    let wished = tasks::wish(headers);
     match run(front, tool, &body).and_then(|run| Ok((run, wished?))) {
         Ok(((op, asked), task)) => {
             let mut meta = front.envelopes.meta(&asked, Transport::Http);

@@ -54,9 +54,7 @@ impl Core {
         };
         let may_be_task = self.catalog.is_task(tool);
         if wish.required && !may_be_task && self.catalog.has_tasks() {
-            let said = format!("the tool {tool} cannot run as a task");
-            let problem = Problem::new(ErrorKind::UnknownMethod, said);
-            return Work::Refused(problem.with_hint("call it without the member task"));
+            return Work::Refused(super::not_a_task(tool));
         }
         let as_task = may_be_task && wish.answer == TaskAnswer::Task;
         if !as_task && wish.key.is_none() {
@@ -138,7 +136,7 @@ impl Core {
         };
         let is_waited_for = self.requests.contains_key(&call);
         if !is_waited_for && is_new {
-            // Its client has left without an answer: nobody knows of it, and it never ran.
+            // Its client has left without an answer: its id is unknown to all, and it never ran.
             return self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: view.id });
         }
         let Some(pending) = self.requests.get(&call) else {

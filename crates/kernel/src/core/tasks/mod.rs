@@ -13,6 +13,7 @@
 //! * [`admit`]: from a call to a task; [`detach`]: the same at a deadline;
 //! * [`run`]: running, finishing, claiming;
 //! * [`read`]: what clients ask about tasks;
+//! * [`wrapped`]: calls of a wrapped server, which run in the house;
 //! * [`wire`]: the forms of a task in each dialect.
 //!
 //! Deliberately absent: the file, ids and the lease, which belong to the shell and `mainstay-ledger`.
@@ -22,18 +23,21 @@ mod detach;
 mod read;
 mod run;
 mod wire;
+mod wrapped;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::Dialect;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::Outcome;
+use mainstay_contract::outcome::{Outcome, Problem};
 use mainstay_contract::replay::Replay;
 use serde::{Deserialize, Serialize};
 
 use super::Core;
 use super::action::CoreAction;
+use super::sessions::Front;
 use crate::time::Time;
 
 pub use self::wire::describe;
@@ -117,6 +121,7 @@ pub struct TaskWork {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {
     pub id: String,
+    pub owner: TaskOwner,
     pub backend: String,
     pub tool: String,
     pub work: TaskWork,
@@ -290,8 +295,14 @@ impl Tasks {
 }
 
 /// The id in the URI of a task.
-pub(super) fn id_of(uri: &str) -> Option<&str> {
+pub(crate) fn id_of(uri: &str) -> Option<&str> {
     uri.strip_prefix(URI)
+}
+
+/// The error of a client that asks for a task of a tool that cannot run as one.
+pub(crate) fn not_a_task(tool: &str) -> Problem {
+    let said = format!("the tool {tool} cannot run as a task");
+    Problem::new(ErrorKind::UnknownMethod, said).with_hint("call it without the member task")
 }
 
 impl Core {
@@ -304,6 +315,10 @@ impl Core {
             }
             _ => return,
         };
+        if let (TaskOwner::Holder, Some(Front::Link(slot))) = (&owner, self.sessions.get(&session))
+        {
+            self.with_link(*slot, |link, _| link.mark_anonymous());
+        }
         self.tasks.owners.insert(session, owner);
     }
 

@@ -3,10 +3,13 @@
 use mainstay_contract::dialect::{Dialect, Op, TaskOp, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::CallId;
-use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::json::Json;
+use mainstay_contract::meta;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
+use serde_json::json;
 
 use super::{Core, Purpose, TaskOrder, TaskOwner, TaskReply, TaskView, id_of, wire};
+use crate::server::edit;
 
 impl Core {
     /// Asks the ledger what a request wants to know.
@@ -117,16 +120,15 @@ impl Core {
         if !is_legacy {
             return outcome;
         }
-        match encode::tool_result(Dialect::Legacy, &outcome) {
-            Ok(members) => {
-                let meta = wire::related(id);
-                let members = ObjectWriter::with_capacity(members.len() + meta.len() + 16)
-                    .members_of(&members)
-                    .raw("_meta", &meta)
-                    .finish();
-                Ok(Success::Members(Json::from_scanned(&members)))
+        match (encode::tool_result(Dialect::Legacy, &outcome), outcome) {
+            (Ok(result), _) => {
+                let task = json!({ "taskId": id }).to_string();
+                let result = edit::with_inner(&result, "_meta", meta::RELATED_TASK, &task);
+                Ok(Success::Members(Json::from_scanned(&result)))
             }
-            Err(_) => outcome,
+            // The server's own line has the id of another request.
+            (Err(error), Ok(_)) => Err(Problem::of_server(&error)),
+            (Err(_), problem) => problem,
         }
     }
 }

@@ -63,6 +63,13 @@ impl Core {
         let Ok(request_id) = RequestId::parse(super::REQUEST) else {
             return;
         };
+        let owner = self.tasks.running.get(id).map(|task| &task.view.owner);
+        let Ok(house) = owner
+            .cloned()
+            .map_or(Ok(None), |owner| self.task_house(&owner))
+        else {
+            return self.later(RUN_MS, Later::Run(id.to_owned()));
+        };
         let session = self.kernel.open_session();
         let Some(running) = self.tasks.running.get_mut(id) else {
             return;
@@ -84,7 +91,10 @@ impl Core {
             trace: None,
             task: None,
         };
-        self.inbound(session, Inbound::Request(request), bytes);
+        match house {
+            Some(slot) => self.ask_house(slot, session, request, bytes),
+            None => self.inbound(session, Inbound::Request(request), bytes),
+        }
         self.kernel.handle_input_end(self.clock.now, session);
     }
 
@@ -187,7 +197,10 @@ impl Core {
             return;
         };
         let front = self.sessions.get(&session);
-        if matches!(front, Some(Front::Packs { opened: true, .. })) {
+        if matches!(
+            front,
+            Some(Front::Packs { opened: true, .. } | Front::Link(_))
+        ) {
             let line = wire::status_line(&running.view);
             self.out.push_back(CoreAction::Tell { session, line });
         }
@@ -221,7 +234,10 @@ impl Core {
 
     /// Asks for the tasks that lost hosts have left.
     pub(in crate::core) fn claim_tasks(&mut self) {
-        let backends = self.catalog.backends();
+        let backends = match self.links.server() {
+            Some(server) => server.backend.iter().cloned().collect(),
+            None => self.catalog.backends(),
+        };
         if !backends.is_empty() {
             self.order_ledger(Purpose::Claim, TaskOrder::Claim { backends });
         }

@@ -3,9 +3,8 @@
 use mainstay_contract::dialect::{Dialect, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
-use mainstay_contract::meta;
 use mainstay_contract::method::Method;
-use mainstay_contract::outcome::Outcome;
+use mainstay_contract::outcome::{Outcome, Success};
 use mainstay_contract::wall;
 use serde_json::json;
 
@@ -15,6 +14,13 @@ use super::{POLL_MS, TaskView};
 fn status(dialect: Dialect, outcome: Option<&Outcome>) -> &'static str {
     match outcome {
         None => "working",
+        Some(outcome @ Ok(Success::Forwarded(response))) if response.is_error => {
+            // A modern task with a result is completed, even if the result is a failure of the tool.
+            match encode::tool_result(dialect, outcome) {
+                Ok(_) if dialect == Dialect::Modern => "completed",
+                _ => "failed",
+            }
+        }
         Some(Ok(_)) => "completed",
         Some(Err(problem)) if problem.kind == ErrorKind::Cancelled => "cancelled",
         Some(outcome @ Err(_)) if dialect == Dialect::Modern => {
@@ -75,18 +81,12 @@ pub(super) fn detailed(dialect: Dialect, view: &TaskView) -> Json {
 
 fn with_outcome(object: ObjectWriter, outcome: &Outcome) -> ObjectWriter {
     match outcome {
-        Ok(success) => {
-            let result = match success {
-                mainstay_contract::outcome::Success::Tool(reply) => reply.json.as_str().to_owned(),
-                mainstay_contract::outcome::Success::Members(members) => {
-                    members.as_str().to_owned()
-                }
-                mainstay_contract::outcome::Success::Forwarded(forwarded) => {
-                    forwarded.line.as_str().to_owned()
-                }
-            };
-            object.raw("result", &result)
-        }
+        Ok(Success::Tool(reply)) => object.raw("result", reply.json.as_str()),
+        Ok(Success::Members(members)) => object.raw("result", members.as_str()),
+        Ok(Success::Forwarded(_)) => match encode::tool_result(Dialect::Legacy, outcome) {
+            Ok(result) => object.raw("result", &result),
+            Err(error) => object.raw("error", &error),
+        },
         Err(problem) => object.raw("error", &problem.payload()),
     }
 }
@@ -120,11 +120,6 @@ pub(super) fn page(tasks: &[TaskView], next: Option<&str>) -> Json {
         page.insert("nextCursor".to_owned(), json!(next));
     }
     page.into()
-}
-
-/// `_meta` of a message that belongs to a task.
-pub(super) fn related(id: &str) -> String {
-    json!({ meta::RELATED_TASK: { "taskId": id } }).to_string()
 }
 
 /// The notification that a task has ended.
