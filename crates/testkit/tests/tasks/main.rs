@@ -6,10 +6,15 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on should say where"
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test that cannot go on should say where; the storm is told by its environment how long to run"
 )]
 
+mod disks;
 mod mcp;
 mod rest;
 mod storm;
+mod upgrades;
 mod world;
+mod wrapped;

@@ -182,7 +182,110 @@ fn a_task_of_a_credential_is_unknown_to_everybody_else() -> anyhow::Result<()> {
     let open = world.host(Transport::Http)?;
     let foreign = ask(open.address()?, "GET", &place, &[], None)?;
     ensure!(foreign.status() == 404, "{}", foreign.text());
-    let shown = world.tasks(&["show", place.trim_start_matches("/v1/tasks/")])?;
+    let cancelled = ask(open.address()?, "DELETE", &place, &[], None)?;
+    ensure!(cancelled.status() == 404, "{}", cancelled.text());
+    let id = place.trim_start_matches("/v1/tasks/");
+    let shown = world.tasks(&["show", id])?;
     ensure!(shown.status.code() == Some(1), "{shown:?}");
+    let listed = world.tasks(&["list"])?;
+    ensure!(listed.stdout.starts_with(b"0 tasks"), "{listed:?}");
+    // Over MCP, too, and with the words for an id that never was.
+    let host = world.host(Transport::Stdio)?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    for (number, id) in [id, "0".repeat(32).as_str()].into_iter().enumerate() {
+        for (method, params) in [
+            ("tasks/get", json!({ "taskId": id })),
+            ("tasks/result", json!({ "taskId": id })),
+            ("tasks/cancel", json!({ "taskId": id })),
+        ] {
+            let answer = client.request(&format!("\"{method}{number}\""), method, &params)?;
+            ensure!(answer.at("/error/code") == json!(-32602), "{answer:?}");
+            ensure!(answer.at("/error/message") == json!("there is no such task"));
+        }
+        let uri = json!({ "uri": format!("mainstay://task/{id}") });
+        let read = client.request(&format!("\"read{number}\""), "resources/read", &uri)?;
+        ensure!(read.at("/error/code") == json!(-32002), "{read:?}");
+    }
+    let own = ask(guarded.address()?, "GET", &place, &headers[..1], None)?;
+    ensure!(own.json()?["status"] != "cancelled", "{}", own.text());
+    Ok(())
+}
+
+#[test]
+fn a_key_belongs_to_one_tool_on_both_routes() -> anyhow::Result<()> {
+    let world = World::new()?;
+    let host = world.host(Transport::Http)?;
+    let key = [("Idempotency-Key", "k")];
+    let post = |path: &str, body: &Value| ask(host.address()?, "POST", path, &key, Some(body));
+    let body = json!({ "arguments": { "text": "a" } });
+    let first = post("/v1/tool/append", &body)?;
+    ensure!(first.status() == 200, "{}", first.text());
+    let invoke = json!({
+        "id": "one", "version": "1.0.0", "timestamp": "2026-01-01T00:00:00Z",
+        "tool": "append", "payload": { "text": "a" },
+    });
+    let invoked = post("/v1/invoke", &invoke)?;
+    ensure!(
+        invoked.json()?["output"]["text"] == "a",
+        "{}",
+        invoked.text()
+    );
+    ensure!(world.effects()?.len() == 1, "it ran once");
+    let put = json!({ "arguments": { "key": "x", "value": "y" } });
+    let other = post("/v1/tool/put", &put)?;
+    ensure!(other.status() == 200, "{}", other.text());
+    ensure!(
+        world.effects()?.len() == 2,
+        "the key of another tool is another key"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_call_that_outlives_its_deadline_is_readable_by_its_id() -> anyhow::Result<()> {
+    let world = World::with(
+        "on_timeout = \"detach\"",
+        "[limits]\ncall_timeout_ms = 300\n",
+    )?;
+    let host = world.host(Transport::Http)?;
+    let address = host.address()?;
+    let body = json!({ "arguments": { "text": "a", "pause_ms": 1500 } });
+    let late = ask(address, "POST", "/v1/tool/append", &[], Some(&body))?;
+    ensure!(late.status() == 504, "{}", late.text());
+    let text = late.text();
+    let (_, id) = text.split_once("mainstay://task/").context("an id")?;
+    let id = id.get(..32).context("an id")?.to_owned();
+    ensure!(text.matches(&id).count() >= 2, "in details, too: {text}");
+    let place = format!("/v1/tasks/{id}");
+    until("it is completed", || {
+        Ok(ask(address, "GET", &place, &[], None)?.json()?["status"] == "completed")
+    })?;
+    ensure!(world.effects()?.len() == 1);
+    let mut host = world.host(Transport::Stdio)?;
+    let client = host.take_client()?;
+    client.open(&json!({}))?;
+    let arguments = json!({ "text": "b", "pause_ms": 1500 });
+    let late = client.call("1", "append", &arguments)?;
+    let text = late.at("/result/content/0/text");
+    let text: Value = serde_json::from_str(text.as_str().context("a text")?)?;
+    ensure!(text["code"] == "TOOL_TIMEOUT", "{text:#}");
+    let id = text["details"]["taskId"]
+        .as_str()
+        .context("an id")?
+        .to_owned();
+    ensure!(world.show(&id)?["status"] == "working");
+    let uri = json!({ "uri": format!("mainstay://task/{id}") });
+    let read = client.request("2", "resources/read", &uri)?;
+    ensure!(
+        read.at("/result/contents/0/mimeType") == json!("application/json"),
+        "{read:?}"
+    );
+    let listed = client.request("3", "resources/list", &json!({}))?;
+    ensure!(!format!("{listed:?}").contains("mainstay://task/"));
+    ensure!(world.ended(&id)?["status"] == "completed");
+    ensure!(world.effects()?.len() == 2, "each ran once");
+    drop(client);
+    host.wait()?;
     Ok(())
 }

@@ -23,6 +23,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> anyhow::Result<Self> {
+        Self::with("", "")
+    }
+
+    /// With more settings for each tool, and more sections.
+    pub(crate) fn with(of_tools: &str, sections: &str) -> anyhow::Result<Self> {
         let world = Self {
             folder: TempDir::new()?,
         };
@@ -30,10 +35,10 @@ impl World {
         let tools = ["append", "put", "transfer", "wait"];
         let tools: String = tools
             .iter()
-            .map(|tool| format!("[packs.ledger.tools.{tool}]\ntasks = true\n"))
+            .map(|tool| format!("[packs.ledger.tools.{tool}]\ntasks = true\n{of_tools}\n"))
             .collect();
         let config = format!(
-            "[packs.ledger]\ncommand = [{:?}, \"--file\", {:?}]\n{tools}",
+            "[packs.ledger]\ncommand = [{:?}, \"--file\", {:?}]\n{tools}{sections}",
             ledger.display().to_string(),
             world.effects_file().display().to_string(),
         );
@@ -41,7 +46,7 @@ impl World {
         Ok(world)
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.folder.path().join("mainstay.toml")
     }
 
@@ -49,7 +54,7 @@ impl World {
         self.folder.path().join("state")
     }
 
-    fn effects_file(&self) -> PathBuf {
+    pub(crate) fn effects_file(&self) -> PathBuf {
         self.folder.path().join("effects.jsonl")
     }
 
