@@ -10,154 +10,22 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod book;
 mod shell;
 
-use std::collections::BTreeMap;
-
-use mainstay_contract::dialect::{Dialect, MODERN_VERSION, Op, TaskOp};
+use mainstay_contract::dialect::{MODERN_VERSION, Op, TaskOp};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::SessionId;
-use mainstay_contract::json::Json;
-use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::outcome::Success;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
-use mainstay_kernel::core::tasks::{
-    OnTimeout, TaskOrder, TaskOrigin, TaskOwner, TaskReply, TaskView, TaskWork, ToolTasks,
-};
+use mainstay_kernel::core::tasks::{OnTimeout, ToolTasks};
 use mainstay_kernel::{CoreConfig, Lifetime};
 use serde_json::{Value, json};
 
+use self::book::{Book, orders, view};
 use self::shell::{Shell, packs, wrapping};
-
-/// A ledger in memory that the test asks to carry out the core's orders.
-#[derive(Default)]
-struct Book {
-    tasks: BTreeMap<String, (TaskOwner, TaskView)>,
-    /// Tasks that a lost host has left.
-    left: Vec<TaskView>,
-    answered: usize,
-    /// Orders fail while this is set.
-    is_full: bool,
-}
-
-impl Book {
-    /// Answers every order of the core, and those that follow.
-    fn work(&mut self, shell: &mut Shell) {
-        loop {
-            let orders = orders(shell);
-            let Some((ticket, order)) = orders.get(self.answered).cloned() else {
-                return;
-            };
-            self.answered += 1;
-            let reply = self.carry_out(order);
-            shell.handle(CoreEvent::Ledger { ticket, reply });
-        }
-    }
-
-    fn carry_out(&mut self, order: TaskOrder) -> Result<TaskReply, Problem> {
-        if self.is_full {
-            return Err(Problem::of(ErrorKind::TaskNotRecorded));
-        }
-        let mine = |who: &TaskOwner, owner: &TaskOwner| who == owner || *owner == TaskOwner::Holder;
-        Ok(match order {
-            TaskOrder::Record(new) => {
-                let known = self.tasks.values().find(|(_, view)| {
-                    new.key.is_some() && view.backend == new.key.clone().unwrap()
-                });
-                if let Some((_, view)) = known {
-                    return Ok(match view.work.arguments == new.work.arguments {
-                        true => TaskReply::Same(Box::new(view.clone())),
-                        false => TaskReply::OtherArguments,
-                    });
-                }
-                let mut view = view(self.tasks.len() + 1, &new.tool, new.replay);
-                view.work = new.work;
-                view.origin = new.origin;
-                view.limit_ms = new.limit_ms;
-                // Tests have one backend, so its place is free for the key.
-                view.backend = new.key.unwrap_or(new.backend);
-                self.tasks
-                    .insert(view.id.clone(), (new.owner, view.clone()));
-                TaskReply::New(Box::new(view))
-            }
-            TaskOrder::Finish { id, outcome } => match self.tasks.get_mut(&id) {
-                Some((_, view)) if view.outcome.is_none() => {
-                    view.outcome = Some(outcome);
-                    TaskReply::Done(true)
-                }
-                _ => TaskReply::Done(false),
-            },
-            TaskOrder::Forget { id } => TaskReply::Done(self.tasks.remove(&id).is_some()),
-            TaskOrder::Read { who, id } => {
-                let found = self.tasks.get(&id).filter(|(owner, _)| mine(&who, owner));
-                TaskReply::Task(found.map(|(_, view)| Box::new(view.clone())))
-            }
-            TaskOrder::List { who, .. } => {
-                let tasks = self.tasks.values().filter(|(owner, _)| who == *owner);
-                TaskReply::Page {
-                    tasks: tasks.map(|(_, view)| view.clone()).collect(),
-                    next: None,
-                }
-            }
-            TaskOrder::Cancel { who, id } => {
-                let found = self
-                    .tasks
-                    .get_mut(&id)
-                    .filter(|(owner, _)| mine(&who, owner));
-                TaskReply::Cancelled(found.map(|(_, view)| {
-                    let ended = view.outcome.is_none();
-                    let cancelled = Err(Problem::of(ErrorKind::Cancelled));
-                    view.outcome.get_or_insert(cancelled);
-                    (Box::new(view.clone()), ended)
-                }))
-            }
-            TaskOrder::Claim { .. } => {
-                let tasks = std::mem::take(&mut self.left);
-                for view in &tasks {
-                    let entry = (TaskOwner::User, view.clone());
-                    self.tasks.insert(view.id.clone(), entry);
-                }
-                TaskReply::Claimed { tasks, busy: false }
-            }
-            TaskOrder::Watch => TaskReply::Ids(Vec::new()),
-        })
-    }
-
-    fn outcome(&self, id: &str) -> Option<&Outcome> {
-        self.tasks
-            .get(id)
-            .and_then(|(_, view)| view.outcome.as_ref())
-    }
-}
-
-fn view(number: usize, tool: &str, replay: Replay) -> TaskView {
-    TaskView {
-        owner: TaskOwner::User,
-        id: format!("{number:032x}"),
-        backend: "pack:p@1".to_owned(),
-        tool: tool.to_owned(),
-        work: TaskWork {
-            arguments: Json::empty_object(),
-            dialect: Dialect::Legacy,
-        },
-        replay,
-        origin: TaskOrigin::Task,
-        limit_ms: 86_400_000,
-        created_ms: 0,
-        updated_ms: 0,
-        ttl_ms: 1000,
-        outcome: None,
-    }
-}
-
-fn orders(shell: &Shell) -> Vec<(u64, TaskOrder)> {
-    let orders = shell.actions().filter_map(|action| match action {
-        CoreAction::Ledger { ticket, order } => Some((*ticket, (**order).clone())),
-        _ => None,
-    });
-    orders.collect()
-}
 
 /// What workers were sent.
 fn sent(shell: &Shell) -> Vec<rpc::Op> {
@@ -771,12 +639,15 @@ fn a_failure_of_a_wrapped_server_is_an_outcome_in_each_era() {
 #[test]
 fn the_tasks_of_a_lost_host_run_on_the_wrapped_server_as_their_contracts_say() {
     let mut shell = Shell::new(wrapping_tasks());
-    let mut book = Book::default();
-    book.left = vec![
+    let left = vec![
         view(1, "read", Replay::Convergent),
         view(2, "write", Replay::NeverReplay),
         view(3, "once", Replay::ProbeRequired),
     ];
+    let mut book = Book {
+        left,
+        ..Book::default()
+    };
     shell.server.found = true;
     let client = shell.greet();
     book.work(&mut shell);

@@ -145,7 +145,7 @@ impl Core {
                 self.ask_house(*slot, session, request, bytes);
             }
             Some(Front::House(_) | Front::Single) => {
-                self.inbound(session, Inbound::Request(request), bytes)
+                self.inbound(session, Inbound::Request(request), bytes);
             }
             Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
