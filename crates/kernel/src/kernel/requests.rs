@@ -460,9 +460,9 @@ impl Kernel {
         if let Some(at) = call.throttle.poll_timeout() {
             self.timers.remove(&(at, Timer::Progress(id)));
         }
-        let request_id = known(&call.request.id).cloned();
-        let session_id = call.session;
-        let bytes = call.request.input_bytes;
+        let next = self.sessions.get_mut(&call.session).and_then(|session| {
+            session.finish(known(&call.request.id), id, call.request.input_bytes)
+        });
         let end = end_of(id, call, now, outcome, delivery);
         self.stats.ended(&end);
         let cancelled = matches!(&end.outcome, Err(why) if why.kind == ErrorKind::Cancelled);
@@ -475,9 +475,7 @@ impl Kernel {
             self.notify(id, Step::default());
             self.calls.remove(&id);
         }
-        self.sessions
-            .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id, bytes))
+        next
     }
 
     /// The drain limit has passed: what is still in flight is answered now.
