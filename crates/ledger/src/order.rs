@@ -114,7 +114,7 @@ words! {
     }
 }
 
-/// An idempotency key: it belongs to one owner and one tool.
+/// An idempotency key: it belongs to one owner and one tool of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The client's text, or its digest.

@@ -39,7 +39,7 @@ CREATE TABLE task (
     ended_ms INTEGER,
     outcome TEXT
 ) STRICT;
-CREATE UNIQUE INDEX task_by_key ON task (owner, tool, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX task_by_key ON task (owner, tool, key, backend) WHERE key IS NOT NULL;
 CREATE INDEX unfinished_task ON task (backend) WHERE ended_ms IS NULL;
 CREATE INDEX task_by_owner ON task (owner, created_ms, id);
 CREATE INDEX task_by_end ON task (ended_ms) WHERE ended_ms IS NOT NULL;

@@ -196,11 +196,12 @@ impl Book<'_> {
         let owner = new.owner.text();
         if let Some(key) = &new.key {
             let sql = format!(
-                "SELECT {COLUMNS}, arguments FROM task WHERE owner = ?1 AND tool = ?2 AND key = ?3"
+                "SELECT {COLUMNS}, arguments FROM task WHERE owner = ?1 AND tool = ?2 AND key = ?3 \
+                 AND backend = ?4"
             );
             let mut known = self.transaction.prepare(&sql)?;
             let known = known
-                .query_row(params![owner, new.tool, key.name], |row| {
+                .query_row(params![owner, new.tool, key.name, new.backend], |row| {
                     Ok((task(row)?, row.get::<_, String>(15)?))
                 })
                 .optional()?;

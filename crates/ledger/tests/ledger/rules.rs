@@ -148,7 +148,11 @@ fn a_key_belongs_to_one_owner_and_one_tool_and_one_set_of_arguments() {
         owner: Owner::Holder,
         ..with_key(5, "b")
     };
-    for other in [other_tool, other_owner] {
+    let other_backend = NewTask {
+        backend: "server:x".to_owned(),
+        ..with_key(7, "b")
+    };
+    for other in [other_tool, other_owner, other_backend] {
         assert!(matches!(record(&mut host, other), Recorded::New(_)));
     }
     let forgotten = host.order(Order::Forget { id: id(1) });
