@@ -36,6 +36,8 @@ const FILE: &str = "tasks.db";
 const LEASES: &str = "hosts";
 /// The way to a directory for tasks.
 const DIRECTORY_HINT: &str = "set MAINSTAY_STATE_DIR to a directory that the host can write";
+/// The longest time that a hand-over to another program may take, in milliseconds.
+const HANDED_OVER_MS: u64 = 600_000;
 /// Tasks of one page.
 const PAGE: usize = 50;
 
@@ -225,6 +227,8 @@ impl TaskLedger {
 
     /// Takes the lease of the host that this one continues.
     pub(crate) fn restore(&mut self, holder: String, lease: OwnedFd) {
+        // The program before this one did not see the cancels of its last moments.
+        self.watched_ms = self.watched_ms.saturating_sub(HANDED_OVER_MS);
         self.lease = Some(Lease::restore(holder, lease));
     }
 
