@@ -274,7 +274,7 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
-                read_lock: None,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
             watch: config.watch,
