@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus};
 use mainstay_contract::json::Json;
 use mainstay_contract::render::{Bounds, Porcelain, count, elapsed, visible, visible_json};
@@ -35,49 +35,66 @@ struct Found {
 /// A host whose control socket is open, but that does not reply with its status.
 struct Silent {
     pid: u32,
-    waited: Duration,
+    silence: Silence,
+}
+
+/// Why a host does not reply with its status.
+enum Silence {
+    Late(Duration),
     /// The reason with which it refused the command.
-    refusal: Option<String>,
+    Refused(String),
+    /// The reason why the command did not reach it.
+    Unable(String),
 }
 
 impl Silent {
-    fn at(socket: &Path, waited: Duration, refusal: Option<String>) -> Option<Self> {
+    fn at(socket: &Path, silence: Silence) -> Option<Self> {
         let pid = pid_of(socket)?;
-        Some(Self {
-            pid,
-            waited,
-            refusal,
-        })
+        Some(Self { pid, silence })
     }
 
     /// The sentence for users.
     fn sentence(&self) -> String {
-        if let Some(reason) = &self.refusal {
-            return format!("refusing this command (pid {}): {reason}", self.pid);
+        let pid = self.pid;
+        match &self.silence {
+            Silence::Late(waited) => {
+                let seconds = waited.as_secs();
+                format!("not responding for {seconds} s (pid {pid})")
+            }
+            Silence::Refused(reason) => format!("refusing this command (pid {pid}): {reason}"),
+            Silence::Unable(reason) => {
+                format!("unable to accept this command (pid {pid}): {reason}")
+            }
         }
-        let seconds = self.waited.as_secs();
-        format!("not responding for {seconds} s (pid {})", self.pid)
     }
 
     fn to_json(&self) -> Value {
-        match &self.refusal {
-            Some(reason) => json!({"pid": self.pid, "state": "refused", "reason": reason}),
-            None => {
-                let waited = self.waited.as_millis();
+        match &self.silence {
+            Silence::Late(waited) => {
+                let waited = waited.as_millis();
                 json!({"pid": self.pid, "state": "not_responding", "not_responding_ms": waited})
+            }
+            Silence::Refused(reason) => {
+                json!({"pid": self.pid, "state": "refused", "reason": reason})
+            }
+            Silence::Unable(reason) => {
+                json!({"pid": self.pid, "state": "unable", "reason": reason})
             }
         }
     }
 
     fn failure(&self) -> Failure {
         let said = anyhow!("the host is {}", self.sentence());
-        if self.refusal.is_some() {
-            return Failure::input(said);
+        match &self.silence {
+            Silence::Late(_) => Failure::fault(said).hint(format!(
+                "its log names the reason after stuck_ms; kill -KILL {} ends it and its servers",
+                self.pid
+            )),
+            Silence::Refused(_) => Failure::input(said),
+            Silence::Unable(_) => {
+                Failure::fault(said).hint("end some of its clients, or raise its limit (ulimit -n)")
+            }
         }
-        Failure::fault(said).hint(format!(
-            "its log names the reason after stuck_ms; kill -KILL {} ends it and its servers",
-            self.pid
-        ))
     }
 }
 
@@ -294,11 +311,17 @@ fn find_all() -> Result<Hosts, Failure> {
                 let _ = std::fs::remove_file(&socket);
             }
             Ok(ControlReply::Refused { reason }) => {
-                let refusal = Some(reason);
-                hosts.silent.extend(Silent::at(&socket, waited, refusal));
+                let silence = Silence::Refused(reason);
+                hosts.silent.extend(Silent::at(&socket, silence));
             }
             Err(error) if is_io(&error, &[ErrorKind::WouldBlock, ErrorKind::TimedOut]) => {
-                hosts.silent.extend(Silent::at(&socket, waited, None));
+                let silence = Silence::Late(waited);
+                hosts.silent.extend(Silent::at(&socket, silence));
+            }
+            // A host that has ended removed its socket.
+            Err(error) if socket.exists() => {
+                let silence = Silence::Unable(format!("{error:#}"));
+                hosts.silent.extend(Silent::at(&socket, silence));
             }
             _ => {}
         }
@@ -366,7 +389,14 @@ fn ask(
     BufReader::new(stream.take(REPLY))
         .read_line(&mut line)
         .context("the host does not reply")?;
-    serde_json::from_str(&line).context("the host's reply cannot be read")
+    ensure!(
+        !line.is_empty(),
+        "the host closed the connection without a reply"
+    );
+    match serde_json::from_str(&line).context("the host's reply cannot be read")? {
+        ControlReply::Unable { reason } => Err(anyhow!("{reason}")),
+        reply => Ok(reply),
+    }
 }
 
 fn unexpected(reply: &ControlReply) -> Failure {

@@ -10,7 +10,7 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_host::Log;
 use mainstay_host::config::{
-    Changed, Command, EnvelopeMode, Found, Reread, Transport, TreeKill, Watched,
+    Changed, Command, EnvelopeMode, Found, ReadLock, Reread, Transport, TreeKill, Watched,
 };
 use mainstay_host::wrap::WrapConfig;
 use mainstay_host::{check_wrapped_state, serve_wrapped};
@@ -183,10 +183,13 @@ impl Wanted {
             program,
             arguments,
         } = self;
-        let locked = match rules.lock.as_ref().or(entry.host.lock.as_ref()) {
-            Some(path) => Some(Arc::new(lock::foreign(path)?)),
-            None => None,
-        };
+        let (mut locked, mut read_lock) = (None, None);
+        if let Some(path) = rules.lock.as_ref().or(entry.host.lock.as_ref()).cloned() {
+            locked = Some(Arc::new(lock::foreign(&path)?));
+            read_lock = Some(ReadLock::new(move || {
+                lock::foreign(&path).map_err(|failure| format!("{:#}", failure.error))
+            }));
+        }
         let executable = Executable::open()?;
         // Namespaces change what a server sees; it gets one only when that is asked for.
         let tree_kill = if rules.isolate || entry.isolate {
@@ -216,6 +219,7 @@ impl Wanted {
             },
             rules: Arc::new(entry.rules),
             locked,
+            read_lock,
             limits: entry.limits,
             shim: executable.shim(tree_kill),
             transport,

@@ -54,6 +54,10 @@ pub enum ControlReply {
     Refused {
         reason: String,
     },
+    /// The host cannot read requests now.
+    Unable {
+        reason: String,
+    },
 }
 
 /// A host, as `mainstay status` shows it.

@@ -69,7 +69,7 @@ pub struct Config {
 }
 
 /// Files whose changes roll out a pack, or the wrapped server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// The pack; a wrapped server has no name here.
     pub pack: Option<String>,

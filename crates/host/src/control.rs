@@ -31,6 +31,8 @@ const LINE: usize = 4096;
 /// Time for an operator's command to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The reason while no request can be read.
+const NO_DESCRIPTORS: &str = "the host is out of file descriptors";
 /// The reason for processes that are not operators.
 const NOT_AN_OPERATOR: &str = "a process that a host started cannot operate hosts";
 
@@ -92,6 +94,11 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
             biased;
             () = pause.begun() => pause.over().await,
             accepted = bound.accept_from() => match accepted {
+                Ok((fd, _)) if !has_descriptors(&fd) => {
+                    warning.warn(&log, &format!("reason=control_refused {NO_DESCRIPTORS}"));
+                    let reason = NO_DESCRIPTORS.to_owned();
+                    Replier::Connection(fd).send(ControlReply::Unable { reason });
+                }
                 Ok((fd, peer)) => {
                     // A process that is not visible here is not below this host: namespaces are nested.
                     let is_operator = peer.is_none_or(|peer| !is_below_a_host(peer));
@@ -105,11 +112,20 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                         drop(reading);
                     });
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(error) => {
+                    warning.warn(&log, &format!("reason=control_refused {error}"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
             },
             () = events.closed() => return,
         }
     }
+}
+
+/// True if there are descriptors to read a request and to look at the process that sends it.
+fn has_descriptors(connection: &OwnedFd) -> bool {
+    let both = (connection.try_clone(), connection.try_clone());
+    both.0.is_ok() && both.1.is_ok()
 }
 
 async fn converse<E: From<Control>>(fd: OwnedFd, is_operator: bool, events: mpsc::Sender<E>) {

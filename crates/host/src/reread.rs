@@ -38,7 +38,7 @@ impl Reread {
     }
 }
 
-/// Reads the lock of the packs again.
+/// Reads the lock of the packs or of the wrapped server again.
 pub struct ReadLock(Box<dyn Fn() -> Result<Locked, String> + Send + Sync>);
 
 impl ReadLock {

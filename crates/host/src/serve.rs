@@ -315,7 +315,7 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
-                read_lock: None,
+                read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
             watch: config.watch,
@@ -418,17 +418,20 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if plan.facts.reread.is_some() {
         watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
     }
-    if !plan.watch.is_empty() {
-        // Before any worker reads its files, so that no change falls between.
-        FileWatch::start(plan.watch, events.clone(), &log).map_err(|source| ServeError::Io {
-            what: "watch files for changes",
-            source,
-        })?;
-    }
     let mut upgrades = Upgrades::default();
     if plan.upgrade.is_some() {
         watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
         upgrades = Upgrades::new(plan.upgrade);
+    }
+    if !plan.watch.is_empty() {
+        // Before any worker reads its files, so that no change falls between.
+        let resumed = plan.resumed.as_ref();
+        let saved = resumed.map_or(&[][..], |resumed| &resumed.shell.marks);
+        let marks = FileWatch::start(plan.watch, saved, events.clone(), &log);
+        upgrades.marks = marks.map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        })?;
     }
     let failed = |error: io::Error| ServeError::State(error.to_string());
     let mut control = None;

@@ -138,4 +138,20 @@ fn the_next_worker_of_an_upgraded_pack_may_announce_another_catalog_once() {
     shell.core = restored(&shell);
     shell.core.adopt("2", &builds).unwrap();
     assert_eq!(roll_out(&mut shell), 2);
+    // Its tools change with the host: they need no bump, and nothing is left to do.
+    let other = [("a".to_owned(), "0".to_owned())];
+    shell.core.adopt("3", &other).unwrap();
+    shell.core.adopt("3", &builds).unwrap();
+    shell.build.change(false);
+    shell.did.clear();
+    assert_eq!(roll_out(&mut shell), 2);
+    let done = shell.actions().find_map(|action| match action {
+        CoreAction::RolledOut { done, .. } => done.first(),
+        _ => None,
+    });
+    let done = done.unwrap();
+    assert!(done.result.is_ok(), "{done:?}");
+    let changes = done.changes.join("; ");
+    assert!(changes.contains("type of an argument changed"), "{changes}");
+    assert!(!changes.contains("to do"), "{changes}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary, give_away, is_root};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 use serde_json::{Value, json};
 
 fn operate(runtime: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
@@ -314,6 +314,46 @@ fn a_stuck_host_is_told_from_an_absent_one() -> anyhow::Result<()> {
     host.stop()?;
     let none = operate(runtime.path(), &["status"])?;
     ensure!(none.status.code() == Some(1), "{}", text(&none));
+    Ok(())
+}
+
+#[test]
+fn a_host_without_descriptors_is_named_as_such() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.spawn()?;
+    host.wait_for_line("mcp:ready")?;
+    let runtime = host.folder().join("run");
+    let number = host.pid().to_string();
+    let pid = i32::try_from(host.pid()).ok().and_then(Pid::from_raw);
+    let mut open = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{number}/fd"))? {
+        open.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u64>().ok()),
+        );
+    }
+    // One is left: for the connection, and not for the rest.
+    let free = (0..).find(|fd| !open.contains(fd)).context("a number")?;
+    let few = Rlimit {
+        current: Some(free + 1),
+        maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+    };
+    let before = rustix::process::prlimit(pid, Resource::Nofile, few)?;
+    for words in [["status", "--pid", &number], ["upgrade", "--pid", &number]] {
+        let output = operate(&runtime, &words)?;
+        let said = text(&output);
+        ensure!(output.status.code() == Some(3), "{said}");
+        ensure!(
+            said.contains("the host is out of file descriptors"),
+            "{said}"
+        );
+    }
+    host.wait_for_line("reason=control_refused the host is out of file descriptors")?;
+    rustix::process::prlimit(pid, Resource::Nofile, before)?;
+    let output = operate(&runtime, &["status", "--pid", &number])?;
+    ensure!(output.status.code() == Some(0), "{}", text(&output));
+    host.stop()?;
     Ok(())
 }
 

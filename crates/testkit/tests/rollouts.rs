@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
@@ -449,6 +450,8 @@ fn a_lock_that_was_written_again_is_in_force_from_the_next_rollout() -> anyhow::
     write(&["--reason", "old: nothing used it"])?;
     let (code, said) = rollout(&host, &[])?;
     assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("old: tool removed"), "{said}");
+    assert!(!said.contains("to do"), "{said}");
     assert_eq!(
         build_of(&client.call("3", "again", &json!({"n": "1"}))?),
         "three"
@@ -482,9 +485,113 @@ fn a_watched_pack_is_rolled_out_when_its_build_is_whole() -> anyhow::Result<()> 
     file.write_all(half)?;
     failed_again(&host, failures)?;
     assert_eq!(build_of(&client.call("4", "again", &json!({}))?), "two");
+    // It is whole, and cannot run while the linker has it open.
+    let failures = failures_of(&host);
     file.write_all(rest)?;
+    file.flush()?;
+    let deadline = Instant::now() + PATIENCE;
+    while failures_of(&host) == failures && !rolled_out(&host, "built", 3) {
+        ensure!(Instant::now() < deadline, "{:?}", host.stderr());
+        sleep(Duration::from_millis(20));
+    }
     drop(file);
     until_build(client, "three")?;
+    end(host)
+}
+
+/// True once the pack has this generation or a later one by rollouts.
+fn rolled_out(host: &Running, pack: &str, generation: u64) -> bool {
+    let before = format!("mcp:rollout pack={pack} generation=");
+    let generations = host.stderr().into_iter().filter_map(|line| {
+        let (_, number) = line.split_once(&before)?;
+        number.trim().parse::<u64>().ok()
+    });
+    generations.max().is_some_and(|last| last >= generation)
+}
+
+/// `cargo clean`, then `cargo build`.
+#[test]
+fn a_watched_pack_is_rolled_out_after_its_directory_was_made_again() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let target = folder.join("target");
+    let build = |name: &str| -> anyhow::Result<()> {
+        std::fs::create_dir_all(target.join("debug"))?;
+        install(&target.join("debug/mine"), &catalog([tool("again", name)]))
+    };
+    build("one")?;
+    let program = target.join("debug/mine");
+    let host = Serve::stdio()?
+        .pack(format!("built={} built", program.display()))
+        .argument("--watch")
+        .spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(build_of(&client.call("1", "again", &json!({}))?), "one");
+    std::fs::remove_dir_all(&target)?;
+    // Longer than the host waits for quiet: it looks once while nothing is there.
+    sleep(Duration::from_secs(1));
+    build("two")?;
+    until_build(client, "two")?;
+    std::fs::rename(&target, folder.join("old"))?;
+    build("three")?;
+    until_build(client, "three")?;
+    build("four")?;
+    until_build(client, "four")?;
+    end(host)
+}
+
+#[test]
+fn a_watched_pack_is_rolled_out_when_a_link_on_its_way_leads_elsewhere() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let link = |release: &str| -> anyhow::Result<()> {
+        std::os::unix::fs::symlink(release, folder.join("next"))?;
+        Ok(std::fs::rename(
+            folder.join("next"),
+            folder.join("current"),
+        )?)
+    };
+    for release in ["one", "two"] {
+        let bin = folder.join(release).join("bin");
+        std::fs::create_dir_all(&bin)?;
+        install(&bin.join("mine"), &catalog([tool("again", release)]))?;
+    }
+    link("one")?;
+    let program = folder.join("current/bin/mine");
+    let host = Serve::stdio()?
+        .pack(format!("built={} built", program.display()))
+        .argument("--watch")
+        .spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(build_of(&client.call("1", "again", &json!({}))?), "one");
+    link("two")?;
+    until_build(client, "two")?;
+    end(host)
+}
+
+#[test]
+fn a_build_that_lands_during_an_upgrade_is_rolled_out_after_it() -> anyhow::Result<()> {
+    let pack = Pack::new(&catalog([tool("again", "one")]))?;
+    let host = pack.serve()?.argument("--watch").spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(build_of(&client.call("1", "again", &json!({}))?), "one");
+    pack.install(&catalog([tool("again", "two")]))?;
+    // Events without a change keep the host from a rollout until the other program has taken over.
+    let is_over = AtomicBool::new(false);
+    let upgraded = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(OpenOptions::new().append(true).open(pack.path()));
+                sleep(Duration::from_millis(20));
+            }
+        });
+        let upgraded = operate(&host, &["upgrade"]);
+        is_over.store(true, Ordering::Relaxed);
+        upgraded
+    })?;
+    assert_eq!(upgraded.status.code(), Some(0), "{}", text(&upgraded));
+    until_build(client, "two")?;
     end(host)
 }
 

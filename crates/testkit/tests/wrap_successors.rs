@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::peer::{Client, Message};
-use mainstay_testkit::process::{Running, TempDir, binary, kill};
+use mainstay_testkit::process::{Launch, Running, TempDir, binary, kill};
 use mainstay_testkit::wrapped::Fixture;
 use serde_json::{Value, json};
 
@@ -186,6 +186,43 @@ fn a_watched_server_is_rolled_out_and_a_broken_one_does_not_take_over() -> anyho
     running.wait_for_line("mcp:rollout pack=mcp-fixture")?;
     let listed = client.request("2", "tools/list", &json!({}))?;
     assert!(!listed.text().contains("\"put\""), "{listed:?}");
+    stop(running)
+}
+
+/// A broken server writes a file of its own at every start.
+#[test]
+fn one_save_of_a_broken_server_leads_to_one_attempt() -> anyhow::Result<()> {
+    let sources = TempDir::new()?;
+    let server = sources.join("server.sh");
+    let write = |last: &str| {
+        let dot = sources.join(".lock");
+        let text = format!("echo started >> {}\n{last} \"$@\"\n", dot.display());
+        std::fs::write(&server, text)
+    };
+    let fixture = binary("mcp-fixture")?;
+    write(&format!("exec {}", fixture.display()))?;
+    let running = Launch::new([binary("mainstay")?])?
+        .words(["wrap", "--watch"])
+        .words([sources.path()])
+        .words(["--", "sh"])
+        .words([&server])
+        .spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    echo(client, "1")?;
+    write("exit 3")?;
+    running.wait_for_line("reason=rollout_failed")?;
+    // Each further attempt would begin within the time for quiet.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let lines = running.stderr();
+    let attempts = lines
+        .iter()
+        .filter(|line| line.contains("mcp:watch changed"));
+    assert_eq!(attempts.count(), 1, "{lines:?}");
+    echo(client, "2")?;
+    write(&format!("exec {}", fixture.display()))?;
+    running.wait_for_line("mcp:rollout pack=")?;
+    echo(client, "3")?;
     stop(running)
 }
 

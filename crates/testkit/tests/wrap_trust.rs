@@ -245,6 +245,44 @@ fn changed_instructions_prompts_resources_and_templates_are_withdrawn() -> anyho
 }
 
 #[test]
+fn a_lock_that_was_written_again_is_in_force_from_the_next_rollout() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let tools = folder.join("tools.json");
+    std::fs::write(&tools, definitions("Echoes.").to_string())?;
+    let written = lock(folder.path(), "write", &tools)?;
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    let file = folder.join("mainstay.lock.json");
+    let fixture = fixture(
+        &format!("--lock {}", file.display()),
+        "--declare-list-changed",
+    )?;
+    let running = fixture.word("--tools").word(&tools).spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    client.request("\"l\"", "tools/list", &json!({}))?;
+    echo(client, "1")?;
+    let roll_out = || -> anyhow::Result<()> {
+        let output = Command::new(binary("mainstay")?)
+            .arg("rollout")
+            .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
+            .output()?;
+        anyhow::ensure!(output.status.success(), "{output:?}");
+        Ok(())
+    };
+    std::fs::write(&tools, definitions("Echoes loudly.").to_string())?;
+    roll_out()?;
+    let refused = failure(&client.call("2", "echo", &json!({"text": "x"}))?)?;
+    assert_eq!(refused["code"], "FORBIDDEN", "{refused}");
+    let written = lock(folder.path(), "write", &tools)?;
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    roll_out()?;
+    echo(client, "3")?;
+    let listed = client.request("4", "tools/list", &json!({}))?;
+    assert!(listed.text().contains("loudly"), "{listed:?}");
+    stop(running)
+}
+
+#[test]
 fn a_lock_of_tools_alone_is_used_and_says_so() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     assert_eq!(

@@ -146,7 +146,7 @@ impl Engine {
         health
     }
 
-    /// Reads the lock of the packs again. A lock that cannot be read changes nothing.
+    /// Reads the lock again. A lock that cannot be read changes nothing.
     fn read_lock(&mut self) {
         match self.facts.read_lock.as_ref().map(ReadLock::read) {
             None => {}

@@ -27,6 +27,7 @@ use super::{Commands, Engine, Event};
 use crate::clock::{Clock, SavedClock};
 use crate::drivers::{SavedWorker, Surroundings};
 use crate::envelopes::SavedEnvelopes;
+use crate::file_watch::{self, Marks, SavedMarks};
 use crate::http::{Front, Moved, SavedFront};
 use crate::process;
 use crate::process::programs::{Programs, SavedPrograms};
@@ -48,6 +49,8 @@ pub(crate) struct Upgrades {
     pub(crate) listener: Weak<Bound>,
     pub(crate) control: Weak<Bound>,
     pub(crate) front: Option<Arc<Front>>,
+    /// The files of `--watch` at their last rollouts.
+    pub(crate) marks: Marks,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
     /// Both, while the host pauses.
@@ -107,6 +110,8 @@ pub(crate) struct Shell {
     pub(crate) front: Option<SavedFront>,
     #[serde(default)]
     programs: SavedPrograms,
+    #[serde(default)]
+    pub(crate) marks: SavedMarks,
 }
 
 /// The state of another program that this one continues.
@@ -427,6 +432,7 @@ impl Engine {
             lease: None,
             front: None,
             programs: SavedPrograms::default(),
+            marks: file_watch::saved(&this.upgrade.marks),
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;

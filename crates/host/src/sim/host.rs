@@ -68,6 +68,7 @@ impl Host {
             command,
             rules: Arc::new(rules),
             locked: None,
+            read_lock: None,
             limits,
             shim: shim()?,
             transport: transport(),

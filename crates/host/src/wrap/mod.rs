@@ -20,7 +20,7 @@ pub use mainstay_kernel::server::{
 
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::Remembered;
-use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport, Watched};
+use crate::config::{Command, EnvelopeMode, ReadLock, Reread, Shim, Transport, Watched};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 
@@ -33,6 +33,8 @@ pub struct WrapConfig {
     pub rules: Arc<Rules>,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
+    /// Reads that lock again, at SIGHUP and before every rollout.
+    pub read_lock: Option<ReadLock>,
     pub limits: Limits,
     pub shim: Shim,
     pub transport: Transport,

@@ -138,11 +138,7 @@ impl PackCatalog {
                 ..Announced::default()
             });
         };
-        let mut judged = self.judge(slot, &before, &ready.catalog, reasons);
-        if is_built_in {
-            // Its tools changed with the host, which the operator upgraded.
-            judged.accept_all();
-        }
+        let judged = self.judge(slot, &before, &ready.catalog, reasons);
         if occasion == Occasion::Rollout && !judged.missing.is_empty() {
             return Err(judged.refusal());
         }

@@ -32,12 +32,6 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// Nothing is missing.
-    pub(super) fn accept_all(&mut self) {
-        self.missing.clear();
-        self.unbumped.clear();
-    }
-
     /// The error of a worker with such a catalog.
     pub(super) fn refusal(self) -> Refused {
         let count = self.missing.len();
@@ -62,7 +56,10 @@ impl PackCatalog {
         after: &Catalog,
         reasons: &[String],
     ) -> Judgement {
-        let held = self.packs.get(&slot).map(|entry| &entry.unbumped);
+        let entry = self.packs.get(&slot);
+        // Its tools changed with the host, which the operator upgraded.
+        let is_built_in = entry.is_some_and(|entry| entry.expected_build.is_some());
+        let held = entry.map(|entry| &entry.unbumped);
         let promised = |tool: &ToolSpec| -> ToolSpec {
             let held = held.and_then(|held| held.get(&tool.name));
             held.unwrap_or(tool).clone()
@@ -75,11 +72,14 @@ impl PackCatalog {
             .iter()
             .filter_map(|text| ReasonGiven::parse(text).ok()?.resolve(&old, &new).ok())
             .collect();
-        let judged = judge(&old, &new, &reasons);
-        let missing: Vec<&Judged> = judged
-            .missing()
-            .filter(|judged| !self.is_reviewed(judged, &new))
-            .collect();
+        let mut judged = judge(&old, &new, &reasons);
+        for change in &mut judged.changes {
+            if is_built_in || self.is_reviewed(change, &new) {
+                change.advice = None;
+            }
+        }
+        let missing = judged.changes.iter();
+        let missing: Vec<&Judged> = missing.filter(|change| change.advice.is_some()).collect();
         let mut unbumped = BTreeMap::new();
         for judged in &missing {
             let change = &judged.change;

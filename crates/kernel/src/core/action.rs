@@ -65,7 +65,7 @@ pub enum CoreEvent {
         /// Reasons for changes of tools, each as `TOOL[.ARGUMENT]: TEXT`.
         reasons: Vec<String>,
     },
-    /// The lock of the packs was read again.
+    /// The lock was read again.
     Lock(Arc<Locked>),
     /// An operator changed the rules of the wrapped server.
     Rules(Arc<Rules>),

@@ -14,6 +14,7 @@ use super::sessions::Front;
 use super::{Core, Pending};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
+use crate::locked::Locked;
 use crate::log_limit::LogLimit;
 use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig};
 use crate::time::Time;
@@ -348,6 +349,16 @@ impl Core {
         let slots: Vec<SlotId> = self.links.by_slot.keys().copied().collect();
         for slot in slots {
             self.with_link(slot, |link, cx| link.apply_rules(cx, rules));
+        }
+    }
+
+    pub(super) fn apply_server_lock(&mut self, locked: &Arc<Locked>) {
+        if let Some(server) = &mut self.links.server {
+            server.locked = Some(Arc::clone(locked));
+        }
+        let slots: Vec<SlotId> = self.links.by_slot.keys().copied().collect();
+        for slot in slots {
+            self.with_link(slot, |link, cx| link.apply_lock(cx, locked));
         }
     }
 }

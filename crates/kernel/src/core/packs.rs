@@ -288,8 +288,11 @@ impl Core {
         self.log_at(LogLevel::Info, said);
     }
 
-    /// Holds the packs to another lock.
+    /// Holds the packs or the wrapped server to another lock.
     pub(super) fn apply_lock(&mut self, locked: Arc<Locked>) {
+        if self.links.server().is_some() {
+            return self.apply_server_lock(&locked);
+        }
         for (slot, lists) in self.catalog.apply_lock(locked) {
             let name = self.catalog.pack_name(slot).to_owned();
             self.report_withdrawn(slot, &name);

@@ -394,6 +394,23 @@ impl Link {
         }
     }
 
+    /// Holds the server to another lock. Items that were withdrawn stay so until the client lists them again.
+    pub(crate) fn apply_lock(&mut self, cx: &mut Cx<'_>, locked: &Arc<Locked>) {
+        if !self.reviewed.apply_lock(locked) {
+            return;
+        }
+        for kind in ListKind::ALL {
+            if self.lists.was_seen(kind) {
+                self.announce(cx, kind);
+            }
+        }
+        let knew = self.tools.any();
+        self.tools.apply_lock(Arc::clone(locked));
+        if knew && self.serving(cx).is_some() {
+            self.want_tools(cx);
+        }
+    }
+
     /// Records the server that serves after the kernel's decisions were carried out.
     pub(crate) fn settle(&mut self, cx: &mut Cx<'_>) {
         let serving = self.serving(cx);

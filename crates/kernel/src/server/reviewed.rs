@@ -42,6 +42,17 @@ impl Reviewed {
         }
     }
 
+    /// Takes another lock. False if it is the same.
+    pub(super) fn apply_lock(&mut self, locked: &Arc<Locked>) -> bool {
+        if self.locked.as_ref() == Some(locked) {
+            return false;
+        }
+        self.locked = Some(Arc::clone(locked));
+        self.reported.clear();
+        self.instructions_reported = false;
+        true
+    }
+
     /// The result of a handshake without instructions that differ from the lock, and true if that was not
     /// logged yet.
     pub(super) fn handshake(&mut self, result: &str) -> Option<(String, bool)> {
