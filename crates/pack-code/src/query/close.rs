@@ -4,12 +4,16 @@ use serde_json::json;
 
 use crate::limits;
 use crate::query::round_score;
+use crate::query::similar::{WINDOW_LINES, WINDOW_STEP};
 use crate::query::weights;
 use crate::query::words::QueryTerms;
 use crate::text::defs::{Kind, definition};
 use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
+
+/// What each line of a window counts that has something of the query.
+const DENSITY: f64 = 0.002;
 
 /// What a look found.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +34,8 @@ pub(crate) struct Look {
     folder: f64,
     /// The line of the definition that has a name of the query.
     line: Option<u64>,
-    /// Lines that have something of the query.
-    pub(crate) match_lines: Vec<u64>,
+    /// Lines that have something of the query, counted from 1, each with the mask of its terms.
+    matches: Vec<(u64, u64)>,
 }
 
 impl Look {
@@ -50,6 +54,11 @@ impl Look {
     /// The line of a definition whose name the query has.
     pub(crate) fn named_line(&self) -> Option<u64> {
         self.line.filter(|_| self.named > 0.0)
+    }
+
+    /// Lines that have something of the query.
+    pub(crate) fn match_lines(&self) -> impl Iterator<Item = u64> + '_ {
+        self.matches.iter().map(|(line, _)| *line)
     }
 
     pub(crate) fn boosts(&self) -> serde_json::Value {
@@ -161,12 +170,43 @@ impl<'a> Closer<'a> {
             look.named = found.named;
             look.line = Some(found.line);
         }
-        look.match_lines = (1..)
-            .zip(&masks)
-            .filter(|(_, mask)| **mask != 0)
-            .map(|(line, _)| line)
-            .collect();
+        look.matches = (1..).zip(masks).filter(|(_, mask)| *mask != 0).collect();
         look
+    }
+
+    /// Where the windows begin that have most of the query, counted from 0 and ascending: few of a
+    /// long file, so that not all of it has to be compared.
+    pub(crate) fn likely_windows(&self, look: &Look) -> Vec<usize> {
+        let lines: Vec<(usize, u64)> = look
+            .matches
+            .iter()
+            .map(|(line, mask)| (usize::try_from(*line).unwrap_or(usize::MAX) - 1, *mask))
+            .collect();
+        let mut scored: Vec<(f64, usize)> = Vec::new();
+        let (mut next, mut low) = (0, 0);
+        for (line, _) in &lines {
+            let first = line
+                .saturating_sub(WINDOW_LINES - 1)
+                .next_multiple_of(WINDOW_STEP);
+            for start in (first.max(next)..=*line).step_by(WINDOW_STEP) {
+                while lines.get(low).is_some_and(|(line, _)| *line < start) {
+                    low += 1;
+                }
+                let inside = lines.iter().skip(low);
+                let inside = inside.take_while(|(line, _)| *line < start + WINDOW_LINES);
+                let (union, density) = inside.fold((0, 0_u32), |(union, density), (_, mask)| {
+                    (union | mask, density + 1)
+                });
+                let score = self.query.whole_weight_of(union) / self.total;
+                scored.push((score + DENSITY * f64::from(density), start));
+                next = start + WINDOW_STEP;
+            }
+        }
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        scored.truncate(limits::LIKELY_WINDOWS);
+        let mut starts: Vec<usize> = scored.into_iter().map(|(_, start)| start).collect();
+        starts.sort_unstable();
+        starts
     }
 
     /// How much of the query the name of a definition has, and how much of the name is the query.
@@ -216,7 +256,7 @@ impl<'a> Closer<'a> {
                 union |= mask;
                 density += 1;
             }
-            let share = self.query.weight_of(union) / self.total + 0.002 * f64::from(density);
+            let share = self.query.weight_of(union) / self.total + DENSITY * f64::from(density);
             best = best.max(share);
         }
         best.min(1.0)

@@ -1,7 +1,9 @@
 //! Which lines of a file a ranked hit shows: those that answer, beginning with a definition.
 
-use crate::query::close::Look;
-use crate::query::similar::{FileTokens, Similar, WINDOW_LINES, Window};
+use crate::query::close::{Closer, Look};
+use crate::query::similar::{
+    Alike, CHUNK_LINES, FileTokens, Similar, WINDOW_LINES, WINDOW_STEP, Window,
+};
 use crate::query::snippet::Lines;
 use crate::text::defs::{Kind, definition};
 use crate::tree::lang::Lang;
@@ -22,22 +24,46 @@ pub(crate) struct Passage {
     pub(crate) symbol: Option<(String, Kind)>,
 }
 
+/// A file whose passages are wanted, and what is known about it.
+pub(crate) struct Shown<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) lines: &'a Lines<'a>,
+    pub(crate) look: &'a Look,
+    /// The whole file, where it was compared with the query, and how that came out.
+    pub(crate) tokens: Option<&'a FileTokens>,
+    pub(crate) alike: Option<&'a Alike>,
+}
+
 /// The passages of a file that answer, best first. A definition that has the very name of the query
 /// goes before everything else.
 pub(crate) fn passages(
     similar: &mut Similar,
-    tokens: &FileTokens,
-    lines: &Lines<'_>,
-    look: &Look,
-    path: &str,
+    closer: &Closer<'_>,
+    file: &Shown<'_>,
     most: usize,
 ) -> Vec<Passage> {
+    let Shown { path, lines, .. } = *file;
     let lang = Lang::of_path(path);
     let mut found: Vec<Passage> = Vec::new();
-    if let Some(line) = look.named_line() {
+    if let Some(line) = file.look.named_line() {
         found.push(from_definition(lines, lang, line));
     }
-    let windows = similar.windows(tokens, most.max(1));
+    if found.len() >= most {
+        return found;
+    }
+    let starts = starts(closer, file);
+    let near = |line: usize| {
+        let after = starts.partition_point(|start| *start <= line);
+        let before = after.checked_sub(1).and_then(|at| starts.get(at));
+        before.is_some_and(|start| line - start < WINDOW_LINES)
+    };
+    let windows = match file.tokens {
+        Some(tokens) => similar.windows(tokens, &starts, most.max(1)),
+        None => {
+            let tokens = similar.read_lines(path, lines.text(), near);
+            similar.windows(&tokens, &starts, most.max(1))
+        }
+    };
     let best = windows.first().map_or(0.0, |window| window.score);
     for window in windows {
         if found.len() >= most || window.score < BESIDE * best {
@@ -50,6 +76,24 @@ pub(crate) fn passages(
         }
     }
     found
+}
+
+/// Where the windows begin that are compared: those with most words of the query, and those of the
+/// passages that are most alike.
+fn starts(closer: &Closer<'_>, file: &Shown<'_>) -> Vec<usize> {
+    let mut starts = closer.likely_windows(file.look);
+    for chunk in file.alike.iter().flat_map(|alike| alike.chunks) {
+        let first = chunk.next_multiple_of(WINDOW_STEP);
+        starts.extend((first..chunk + CHUNK_LINES).step_by(WINDOW_STEP));
+    }
+    if starts.is_empty() {
+        starts.push(0);
+    }
+    let last = usize::try_from(file.lines.count()).unwrap_or(usize::MAX);
+    starts.retain(|start| *start < last.max(1));
+    starts.sort_unstable();
+    starts.dedup();
+    starts
 }
 
 /// A window with the definition that begins it, or that begins shortly above it.
@@ -133,15 +177,56 @@ mod tests {
         for term in &mut terms.terms {
             (term.idf, term.found) = (1.0, true);
         }
-        let look = Closer::new(&terms).look(path, text.as_bytes());
+        let mut closer = Closer::new(&terms);
+        let look = closer.look(path, text.as_bytes());
         let mut similar = Similar::new(query, &terms, true);
-        let tokens = similar.read(path, text.as_bytes());
-        similar.learn(&[&tokens]);
         let lines = Lines::new(text.as_bytes());
-        passages(&mut similar, &tokens, &lines, &look, path, most)
-            .into_iter()
-            .map(|passage| (passage.first, passage.last))
-            .collect()
+        let tokens = similar.read(path, text.as_bytes());
+        let alike = similar.compare(&tokens);
+        let mut file = Shown {
+            path,
+            lines: &lines,
+            look: &look,
+            tokens: Some(&tokens),
+            alike: Some(&alike),
+        };
+        let mut places = |file: &Shown<'_>| -> Vec<(u64, u64)> {
+            passages(&mut similar, &closer, file, most)
+                .into_iter()
+                .map(|passage| (passage.first, passage.last))
+                .collect()
+        };
+        let compared = places(&file);
+        (file.tokens, file.alike) = (None, None);
+        assert_eq!(compared, places(&file), "by the words alone");
+        compared
+    }
+
+    #[test]
+    fn of_a_long_file_only_the_likely_windows_are_cut_into_tokens() {
+        let body = |number: usize| format!("let pool_{number:x} = open(value_{number:x});\n");
+        let long: String = (0..2_000).map(body).collect();
+        for (query, most, tokenized) in [("pool", 1, 2 * 200), ("close_pool", 1, 8)] {
+            let text = format!("{long}fn close_pool() {{\n}}\n");
+            let mut terms = QueryTerms::of(query);
+            for term in &mut terms.terms {
+                (term.idf, term.found) = (1.0, true);
+            }
+            let mut closer = Closer::new(&terms);
+            let look = closer.look("a.rs", text.as_bytes());
+            let mut similar = Similar::new(query, &terms, true);
+            let file = Shown {
+                path: "a.rs",
+                lines: &Lines::new(text.as_bytes()),
+                look: &look,
+                tokens: None,
+                alike: None,
+            };
+            let found = passages(&mut similar, &closer, &file, most);
+            assert_eq!(found.len(), 1);
+            let known = similar.known_identifiers();
+            assert!(known <= tokenized, "{query}: {known} identifiers");
+        }
     }
 
     fn text() -> String {

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::query::close::{Closer, Look};
 use crate::query::cursor::{Listing, RankedCursor, mark, outdated};
 use crate::query::filter::Filter;
-use crate::query::passage::{Passage, passages};
+use crate::query::passage::{Passage, Shown, passages};
 use crate::query::similar::{Alike, FileTokens, Similar};
 use crate::query::snippet::Lines;
 use crate::query::weights;
@@ -637,16 +637,12 @@ fn page(
         if !matches!(source.reader.read(&file.path, &mut buffer).0, Content::Text) {
             continue;
         }
-        let mut closely = looks
+        let closely = looks
             .remove(&(file.source, file.path.clone()))
             .unwrap_or_else(|| Closely {
                 look: closer.look(&file.path, &buffer),
                 ..Closely::default()
             });
-        let tokens = closely
-            .tokens
-            .take()
-            .unwrap_or_else(|| similar.read(&file.path, &buffer));
         let lines = Lines::new(&buffer);
         let quoted = query
             .verbatim
@@ -659,7 +655,14 @@ fn page(
             });
         let mut shown: Vec<Passage> = quoted.collect();
         if shown.is_empty() {
-            shown = passages(similar, &tokens, &lines, &closely.look, &file.path, most);
+            let file = Shown {
+                path: &file.path,
+                lines: &lines,
+                look: &closely.look,
+                tokens: closely.tokens.as_ref(),
+                alike: closely.alike.as_ref().map(|(alike, _)| alike),
+            };
+            shown = passages(similar, &closer, &file, most);
         }
         let count = shown.len();
         for (at, passage) in shown.into_iter().enumerate().skip(begun) {
@@ -682,7 +685,7 @@ fn page(
             let last = (passage.last + query.context).min(lines.count()).max(start);
             let snippet = lines.snippet(start, last, query.max_bytes.saturating_sub(bytes));
             bytes += snippet.len();
-            let match_lines = closely.look.match_lines.iter().copied();
+            let match_lines = closely.look.match_lines();
             found.hits.push(Hit {
                 after: String::new(),
                 repo: source.name.to_owned(),

@@ -19,7 +19,7 @@ pub(crate) const CHUNK_LINES: usize = 24;
 const CHUNK_STEP: usize = 12;
 /// Lines of a window that is shown, and between the beginnings of two.
 pub(crate) const WINDOW_LINES: usize = 12;
-const WINDOW_STEP: usize = 4;
+pub(crate) const WINDOW_STEP: usize = 4;
 /// How much the name of a definition counts that begins a window.
 const WINDOW_NAME: f64 = 0.3;
 /// Lines at the beginning of a window where a definition begins it.
@@ -30,6 +30,12 @@ const SPREAD: usize = 5;
 const TOKEN_BYTES: usize = 24;
 /// How much the words themselves count in a window, beside the vectors.
 const WINDOW_WORDS: f64 = 0.5;
+/// What a token weighs that occurs so often, 1 + log2(n) / 2; further occurrences add nothing.
+const TIMES: [f64; 5] = [0.0, 1.0, 1.5, 1.792_481_250_360_578, 2.0];
+
+fn times(count: u32) -> f64 {
+    TIMES.get(count.min(4) as usize).copied().unwrap_or(0.0)
+}
 
 /// A file as sub-tokens.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +72,8 @@ pub(crate) struct Alike {
     pub(crate) stem: f64,
     pub(crate) definition: f64,
     pub(crate) definitions: f64,
+    /// Where the best passages begin, counted from 0.
+    pub(crate) chunks: [usize; SPREAD],
 }
 
 /// A place in a file that answers.
@@ -149,6 +157,12 @@ impl Similar {
         self.asked.is_some()
     }
 
+    /// Distinct identifiers that were cut into tokens so far.
+    #[cfg(test)]
+    pub(crate) fn known_identifiers(&self) -> usize {
+        self.known.len()
+    }
+
     fn stem_of(&self, token: u32) -> u32 {
         self.stems.get(token as usize).copied().unwrap_or(0)
     }
@@ -191,11 +205,24 @@ impl Similar {
 
     /// Cuts a file into tokens.
     pub(crate) fn read(&mut self, path: &str, text: &[u8]) -> FileTokens {
+        self.read_lines(path, text, |_| true)
+    }
+
+    /// Cuts the wanted lines of a file into tokens, counted from 0; the other lines get none.
+    pub(crate) fn read_lines(
+        &mut self,
+        path: &str,
+        text: &[u8],
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> FileTokens {
         let text = text.get(..limits::RERANK_FILE_BYTES).unwrap_or(text);
         let lang = Lang::of_path(path);
         let mut file = FileTokens::default();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             file.lines.push(file.tokens.len() as u32);
+            if !is_wanted(number) {
+                continue;
+            }
             let mut tokens = std::mem::take(&mut file.tokens);
             self.add_tokens(line, &mut tokens);
             file.tokens = tokens;
@@ -246,11 +273,12 @@ impl Similar {
 
     /// Weighs tokens and the query by what was learned.
     fn weigh(&mut self) {
-        let all = f64::from(self.passages);
         let count = self.stem_ids.len();
         self.having.resize(count, 0);
-        let weight = |having: &u32| (1.0 + (all + 1.0) / (f64::from(*having) + 1.0)).ln();
-        self.weights = self.having.iter().map(weight).collect();
+        let having = self.having.iter();
+        self.weights = having
+            .map(|having| weight_of(self.passages, *having))
+            .collect();
         self.vector = vec![0.0; count];
         for (stem, weight) in &self.query {
             let at = *stem as usize;
@@ -263,6 +291,19 @@ impl Similar {
             self.vector.iter_mut().for_each(|x| *x /= length);
         }
         self.counts = vec![0; self.ids.len().max(count)];
+    }
+
+    /// Makes room for the tokens of files that were read after the others were weighed.
+    fn grow(&mut self) {
+        let count = self.stem_ids.len();
+        if self.weights.len() < count {
+            self.weights.resize(count, weight_of(self.passages, 0));
+            self.vector.resize(count, 0.0);
+        }
+        let count = count.max(self.ids.len());
+        if self.counts.len() < count {
+            self.counts.resize(count, 0);
+        }
     }
 
     /// The cosine between the query and a text, by vectors where there are some.
@@ -279,10 +320,7 @@ impl Similar {
 
     /// Counts numbers; gives those that were met.
     fn tally(&mut self, numbers: impl Iterator<Item = u32>) -> Vec<u32> {
-        if self.counts.len() < self.ids.len() || self.weights.len() < self.stem_ids.len() {
-            // Tokens of a file that was read after the others were weighed.
-            self.weigh();
-        }
+        self.grow();
         let mut met = Vec::new();
         for number in numbers {
             if let Some(count) = self.counts.get_mut(number as usize) {
@@ -303,9 +341,9 @@ impl Similar {
             let Some(count) = self.counts.get_mut(at) else {
                 continue;
             };
-            let times = 1.0 + 0.5 * (std::mem::take(count).min(4) as f32).log2();
+            let times = times(std::mem::take(count));
             if let Some(Some(known)) = self.vectors.get(at) {
-                add(&mut sum, &known.direction, known.code * times);
+                add(&mut sum, &known.direction, known.code * times as f32);
             }
         }
         let length = dot(&sum, &sum).sqrt();
@@ -328,8 +366,7 @@ impl Similar {
             ) else {
                 continue;
             };
-            let times = 1.0 + 0.5 * f64::from(std::mem::take(count).min(4)).log2();
-            let value = weight * times;
+            let value = weight * times(std::mem::take(count));
             dot += value * wanted;
             length += value * value;
         }
@@ -342,11 +379,18 @@ impl Similar {
 
     /// Compares a file with the query.
     pub(crate) fn compare(&mut self, file: &FileTokens) -> Alike {
-        let mut passages: Vec<f64> = chunk_starts(file.line_count())
-            .map(|first| self.cosine(file.between(first, first + CHUNK_LINES)))
+        let mut passages: Vec<(f64, usize)> = chunk_starts(file.line_count())
+            .map(|first| {
+                let cosine = self.cosine(file.between(first, first + CHUNK_LINES));
+                (cosine, first)
+            })
             .collect();
-        passages.sort_by(|a, b| b.total_cmp(a));
-        let best: f64 = passages.iter().take(SPREAD).sum();
+        passages.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let best: f64 = passages.iter().take(SPREAD).map(|passage| passage.0).sum();
+        let mut chunks = [0; SPREAD];
+        for (chunk, (_, first)) in chunks.iter_mut().zip(&passages) {
+            *chunk = *first;
+        }
         let mut all = Vec::new();
         let mut definition: f64 = 0.0;
         for (_, name) in &file.definitions {
@@ -354,20 +398,27 @@ impl Similar {
             all.extend_from_slice(name);
         }
         Alike {
-            passage: passages.first().copied().unwrap_or(0.0),
+            passage: passages.first().map_or(0.0, |passage| passage.0),
             spread: best / SPREAD as f64,
             path: self.cosine(&file.path),
             stem: self.cosine(&file.stem),
             definition,
             definitions: self.cosine(&all),
+            chunks,
         }
     }
 
-    /// The places of a file that answer best, best first; no two of them overlap.
-    pub(crate) fn windows(&mut self, file: &FileTokens, most: usize) -> Vec<Window> {
+    /// The places of a file that answer best, best first; no two of them overlap. Only windows that
+    /// begin at one of these lines are compared; the lines ascend.
+    pub(crate) fn windows(
+        &mut self,
+        file: &FileTokens,
+        starts: &[usize],
+        most: usize,
+    ) -> Vec<Window> {
         let mut windows: Vec<Window> = Vec::new();
         let mut names = file.definitions.iter().peekable();
-        for first in (0..file.line_count().max(1)).step_by(WINDOW_STEP) {
+        for first in starts.iter().copied() {
             while names.next_if(|(line, _)| *line < first).is_some() {}
             let heads: Vec<&(usize, Vec<u32>)> = names
                 .clone()
@@ -403,6 +454,11 @@ impl Similar {
     }
 }
 
+/// The weight of a stem that so many of the passages have.
+fn weight_of(passages: u32, having: u32) -> f64 {
+    (1.0 + (f64::from(passages) + 1.0) / (f64::from(having) + 1.0)).ln()
+}
+
 fn chunk_starts(lines: usize) -> impl Iterator<Item = usize> {
     let last = lines.saturating_sub(CHUNK_LINES / 2).max(1);
     (0..last).step_by(CHUNK_STEP)
@@ -427,7 +483,7 @@ mod tests {
         assert_eq!(similar.has_vectors(), uses_vectors);
         let file = similar.read("src/pool.rs", FILE.as_bytes());
         similar.learn(&[&file]);
-        let best = similar.windows(&file, 3);
+        let best = similar.windows(&file, &[0, 4, 8, 12, 16, 20], 3);
         assert_eq!(best.first().unwrap().definition, Some(21));
         let alike = similar.compare(&file);
         assert!(alike.stem > 0.5 && alike.definition > 0.6, "{alike:?}");
