@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::query::plan::Plan;
 use crate::store::StoreError;
-use crate::store::codec::take;
+use crate::store::chunk::IRREGULAR;
+use crate::store::codec::{take, take_u32};
 use crate::store::segment::Segment;
 use crate::store::table::Found;
+use crate::symbols::names::known_blocks_with;
 
 /// A list this many times longer than what is left is not read: verifying is cheaper.
 const NOT_WORTH: u64 = 512;
@@ -29,6 +31,12 @@ const DEAREST: u64 = 16;
 const AT_ONCE: usize = 2;
 /// Parts of which it pays to know how many of them are candidates.
 const COUNTABLE: u64 = 256;
+/// What finding the words with some letters costs, in postings.
+const WORD_COST: u64 = 60_000;
+/// Blocks of words that are looked through for them, and words that are taken, at most. A block
+/// costs less than a file that is read in vain, so there may be as many as there are parts left.
+const WORD_BLOCKS: u64 = 4_000;
+const WORDS: usize = 2_000;
 
 /// The parts of a segment that may satisfy a plan, ascending. Some may have gone; none that
 /// matches is missing.
@@ -77,7 +85,7 @@ impl<'a> Candidates<'a> {
         let mut steps = std::mem::take(&mut made.steps);
         // A choice says less for what it costs, so all lists come first.
         steps.sort_by_key(|step| {
-            let choice = !matches!(step, Plan::Has(_));
+            let choice = !matches!(step, Plan::Has(_) | Plan::Word(_));
             std::cmp::Reverse((choice, made.cost(step)))
         });
         made.steps = steps;
@@ -92,6 +100,7 @@ impl<'a> Candidates<'a> {
     fn possible(&mut self, plan: &Plan) -> Result<Option<Plan>, StoreError> {
         Ok(match plan {
             Plan::Any => Some(Plan::Any),
+            Plan::Word(word) => Some(Plan::Word(word.clone())),
             Plan::Has(trigram) => {
                 let found = match self.lists.get(trigram) {
                     Some(known) => known.is_some(),
@@ -134,6 +143,7 @@ impl<'a> Candidates<'a> {
     fn cost(&self, plan: &Plan) -> u64 {
         match plan {
             Plan::Any => 0,
+            Plan::Word(_) => WORD_COST,
             Plan::Has(trigram) => self.list(trigram).map_or(0, |list| u64::from(list.count)),
             Plan::All(parts) | Plan::One(parts) => parts.iter().map(|part| self.cost(part)).sum(),
         }
@@ -244,6 +254,19 @@ impl<'a> Candidates<'a> {
         match plan {
             Plan::Any => return Ok(left.cloned()),
             Plan::Has(_) => self.add(plan, left, &mut found)?,
+            Plan::Word(word) => match self.docs_with(word)? {
+                Some(docs) => {
+                    for doc in docs {
+                        let docs = &self.segment.docs;
+                        for part in docs.first_part(doc)..docs.first_part(doc + 1) {
+                            if left.is_none_or(|left| left.contains(part)) {
+                                found.insert(part);
+                            }
+                        }
+                    }
+                }
+                None => return Ok(left.cloned()),
+            },
             Plan::One(parts) => {
                 for part in parts {
                     if let Plan::Has(_) = part {
@@ -268,6 +291,48 @@ impl<'a> Candidates<'a> {
             }
         }
         Ok(Some(found))
+    }
+
+    /// Documents that have a word with these letters, and those of which that is not known; `None`
+    /// where looking for the words would cost too much.
+    fn docs_with(&self, word: &[u8]) -> Result<Option<Vec<u32>>, StoreError> {
+        let table = &self.segment.terms;
+        let Some(blocks) = known_blocks_with(table, word, 0) else {
+            return Ok(None);
+        };
+        if blocks.len() as u64 > self.ahead().min(WORD_BLOCKS) {
+            return Ok(None);
+        }
+        let finder = memchr::memmem::Finder::new(word);
+        let mut having = Vec::new();
+        having.extend(table.get(IRREGULAR)?);
+        for block in blocks {
+            table.scan_block(block, |key, found| {
+                if finder.find(key).is_some() {
+                    having.push(found.to_found());
+                }
+                true
+            })?;
+        }
+        if having.len() > WORDS {
+            return Ok(None);
+        }
+        let mut docs = Vec::new();
+        for found in having {
+            let list = table.list(&found)?;
+            let mut rest = list.as_slice();
+            let mut doc = 0_u32;
+            while let Some(delta) = take_u32(&mut rest) {
+                doc = doc.wrapping_add(delta);
+                let Some((_, more)) = rest.split_first() else {
+                    break;
+                };
+                rest = more;
+                docs.push(doc);
+            }
+        }
+        docs.retain(|doc| *doc < self.segment.docs.len());
+        Ok(Some(docs))
     }
 
     /// Adds the parts of a trigram, of some parts or of all.
@@ -337,6 +402,17 @@ impl Bits {
                 *word |= known & 1 << (number % 64);
             }
         });
+    }
+
+    fn contains(&self, number: u32) -> bool {
+        let word = self.words.get(number as usize / 64);
+        word.is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    fn insert(&mut self, number: u32) {
+        if let Some(word) = self.words.get_mut(number as usize / 64) {
+            *word |= 1 << (number % 64);
+        }
     }
 
     fn unite(&mut self, other: &Self) {

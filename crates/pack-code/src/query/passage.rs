@@ -52,15 +52,10 @@ pub(crate) fn passages(
         return found;
     }
     let starts = starts(closer, file);
-    let near = |line: usize| {
-        let after = starts.partition_point(|start| *start <= line);
-        let before = after.checked_sub(1).and_then(|at| starts.get(at));
-        before.is_some_and(|start| line - start < WINDOW_LINES)
-    };
     let windows = match file.tokens {
         Some(tokens) => similar.windows(tokens, &starts, most.max(1)),
         None => {
-            let tokens = similar.read_lines(path, lines.text(), near);
+            let tokens = similar.read_windows(path, lines, &starts);
             similar.windows(&tokens, &starts, most.max(1))
         }
     };

@@ -6,6 +6,7 @@
 //! the candidates have weighs little. Either way two texts are as alike as the cosine between them.
 
 use crate::limits;
+use crate::query::snippet::Lines;
 use crate::query::vectors::{DIMENSIONS, Token, Vector, add, dot, normalise, vectors};
 use crate::query::words::QueryTerms;
 use crate::text::defs::definition;
@@ -205,45 +206,57 @@ impl Similar {
 
     /// Cuts a file into tokens.
     pub(crate) fn read(&mut self, path: &str, text: &[u8]) -> FileTokens {
-        self.read_lines(path, text, |_| true)
-    }
-
-    /// Cuts the wanted lines of a file into tokens, counted from 0; the other lines get none.
-    pub(crate) fn read_lines(
-        &mut self,
-        path: &str,
-        text: &[u8],
-        is_wanted: impl Fn(usize) -> bool,
-    ) -> FileTokens {
         let text = text.get(..limits::RERANK_FILE_BYTES).unwrap_or(text);
         let lang = Lang::of_path(path);
         let mut file = FileTokens::default();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            file.lines.push(file.tokens.len() as u32);
-            if !is_wanted(number) {
-                continue;
-            }
-            let mut tokens = std::mem::take(&mut file.tokens);
-            self.add_tokens(line, &mut tokens);
-            file.tokens = tokens;
-            if lang.is_code()
-                && let Some(name) = definition(line, lang).and_then(|def| line.get(def.name))
-            {
-                let mut tokens = Vec::new();
-                self.add_tokens(name, &mut tokens);
-                file.definitions.push((number, tokens));
+            self.add_line(&mut file, lang, number, line);
+        }
+        self.end(&mut file, path);
+        file
+    }
+
+    /// Cuts the windows of a file that begin at these lines into tokens; the lines ascend. The other
+    /// lines get none.
+    pub(crate) fn read_windows(
+        &mut self,
+        path: &str,
+        lines: &Lines<'_>,
+        starts: &[usize],
+    ) -> FileTokens {
+        let lang = Lang::of_path(path);
+        let count = usize::try_from(lines.count()).unwrap_or(usize::MAX);
+        let mut file = FileTokens::default();
+        for start in starts {
+            for number in file.lines.len().max(*start)..(start + WINDOW_LINES).min(count) {
+                file.lines.resize(number, file.tokens.len() as u32);
+                self.add_line(&mut file, lang, number, lines.line(number as u64 + 1));
             }
         }
+        self.end(&mut file, path);
+        file
+    }
+
+    fn add_line(&mut self, file: &mut FileTokens, lang: Lang, number: usize, line: &[u8]) {
+        file.lines.push(file.tokens.len() as u32);
+        self.add_tokens(line, &mut file.tokens);
+        if lang.is_code()
+            && let Some(name) = definition(line, lang).and_then(|def| line.get(def.name))
+        {
+            let mut tokens = Vec::new();
+            self.add_tokens(name, &mut tokens);
+            file.definitions.push((number, tokens));
+        }
+    }
+
+    /// Adds what the path says, after the last line.
+    fn end(&mut self, file: &mut FileTokens, path: &str) {
         file.lines.push(file.tokens.len() as u32);
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
         let stem = name.split('.').next().unwrap_or(name);
-        let (mut path, mut stem_tokens) = (Vec::new(), Vec::new());
-        self.add_tokens(stem.as_bytes(), &mut stem_tokens);
-        self.add_tokens(folders.as_bytes(), &mut path);
-        path.extend_from_slice(&stem_tokens);
-        file.path = path;
-        file.stem = stem_tokens;
-        file
+        self.add_tokens(stem.as_bytes(), &mut file.stem);
+        self.add_tokens(folders.as_bytes(), &mut file.path);
+        file.path.extend_from_slice(&file.stem);
     }
 
     /// Counts the tokens of the passages of all candidates, so that they can be weighed.
