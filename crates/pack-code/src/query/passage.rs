@@ -2,7 +2,7 @@
 
 use crate::query::close::{Closer, Look};
 use crate::query::similar::{
-    Alike, CHUNK_LINES, FileTokens, Similar, WINDOW_LINES, WINDOW_STEP, Window,
+    Alike, CHUNK_LINES, FileTokens, Similar, WINDOW_LINES, WINDOW_STEP, Window, apart,
 };
 use crate::query::snippet::Lines;
 use crate::text::defs::{Kind, definition};
@@ -38,7 +38,7 @@ pub(crate) struct Shown<'a> {
 /// goes before everything else.
 pub(crate) fn passages(
     similar: &mut Similar,
-    closer: &Closer<'_>,
+    closer: &mut Closer<'_>,
     file: &Shown<'_>,
     most: usize,
 ) -> Vec<Passage> {
@@ -51,13 +51,11 @@ pub(crate) fn passages(
     if found.len() >= most {
         return found;
     }
-    let starts = starts(closer, file);
+    let likely = closer.likely_windows(file.look, lines, lang);
     let windows = match file.tokens {
-        Some(tokens) => similar.windows(tokens, &starts, most.max(1)),
-        None => {
-            let tokens = similar.read_windows(path, lines, &starts);
-            similar.windows(&tokens, &starts, most.max(1))
-        }
+        Some(tokens) => similar.windows(tokens, &starts(&likely, file), most.max(1)),
+        None if likely.is_empty() => vec![Window::default()],
+        None => apart(likely, most.max(1)),
     };
     let best = windows.first().map_or(0.0, |window| window.score);
     for window in windows {
@@ -75,14 +73,11 @@ pub(crate) fn passages(
 
 /// Where the windows begin that are compared: those with most words of the query, and those of the
 /// passages that are most alike.
-fn starts(closer: &Closer<'_>, file: &Shown<'_>) -> Vec<usize> {
-    let mut starts = closer.likely_windows(file.look);
+fn starts(likely: &[Window], file: &Shown<'_>) -> Vec<usize> {
+    let mut starts: Vec<usize> = likely.iter().map(|window| window.first).collect();
     for chunk in file.alike.iter().flat_map(|alike| alike.chunks) {
         let first = chunk.next_multiple_of(WINDOW_STEP);
         starts.extend((first..chunk + CHUNK_LINES).step_by(WINDOW_STEP));
-    }
-    if starts.is_empty() {
-        starts.push(0);
     }
     let last = usize::try_from(file.lines.count()).unwrap_or(usize::MAX);
     starts.retain(|start| *start < last.max(1));
@@ -175,53 +170,50 @@ mod tests {
         let mut closer = Closer::new(&terms);
         let look = closer.look(path, text.as_bytes());
         let mut similar = Similar::new(query, &terms, true);
-        let lines = Lines::new(text.as_bytes());
         let tokens = similar.read(path, text.as_bytes());
         let alike = similar.compare(&tokens);
-        let mut file = Shown {
+        // A single word is not compared.
+        let compares = terms.words.len() > 1;
+        let file = Shown {
             path,
-            lines: &lines,
+            lines: &Lines::new(text.as_bytes()),
             look: &look,
-            tokens: Some(&tokens),
-            alike: Some(&alike),
+            tokens: compares.then_some(&tokens),
+            alike: compares.then_some(&alike),
         };
-        let mut places = |file: &Shown<'_>| -> Vec<(u64, u64)> {
-            passages(&mut similar, &closer, file, most)
-                .into_iter()
-                .map(|passage| (passage.first, passage.last))
-                .collect()
-        };
-        let compared = places(&file);
-        (file.tokens, file.alike) = (None, None);
-        assert_eq!(compared, places(&file), "by the words alone");
-        compared
+        passages(&mut similar, &mut closer, &file, most)
+            .into_iter()
+            .map(|passage| (passage.first, passage.last))
+            .collect()
     }
 
     #[test]
-    fn of_a_long_file_only_the_likely_windows_are_cut_into_tokens() {
+    fn of_a_long_file_few_windows_are_compared() {
         let body = |number: usize| format!("let pool_{number:x} = open(value_{number:x});\n");
         let long: String = (0..2_000).map(body).collect();
-        for (query, most, tokenized) in [("pool", 1, 2 * 200), ("close_pool", 1, 8)] {
-            let text = format!("{long}fn close_pool() {{\n}}\n");
-            let mut terms = QueryTerms::of(query);
-            for term in &mut terms.terms {
-                (term.idf, term.found) = (1.0, true);
-            }
-            let mut closer = Closer::new(&terms);
-            let look = closer.look("a.rs", text.as_bytes());
-            let mut similar = Similar::new(query, &terms, true);
-            let file = Shown {
-                path: "a.rs",
-                lines: &Lines::new(text.as_bytes()),
-                look: &look,
-                tokens: None,
-                alike: None,
-            };
-            let found = passages(&mut similar, &closer, &file, most);
-            assert_eq!(found.len(), 1);
-            let known = similar.known_identifiers();
-            assert!(known <= tokenized, "{query}: {known} identifiers");
+        let text = format!("{long}/// Closes it.\nfn close_pool() {{\n}}\n");
+        let query = "where is the pool closed";
+        let mut terms = QueryTerms::of(query);
+        for term in &mut terms.terms {
+            (term.idf, term.found) = (1.0, true);
         }
+        let mut closer = Closer::new(&terms);
+        let look = closer.look("a.rs", text.as_bytes());
+        let mut similar = Similar::new(query, &terms, true);
+        let tokens = similar.read("a.rs", text.as_bytes());
+        let lines = Lines::new(text.as_bytes());
+        let likely = closer.likely_windows(&look, &lines, Lang::of_path("a.rs"));
+        let file = Shown {
+            path: "a.rs",
+            lines: &lines,
+            look: &look,
+            tokens: Some(&tokens),
+            alike: Some(&similar.compare(&tokens)),
+        };
+        let compared = starts(&likely, &file).len();
+        assert!((1..=40).contains(&compared), "{compared} of 500 windows");
+        let found = passages(&mut similar, &mut closer, &file, 1);
+        assert_eq!(found.first().map(|found| found.first), Some(2_001));
     }
 
     fn text() -> String {

@@ -179,9 +179,11 @@ pub(crate) fn search(
     cancel.check()?;
     let mut looks = BTreeMap::new();
     let mut similar = Similar::new(query.text, &terms, query.vectors);
+    let mut closer = Closer::new(&terms);
     look_closer(
         sources,
         &terms,
+        &mut closer,
         &mut similar,
         &mut scored,
         &mut looks,
@@ -198,7 +200,15 @@ pub(crate) fn search(
         return Err(outdated().into());
     }
     let most = passages_per_file(total);
-    let (mut found, end, ends) = page(sources, query, &terms, &mut similar, rest, &mut looks, most);
+    let (mut found, end, ends) = page(
+        sources,
+        query,
+        &mut closer,
+        &mut similar,
+        rest,
+        &mut looks,
+        most,
+    );
     let cursor_after = |end: End| {
         let given = marks(sources, rest.get(..end.files).unwrap_or(rest));
         let cursor = RankedCursor {
@@ -478,6 +488,7 @@ const fn passages_per_file(total: usize) -> usize {
 fn look_closer(
     sources: &[Source<'_>],
     terms: &QueryTerms,
+    closer: &mut Closer<'_>,
     similar: &mut Similar,
     scored: &mut [Scored],
     looks: &mut BTreeMap<(usize, String), Closely>,
@@ -497,7 +508,6 @@ fn look_closer(
         .map_or(1.0, |file| file.score)
         .max(f64::MIN_POSITIVE);
     let least = best.last().map_or(0.0, |file| file.score);
-    let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
     let mut read = Vec::new();
     for (at, file) in best.iter_mut().enumerate() {
@@ -604,7 +614,7 @@ struct End {
 fn page(
     sources: &[Source<'_>],
     query: &Ranked<'_>,
-    terms: &QueryTerms,
+    closer: &mut Closer<'_>,
     similar: &mut Similar,
     scored: &[Scored],
     looks: &mut BTreeMap<(usize, String), Closely>,
@@ -614,7 +624,6 @@ fn page(
     let mut end = End::default();
     let mut ends = Vec::new();
     let mut bytes = 0;
-    let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
     // The page before may have given the first passages of the first file.
     let mut begun = query.after.map_or(0, |after| {
@@ -662,7 +671,7 @@ fn page(
                 tokens: closely.tokens.as_ref(),
                 alike: closely.alike.as_ref().map(|(alike, _)| alike),
             };
-            shown = passages(similar, &closer, &file, most);
+            shown = passages(similar, closer, &file, most);
         }
         let count = shown.len();
         for (at, passage) in shown.into_iter().enumerate().skip(begun) {
@@ -703,7 +712,7 @@ fn page(
                     .collect(),
                 why: query
                     .explain
-                    .then(|| explain(terms, file, &closely, similar.has_vectors())),
+                    .then(|| explain(closer.query(), file, &closely, similar.has_vectors())),
             });
         }
     }

@@ -6,7 +6,6 @@
 //! the candidates have weighs little. Either way two texts are as alike as the cosine between them.
 
 use crate::limits;
-use crate::query::snippet::Lines;
 use crate::query::vectors::{DIMENSIONS, Token, Vector, add, dot, normalise, vectors};
 use crate::query::words::QueryTerms;
 use crate::text::defs::definition;
@@ -22,9 +21,9 @@ const CHUNK_STEP: usize = 12;
 pub(crate) const WINDOW_LINES: usize = 12;
 pub(crate) const WINDOW_STEP: usize = 4;
 /// How much the name of a definition counts that begins a window.
-const WINDOW_NAME: f64 = 0.3;
+pub(crate) const WINDOW_NAME: f64 = 0.3;
 /// Lines at the beginning of a window where a definition begins it.
-const WINDOW_HEAD: usize = 4;
+pub(crate) const WINDOW_HEAD: usize = 4;
 /// Best passages whose mean says how much of a file is about the query.
 const SPREAD: usize = 5;
 /// Longest sub-token; the training leaves out longer ones, too.
@@ -78,7 +77,7 @@ pub(crate) struct Alike {
 }
 
 /// A place in a file that answers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Window {
     /// Counted from 0.
     pub(crate) first: usize,
@@ -158,12 +157,6 @@ impl Similar {
         self.asked.is_some()
     }
 
-    /// Distinct identifiers that were cut into tokens so far.
-    #[cfg(test)]
-    pub(crate) fn known_identifiers(&self) -> usize {
-        self.known.len()
-    }
-
     fn stem_of(&self, token: u32) -> u32 {
         self.stems.get(token as usize).copied().unwrap_or(0)
     }
@@ -211,27 +204,6 @@ impl Similar {
         let mut file = FileTokens::default();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             self.add_line(&mut file, lang, number, line);
-        }
-        self.end(&mut file, path);
-        file
-    }
-
-    /// Cuts the windows of a file that begin at these lines into tokens; the lines ascend. The other
-    /// lines get none.
-    pub(crate) fn read_windows(
-        &mut self,
-        path: &str,
-        lines: &Lines<'_>,
-        starts: &[usize],
-    ) -> FileTokens {
-        let lang = Lang::of_path(path);
-        let count = usize::try_from(lines.count()).unwrap_or(usize::MAX);
-        let mut file = FileTokens::default();
-        for start in starts {
-            for number in file.lines.len().max(*start)..(start + WINDOW_LINES).min(count) {
-                file.lines.resize(number, file.tokens.len() as u32);
-                self.add_line(&mut file, lang, number, lines.line(number as u64 + 1));
-            }
         }
         self.end(&mut file, path);
         file
@@ -456,15 +428,20 @@ impl Similar {
             });
         }
         windows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.first.cmp(&b.first)));
-        let mut kept: Vec<Window> = Vec::new();
-        for window in windows {
-            let apart = |other: &Window| other.first.abs_diff(window.first) >= WINDOW_LINES;
-            if kept.len() < most && kept.iter().all(apart) {
-                kept.push(window);
-            }
-        }
-        kept
+        apart(windows, most)
     }
+}
+
+/// The first windows that do not overlap.
+pub(crate) fn apart(windows: Vec<Window>, most: usize) -> Vec<Window> {
+    let mut kept: Vec<Window> = Vec::new();
+    for window in windows {
+        let apart = |other: &Window| other.first.abs_diff(window.first) >= WINDOW_LINES;
+        if kept.len() < most && kept.iter().all(apart) {
+            kept.push(window);
+        }
+    }
+    kept
 }
 
 /// The weight of a stem that so many of the passages have.
