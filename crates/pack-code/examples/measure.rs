@@ -6,7 +6,8 @@
 //! measure latency ROOT CACHE                literal, identifier and regex queries, p50 and p99
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
 //! measure random ROOT CACHE SEED [symbols]  300 literals, identifiers and expressions drawn from the tree: p50 and p99;
-//!                                           with symbols also 300 names by kind symbol
+//!                                           with symbols also 300 names by kind symbol, with meanwhile
+//!                                           without waiting for the build, with worst the slowest of each
 //! measure cost REPOS QUERIES CACHE RG       bytes until the first line of a relevant file, beside those of RG (ripgrep) and
 //!                                           of reading what it finds; with texts the texts, one line of JSON per query
 //! measure features REPOS QUERIES CACHE      what ranking knows of each candidate, one line of JSON per query
@@ -326,6 +327,11 @@ fn random(root: &str, cache: &str, seed: &str, rest: &[&str]) {
             at(99),
             times.last().unwrap()
         );
+        if rest.contains(&"worst") {
+            for (time, query) in times.iter().rev().take(15) {
+                println!("    {time:8.2} ms  {query}");
+            }
+        }
     }
     let status = call(&pack, "index_status", &json!({}));
     println!("at the end: {}; {}", status["layers"], memory());

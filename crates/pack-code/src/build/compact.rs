@@ -182,6 +182,7 @@ fn join(
         }
         join_tables(tables, shape, &file(ending), stop)?;
     }
+    names::write(&file("term"))?;
     if entries.iter().all(|entry| entry.symbols_to >= entry.docs) {
         let mut tables = Vec::new();
         for (entry, map) in entries.iter().zip(&maps) {

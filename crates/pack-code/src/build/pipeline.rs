@@ -17,6 +17,7 @@ use crate::store::docs::{self, Doc, GONE, parts_of_size};
 use crate::store::manifest::SegmentEntry;
 use crate::store::merge::{Run, join_runs};
 use crate::store::side::DocSet;
+use crate::symbols::names;
 use crate::tree::file::{Content, Reader};
 use crate::tree::git_index::GitIndex;
 use crate::tree::lang::Lang;
@@ -121,7 +122,10 @@ fn finish(
     let file = |ending: &str| place.folder.join(format!("{name}.{ending}"));
     let (tri_path, term_path) = (file("tri"), file("term"));
     let (one, two) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| join_runs(terms, &term_path, &progress.stop));
+        let other = scope.spawn(|| {
+            join_runs(terms, &term_path, &progress.stop)?;
+            names::write(&term_path)
+        });
         let one = join_runs(trigrams, &tri_path, &progress.stop);
         (one, other.join())
     });
@@ -270,38 +274,87 @@ mod tests {
     use mainstay_worker::testing::TempDir;
 
     use super::*;
+    use crate::query::candidates::Candidates;
+    use crate::query::pattern::{Case, Pattern};
+    use crate::query::plan::Plan;
+    use crate::store::segment::Segment;
     use crate::tree::walk::{Rules, Walk};
+
+    fn place(dir: &TempDir) -> Place {
+        let (root, folder) = (dir.path().join("tree"), dir.path().join("index"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        let rules = Rules {
+            hidden: false,
+            no_ignore: false,
+        };
+        Place {
+            rooted: RootedDir::open(&root).unwrap(),
+            root,
+            folder,
+            rules,
+            max_bytes: limits::FILE_BYTES,
+            cache_bytes: limits::CACHE_BYTES,
+        }
+    }
+
+    fn list(place: &Place) -> Vec<Found> {
+        let mut files = Walk::new(&place.root, place.rules).run().files;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
+    }
+
+    #[test]
+    fn words_and_cases_leave_the_documents_that_have_them() {
+        let dir = TempDir::new().unwrap();
+        let place = place(&dir);
+        let write = |name: &str, text: &str| {
+            std::fs::write(place.root.join(name), format!("{text}\n")).unwrap();
+        };
+        // All trigrams of the names, and not the names.
+        let parts = "restart_s at_set _server maxitems MAXITEMS detail_iled lead_led";
+        for number in 0..200 {
+            write(&format!("other{number:03}.txt"), parts);
+        }
+        write("one.txt", "xstart_serverx");
+        write("camel.txt", "restartServer");
+        write("long.txt", &format!("{}start_server", "very_".repeat(20)));
+        write("sharp.txt", "\u{17f}tart_\u{17f}erver");
+        write("mixed.txt", "maxItems");
+        write("stem.txt", "Detailed");
+        let entry = write_segment(&place, 1, &list(&place), &Progress::default()).unwrap();
+        let segment = Segment::open(&place.folder, &entry).unwrap();
+        let docs = |text: &str, case| {
+            let plan = Plan::of(&Pattern::literal(text, case).unwrap().hir);
+            let docs = Candidates::new(&segment, &plan).unwrap().docs().unwrap();
+            let paths = docs.unwrap().into_iter().map(|doc| segment.docs.path(doc));
+            paths.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            docs("start_server", Case::Sensitive),
+            ["long.txt", "one.txt"]
+        );
+        assert_eq!(
+            docs("start_server", Case::Insensitive),
+            ["long.txt", "one.txt", "sharp.txt"]
+        );
+        assert_eq!(docs("detailed", Case::Insensitive), ["stem.txt"]);
+        assert_eq!(docs("maxItems", Case::Smart), ["mixed.txt"]);
+        assert_eq!(docs("maxitems", Case::Smart).len(), 201);
+    }
 
     #[test]
     fn a_finished_chunk_is_not_made_again_unless_its_files_changed() {
         let dir = TempDir::new().unwrap();
-        let (root, folder) = (dir.path().join("tree"), dir.path().join("index"));
-        std::fs::create_dir_all(&root).unwrap();
-        std::fs::create_dir_all(&folder).unwrap();
+        let place = place(&dir);
+        let root = place.root.clone();
         for number in 0..9 {
             let line = format!("line of file {number}\n");
             std::fs::write(root.join(format!("f{number}.txt")), line.repeat(80_000)).unwrap();
         }
         // Files that have just been written are marked as such.
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let rules = Rules {
-            hidden: false,
-            no_ignore: false,
-        };
-        let place = Place {
-            rooted: RootedDir::open(&root).unwrap(),
-            root: root.clone(),
-            folder,
-            rules,
-            max_bytes: limits::FILE_BYTES,
-            cache_bytes: limits::CACHE_BYTES,
-        };
-        let list = || {
-            let mut files = Walk::new(&root, rules).run().files;
-            files.sort_by(|a, b| a.path.cmp(&b.path));
-            files
-        };
-        let files = list();
+        let files = list(&place);
         let parts = first_parts(&files);
         let rules = place.rules_text();
         let chunks = cut(&files, &parts, &[]);
@@ -344,7 +397,7 @@ mod tests {
         let all = saved::load(&place.folder, &rules, &files, &parts);
         assert_eq!(all.len(), chunks.len());
         std::fs::write(root.join("f8.txt"), "changed").unwrap();
-        let files = list();
+        let files = list(&place);
         let kept = saved::load(&place.folder, &rules, &files, &first_parts(&files));
         assert_eq!(kept.len(), chunks.len() - 1);
         assert!(saved::load(&place.folder, "other rules", &files, &parts).is_empty());

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::query::plan::Plan;
 use crate::store::StoreError;
-use crate::store::codec::take;
+use crate::store::chunk::IRREGULAR;
+use crate::store::codec::{take, take_u32};
 use crate::store::segment::Segment;
 use crate::store::table::Found;
+use crate::symbols::names::known_blocks_with;
 
 /// A list this many times longer than what is left is not read: verifying is cheaper.
 const NOT_WORTH: u64 = 512;
@@ -29,6 +31,14 @@ const DEAREST: u64 = 16;
 const AT_ONCE: usize = 2;
 /// Parts of which it pays to know how many of them are candidates.
 const COUNTABLE: u64 = 256;
+/// What it costs to find the blocks of words that may have some letters, and to read one of these,
+/// in postings.
+const WORD_COST: u64 = 40_000;
+const BLOCK_COST: u64 = 3_000;
+/// How many times that has to be worth: where hits are many, few files are read in vain after it.
+const WORD_DEAR: u64 = 3;
+/// Words with the letters that are taken at most.
+const WORDS: usize = 2_000;
 
 /// The parts of a segment that may satisfy a plan, ascending. Some may have gone; none that
 /// matches is missing.
@@ -51,6 +61,8 @@ pub(crate) struct Candidates<'a> {
     dear: u64,
     next_part: u32,
     next_doc: u32,
+    /// The blocks of words that may have the letters of the plan's word, once they are known.
+    blocks: Option<Vec<usize>>,
 }
 
 /// The lists of the trigrams that a plan is about; those that are nowhere have none.
@@ -67,6 +79,7 @@ impl<'a> Candidates<'a> {
             dear: 1,
             next_part: 0,
             next_doc: 0,
+            blocks: None,
         };
         match made.possible(plan)?.map(Plan::factored) {
             None => made.left = Some(Bits::none(segment.docs.parts())),
@@ -74,17 +87,32 @@ impl<'a> Candidates<'a> {
             Some(Plan::All(parts)) => made.steps = parts,
             Some(plan) => made.steps.push(plan),
         }
-        let mut steps = std::mem::take(&mut made.steps);
-        // A choice says less for what it costs, so all lists come first.
-        steps.sort_by_key(|step| {
-            let choice = !matches!(step, Plan::Has(_));
-            std::cmp::Reverse((choice, made.cost(step)))
-        });
+        let (words, steps): (Vec<Plan>, Vec<Plan>) = std::mem::take(&mut made.steps)
+            .into_iter()
+            .partition(|step| matches!(step, Plan::Word(_)));
+        let mut steps = steps;
+        steps.sort_by_key(|step| std::cmp::Reverse(made.key(step)));
         made.steps = steps;
         for _ in 0..AT_ONCE {
             made.narrow()?;
         }
+        for word in words {
+            made.postpone(word);
+        }
         Ok(made)
+    }
+
+    /// Puts a step where its cost says.
+    fn postpone(&mut self, step: Plan) {
+        let key = self.key(&step);
+        let at = self.steps.partition_point(|other| self.key(other) > key);
+        self.steps.insert(at, step);
+    }
+
+    /// What steps are ordered by: a choice says less for what it costs, so all others come first.
+    fn key(&self, step: &Plan) -> (bool, u64) {
+        let choice = !matches!(step, Plan::Has(_) | Plan::Word(_));
+        (choice, self.cost(step))
     }
 
     /// A plan without the alternatives that need a trigram which is nowhere; `None` if nothing is
@@ -92,6 +120,7 @@ impl<'a> Candidates<'a> {
     fn possible(&mut self, plan: &Plan) -> Result<Option<Plan>, StoreError> {
         Ok(match plan {
             Plan::Any => Some(Plan::Any),
+            Plan::Word(word) => Some(Plan::Word(word.clone())),
             Plan::Has(trigram) => {
                 let found = match self.lists.get(trigram) {
                     Some(known) => known.is_some(),
@@ -134,6 +163,10 @@ impl<'a> Candidates<'a> {
     fn cost(&self, plan: &Plan) -> u64 {
         match plan {
             Plan::Any => 0,
+            Plan::Word(_) => match &self.blocks {
+                Some(blocks) => blocks.len() as u64 * BLOCK_COST,
+                None => WORD_COST,
+            },
             Plan::Has(trigram) => self.list(trigram).map_or(0, |list| u64::from(list.count)),
             Plan::All(parts) | Plan::One(parts) => parts.iter().map(|part| self.cost(part)).sum(),
         }
@@ -171,6 +204,7 @@ impl<'a> Candidates<'a> {
         while let Some(step) = self.steps.last() {
             let dear = match step {
                 Plan::Has(_) => self.dear,
+                Plan::Word(_) => WORD_DEAR,
                 _ => 1,
             };
             let Some(rest) = self.vain.checked_sub(self.cost(step) * dear) else {
@@ -184,6 +218,7 @@ impl<'a> Candidates<'a> {
 
     /// The answer is full, and how many follow is of interest if they are few.
     pub(crate) fn count_on(&mut self) -> Result<(), StoreError> {
+        self.steps.retain(|step| !matches!(step, Plan::Word(_)));
         while !self.steps.is_empty() && self.ahead() <= COUNTABLE {
             self.narrow()?;
         }
@@ -216,6 +251,11 @@ impl<'a> Candidates<'a> {
         let few = self.ahead();
         if few == 0 {
             self.steps.clear();
+        } else if let (Plan::Word(word), None) = (&step, &self.blocks) {
+            self.blocks = known_blocks_with(&self.segment.terms, word, 0);
+            if self.blocks.is_some() {
+                self.postpone(step);
+            }
         } else if self.is_worth(&step, self.left.is_some().then_some(few)) {
             self.left = self.within(&step, self.left.as_ref())?;
             self.dear = match self.ahead() * 100 > few * NO_HELP_PERCENT {
@@ -234,6 +274,7 @@ impl<'a> Candidates<'a> {
                 let (count, all) = (self.cost(step), u64::from(self.segment.docs.parts()));
                 count <= few.saturating_mul(NOT_WORTH) && count * 100 <= all * COMMON_PERCENT
             }
+            Plan::Word(_) => self.cost(step) <= few.saturating_mul(READ_IN_VAIN),
             _ => few > FEW,
         }
     }
@@ -244,6 +285,19 @@ impl<'a> Candidates<'a> {
         match plan {
             Plan::Any => return Ok(left.cloned()),
             Plan::Has(_) => self.add(plan, left, &mut found)?,
+            Plan::Word(word) => match self.docs_with(word)? {
+                Some(docs) => {
+                    for doc in docs {
+                        let docs = &self.segment.docs;
+                        for part in docs.first_part(doc)..docs.first_part(doc + 1) {
+                            if left.is_none_or(|left| left.contains(part)) {
+                                found.insert(part);
+                            }
+                        }
+                    }
+                }
+                None => return Ok(left.cloned()),
+            },
             Plan::One(parts) => {
                 for part in parts {
                     if let Plan::Has(_) = part {
@@ -268,6 +322,45 @@ impl<'a> Candidates<'a> {
             }
         }
         Ok(Some(found))
+    }
+
+    /// Documents that have a word with these letters, and those of which that is not known; `None`
+    /// where there are too many such words.
+    fn docs_with(&self, word: &[u8]) -> Result<Option<Vec<u32>>, StoreError> {
+        let Some(blocks) = &self.blocks else {
+            return Ok(None);
+        };
+        let table = &self.segment.terms;
+        let finder = memchr::memmem::Finder::new(word);
+        let mut having = Vec::new();
+        having.extend(table.get(IRREGULAR)?);
+        for block in blocks {
+            table.scan_block(*block, |key, found| {
+                if finder.find(key).is_some() {
+                    having.push(found.to_found());
+                }
+                true
+            })?;
+        }
+        if having.len() > WORDS {
+            return Ok(None);
+        }
+        let mut docs = Vec::new();
+        for found in having {
+            let list = table.list(&found)?;
+            let mut rest = list.as_slice();
+            let mut doc = 0_u32;
+            while let Some(delta) = take_u32(&mut rest) {
+                doc = doc.wrapping_add(delta);
+                let Some((_, more)) = rest.split_first() else {
+                    break;
+                };
+                rest = more;
+                docs.push(doc);
+            }
+        }
+        docs.retain(|doc| *doc < self.segment.docs.len());
+        Ok(Some(docs))
     }
 
     /// Adds the parts of a trigram, of some parts or of all.
@@ -337,6 +430,17 @@ impl Bits {
                 *word |= known & 1 << (number % 64);
             }
         });
+    }
+
+    fn contains(&self, number: u32) -> bool {
+        let word = self.words.get(number as usize / 64);
+        word.is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    fn insert(&mut self, number: u32) {
+        if let Some(word) = self.words.get_mut(number as usize / 64) {
+            *word |= 1 << (number % 64);
+        }
     }
 
     fn unite(&mut self, other: &Self) {

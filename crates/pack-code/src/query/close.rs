@@ -1,15 +1,28 @@
 //! A closer look at one file: where the words of the query stand together, and what is defined.
 
+use grep_matcher::Matcher as _;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use serde_json::json;
 
 use crate::limits;
 use crate::query::round_score;
+use crate::query::similar::{WINDOW_HEAD, WINDOW_LINES, WINDOW_NAME, WINDOW_STEP, Window};
+use crate::query::snippet::Lines;
 use crate::query::weights;
 use crate::query::words::QueryTerms;
 use crate::text::defs::{Kind, definition};
 use crate::text::hash::{FingerprintMap, fingerprint};
 use crate::text::words::{identifiers, terms};
 use crate::tree::lang::Lang;
+
+/// Lines of a file with something of the query after which there have to be so many lines for each
+/// of them, or all are looked at.
+const FINDER_TRIES: usize = 64;
+const FINDER_LINES: usize = 3;
+/// Letters of a term below which lines are not searched for it.
+const FINDER_BYTES: usize = 3;
+/// What each line of a window counts that has something of the query.
+const DENSITY: f64 = 0.002;
 
 /// What a look found.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +43,8 @@ pub(crate) struct Look {
     folder: f64,
     /// The line of the definition that has a name of the query.
     line: Option<u64>,
-    /// Lines that have something of the query.
-    pub(crate) match_lines: Vec<u64>,
+    /// Lines that have something of the query, counted from 1, each with the mask of its terms.
+    matches: Vec<(u64, u64)>,
 }
 
 impl Look {
@@ -50,6 +63,11 @@ impl Look {
     /// The line of a definition whose name the query has.
     pub(crate) fn named_line(&self) -> Option<u64> {
         self.line.filter(|_| self.named > 0.0)
+    }
+
+    /// Lines that have something of the query.
+    pub(crate) fn match_lines(&self) -> impl Iterator<Item = u64> + '_ {
+        self.matches.iter().map(|(line, _)| *line)
     }
 
     pub(crate) fn boosts(&self) -> serde_json::Value {
@@ -71,6 +89,8 @@ pub(crate) struct Closer<'a> {
     total: f64,
     /// Terms of the query that an identifier has, as a mask.
     known: FingerprintMap<u64>,
+    /// Finds what every line has that has something of the query.
+    finder: Option<RegexMatcher>,
     scratch: Vec<u8>,
 }
 
@@ -87,7 +107,24 @@ impl<'a> Closer<'a> {
             query,
             total: query.total_weight().max(f64::MIN_POSITIVE),
             known: FingerprintMap::default(),
+            finder: finder(query),
             scratch: Vec::new(),
+        }
+    }
+
+    pub(crate) const fn query(&self) -> &'a QueryTerms {
+        self.query
+    }
+
+    /// The next place in a text where a line may have something of the query; its end if there is
+    /// none.
+    fn next_place(&self, text: &[u8], from: usize) -> usize {
+        let Some(finder) = &self.finder else {
+            return from;
+        };
+        match text.get(from..).map(|rest| finder.find(rest)) {
+            Some(Ok(found)) => found.map_or(text.len(), |found| from + found.start()),
+            _ => from,
         }
     }
 
@@ -115,9 +152,23 @@ impl<'a> Closer<'a> {
         let mut best: Option<Candidate> = None;
         let mut def_mask = 0;
         let mut start = 0;
+        let mut place = self.next_place(text, 0);
+        let mut tried = 0;
         for end in memchr::memchr_iter(b'\n', text).chain(std::iter::once(text.len())) {
+            if end < place {
+                // The line has nothing of the query.
+                masks.push(0);
+                start = end + 1;
+                continue;
+            }
             let line = text.get(start..end).unwrap_or_default();
             start = end + 1;
+            tried += 1;
+            // Where most lines have what is searched for, the search is given up.
+            place = match tried < FINDER_TRIES || masks.len() > FINDER_LINES * tried {
+                true => self.next_place(text, start),
+                false => start,
+            };
             let mut mask = 0;
             for (from, to) in identifiers(line) {
                 if to - from > 1 {
@@ -161,12 +212,79 @@ impl<'a> Closer<'a> {
             look.named = found.named;
             look.line = Some(found.line);
         }
-        look.match_lines = (1..)
-            .zip(&masks)
-            .filter(|(_, mask)| **mask != 0)
-            .map(|(line, _)| line)
-            .collect();
+        look.matches = (1..).zip(masks).filter(|(_, mask)| *mask != 0).collect();
         look
+    }
+
+    /// The windows that have most of the query, best first: few of a long file, so that not all of
+    /// it has to be compared.
+    pub(crate) fn likely_windows(
+        &mut self,
+        look: &Look,
+        lines: &Lines<'_>,
+        lang: Lang,
+    ) -> Vec<Window> {
+        let found: Vec<(usize, u64)> = look
+            .matches
+            .iter()
+            .map(|(line, mask)| (usize::try_from(*line).unwrap_or(usize::MAX) - 1, *mask))
+            .collect();
+        let mut scored: Vec<(f64, usize)> = Vec::new();
+        let (mut next, mut low) = (0, 0);
+        for (line, _) in &found {
+            let first = line
+                .saturating_sub(WINDOW_LINES - 1)
+                .next_multiple_of(WINDOW_STEP);
+            for start in (first.max(next)..=*line).step_by(WINDOW_STEP) {
+                while found.get(low).is_some_and(|(line, _)| *line < start) {
+                    low += 1;
+                }
+                let inside = found.iter().skip(low);
+                let inside = inside.take_while(|(line, _)| *line < start + WINDOW_LINES);
+                let (union, density) = inside.fold((0, 0_u32), |(union, density), (_, mask)| {
+                    (union | mask, density + 1)
+                });
+                let score = self.query.whole_weight_of(union) / self.total;
+                scored.push((score + DENSITY * f64::from(density), start));
+                next = start + WINDOW_STEP;
+            }
+        }
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        scored.truncate(limits::LIKELY_WINDOWS);
+        let mut windows: Vec<Window> = scored
+            .into_iter()
+            .map(|(score, first)| self.with_definition(score, first, lines, lang))
+            .collect();
+        windows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.first.cmp(&b.first)));
+        windows
+    }
+
+    /// A window with the definition that begins it, whose name counts, too.
+    fn with_definition(
+        &mut self,
+        score: f64,
+        first: usize,
+        lines: &Lines<'_>,
+        lang: Lang,
+    ) -> Window {
+        let mut window = Window {
+            first,
+            score,
+            definition: None,
+        };
+        let mut best = -1.0;
+        for number in first..first + WINDOW_HEAD {
+            let line = lines.line(number as u64 + 1);
+            let def = lang.is_code().then(|| definition(line, lang)).flatten();
+            if let Some(name) = def.and_then(|def| line.get(def.name)) {
+                let share = self.query.whole_weight_of(self.mask_of(name)) / self.total;
+                if share > best {
+                    (best, window.definition) = (share, Some(number));
+                }
+            }
+        }
+        window.score += WINDOW_NAME * best.max(0.0);
+        window
     }
 
     /// How much of the query the name of a definition has, and how much of the name is the query.
@@ -216,7 +334,7 @@ impl<'a> Closer<'a> {
                 union |= mask;
                 density += 1;
             }
-            let share = self.query.weight_of(union) / self.total + 0.002 * f64::from(density);
+            let share = self.query.weight_of(union) / self.total + DENSITY * f64::from(density);
             best = best.max(share);
         }
         best.min(1.0)
@@ -257,6 +375,31 @@ impl<'a> Closer<'a> {
     }
 }
 
+/// Finds what the lines with a term have: the term itself, or all of it but a `y` that stands for
+/// another ending.
+fn finder(query: &QueryTerms) -> Option<RegexMatcher> {
+    let literals: Vec<&str> = query
+        .terms
+        .iter()
+        .filter_map(|term| {
+            let text = std::str::from_utf8(&term.bytes).ok()?;
+            Some(match text.strip_suffix('y') {
+                Some(short) if short.len() > 1 => short,
+                _ => text,
+            })
+        })
+        .collect();
+    // A term that is not text would not be looked for, and one of two letters is everywhere.
+    let short = literals.iter().any(|text| text.len() < FINDER_BYTES);
+    if literals.len() < query.terms.len() || literals.is_empty() || short {
+        return None;
+    }
+    RegexMatcherBuilder::new()
+        .case_insensitive(true)
+        .build_literals(&literals)
+        .ok()
+}
+
 /// How far a definition is the one that is asked for by name.
 fn named_by(name: &str, wanted: &str, kind: Kind) -> f64 {
     let kind = match kind {
@@ -271,5 +414,58 @@ fn named_by(name: &str, wanted: &str, kind: Kind) -> f64 {
         0.6 * kind
     } else {
         0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_with_something_of_the_query_is_passed_over() {
+        let words = [
+            "entries",
+            "entry",
+            "Locking",
+            "locked",
+            "mapping",
+            "mapper",
+            "movement",
+            "moves",
+            "initialization",
+            "action",
+            "actor",
+            "flies",
+            "mutex_lock",
+            "MutexLock",
+            "größe_1",
+            "copies",
+            "copyright",
+            "_copy_",
+            "x",
+            "u32",
+            "sessions",
+            "boxes",
+            "sizing",
+        ];
+        let filler = "nothing to see\n".repeat(300);
+        let text: String = words
+            .iter()
+            .map(|word| format!("{filler}let a = {word}(b);\n"))
+            .collect();
+        for query in words
+            .into_iter()
+            .chain(["how are entries moved", "copy and map"])
+        {
+            let mut terms = QueryTerms::of(query);
+            for term in &mut terms.terms {
+                (term.idf, term.found) = (1.0, true);
+            }
+            let mut closer = Closer::new(&terms);
+            let found = closer.look("a.rs", text.as_bytes());
+            closer.finder = None;
+            let all = closer.look("a.rs", text.as_bytes());
+            assert_eq!(found.matches, all.matches, "{query}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::query::ranked::{Failed, Source};
 use crate::query::symbol::plain;
-use crate::store::table::Found;
+use crate::store::table::Scanned;
 use crate::symbols::names::blocks_with;
 
 /// Letters of a name that is looked for in this way, at least.
@@ -27,7 +27,7 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
     for (number, source) in sources.iter().enumerate() {
         for segment in &source.view.generation.segments {
             for table in &segment.symbols {
-                let each = |key: &[u8], _: Found| {
+                let each = |key: &[u8], _: Scanned<'_>| {
                     left = left.saturating_sub(1);
                     let mut parts = key.splitn(2, |byte| *byte == 0);
                     let folded = parts.next().unwrap_or_default();

@@ -1,7 +1,9 @@
 //! Which lines of a file a ranked hit shows: those that answer, beginning with a definition.
 
-use crate::query::close::Look;
-use crate::query::similar::{FileTokens, Similar, WINDOW_LINES, Window};
+use crate::query::close::{Closer, Look};
+use crate::query::similar::{
+    Alike, CHUNK_LINES, FileTokens, Similar, WINDOW_LINES, WINDOW_STEP, Window, apart,
+};
 use crate::query::snippet::Lines;
 use crate::text::defs::{Kind, definition};
 use crate::tree::lang::Lang;
@@ -22,22 +24,39 @@ pub(crate) struct Passage {
     pub(crate) symbol: Option<(String, Kind)>,
 }
 
+/// A file whose passages are wanted, and what is known about it.
+pub(crate) struct Shown<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) lines: &'a Lines<'a>,
+    pub(crate) look: &'a Look,
+    /// The whole file, where it was compared with the query, and how that came out.
+    pub(crate) tokens: Option<&'a FileTokens>,
+    pub(crate) alike: Option<&'a Alike>,
+}
+
 /// The passages of a file that answer, best first. A definition that has the very name of the query
 /// goes before everything else.
 pub(crate) fn passages(
     similar: &mut Similar,
-    tokens: &FileTokens,
-    lines: &Lines<'_>,
-    look: &Look,
-    path: &str,
+    closer: &mut Closer<'_>,
+    file: &Shown<'_>,
     most: usize,
 ) -> Vec<Passage> {
+    let Shown { path, lines, .. } = *file;
     let lang = Lang::of_path(path);
     let mut found: Vec<Passage> = Vec::new();
-    if let Some(line) = look.named_line() {
+    if let Some(line) = file.look.named_line() {
         found.push(from_definition(lines, lang, line));
     }
-    let windows = similar.windows(tokens, most.max(1));
+    if found.len() >= most {
+        return found;
+    }
+    let likely = closer.likely_windows(file.look, lines, lang);
+    let windows = match file.tokens {
+        Some(tokens) => similar.windows(tokens, &starts(&likely, file), most.max(1)),
+        None if likely.is_empty() => vec![Window::default()],
+        None => apart(likely, most.max(1)),
+    };
     let best = windows.first().map_or(0.0, |window| window.score);
     for window in windows {
         if found.len() >= most || window.score < BESIDE * best {
@@ -50,6 +69,21 @@ pub(crate) fn passages(
         }
     }
     found
+}
+
+/// Where the windows begin that are compared: those with most words of the query, and those of the
+/// passages that are most alike.
+fn starts(likely: &[Window], file: &Shown<'_>) -> Vec<usize> {
+    let mut starts: Vec<usize> = likely.iter().map(|window| window.first).collect();
+    for chunk in file.alike.iter().flat_map(|alike| alike.chunks) {
+        let first = chunk.next_multiple_of(WINDOW_STEP);
+        starts.extend((first..chunk + CHUNK_LINES).step_by(WINDOW_STEP));
+    }
+    let last = usize::try_from(file.lines.count()).unwrap_or(usize::MAX);
+    starts.retain(|start| *start < last.max(1));
+    starts.sort_unstable();
+    starts.dedup();
+    starts
 }
 
 /// A window with the definition that begins it, or that begins shortly above it.
@@ -133,15 +167,53 @@ mod tests {
         for term in &mut terms.terms {
             (term.idf, term.found) = (1.0, true);
         }
-        let look = Closer::new(&terms).look(path, text.as_bytes());
+        let mut closer = Closer::new(&terms);
+        let look = closer.look(path, text.as_bytes());
         let mut similar = Similar::new(query, &terms, true);
         let tokens = similar.read(path, text.as_bytes());
-        similar.learn(&[&tokens]);
-        let lines = Lines::new(text.as_bytes());
-        passages(&mut similar, &tokens, &lines, &look, path, most)
+        let alike = similar.compare(&tokens);
+        // A single word is not compared.
+        let compares = terms.words.len() > 1;
+        let file = Shown {
+            path,
+            lines: &Lines::new(text.as_bytes()),
+            look: &look,
+            tokens: compares.then_some(&tokens),
+            alike: compares.then_some(&alike),
+        };
+        passages(&mut similar, &mut closer, &file, most)
             .into_iter()
             .map(|passage| (passage.first, passage.last))
             .collect()
+    }
+
+    #[test]
+    fn of_a_long_file_few_windows_are_compared() {
+        let body = |number: usize| format!("let pool_{number:x} = open(value_{number:x});\n");
+        let long: String = (0..2_000).map(body).collect();
+        let text = format!("{long}/// Closes it.\nfn close_pool() {{\n}}\n");
+        let query = "where is the pool closed";
+        let mut terms = QueryTerms::of(query);
+        for term in &mut terms.terms {
+            (term.idf, term.found) = (1.0, true);
+        }
+        let mut closer = Closer::new(&terms);
+        let look = closer.look("a.rs", text.as_bytes());
+        let mut similar = Similar::new(query, &terms, true);
+        let tokens = similar.read("a.rs", text.as_bytes());
+        let lines = Lines::new(text.as_bytes());
+        let likely = closer.likely_windows(&look, &lines, Lang::of_path("a.rs"));
+        let file = Shown {
+            path: "a.rs",
+            lines: &lines,
+            look: &look,
+            tokens: Some(&tokens),
+            alike: Some(&similar.compare(&tokens)),
+        };
+        let compared = starts(&likely, &file).len();
+        assert!((1..=40).contains(&compared), "{compared} of 500 windows");
+        let found = passages(&mut similar, &mut closer, &file, 1);
+        assert_eq!(found.first().map(|found| found.first), Some(2_001));
     }
 
     fn text() -> String {

@@ -2,8 +2,10 @@
 //!
 //! The analysis is the well-known one: for each part of the expression the set of strings it can
 //! match exactly, or what its matches can begin and end with, and a condition over trigrams. Text
-//! is taken as the index takes it, ASCII letters in lower case, so case costs nothing. What the
-//! condition does not exclude is verified in the file itself.
+//! is taken as the index takes it: ASCII letters in lower case, unless a trigram has both cases and
+//! the pattern tells them apart. What the condition does not exclude is verified in the file itself.
+//!
+//! A pattern with a name also says which letters a word of the file has ([`needed_word`]).
 
 use std::collections::BTreeSet;
 
@@ -11,6 +13,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 use crate::limits::PLAN_STRINGS;
 use crate::store::chunk::FOLD;
+use crate::text::words::is_word;
 
 /// A condition over the trigrams of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +21,8 @@ pub(crate) enum Plan {
     /// No condition: every file is a candidate.
     Any,
     Has([u8; 3]),
+    /// A word has these letters, without underscores and in lower case.
+    Word(Vec<u8>),
     All(Vec<Plan>),
     One(Vec<Plan>),
 }
@@ -25,20 +30,27 @@ pub(crate) enum Plan {
 impl Plan {
     /// The condition of a pattern.
     pub(crate) fn of(hir: &Hir) -> Self {
-        let mut info = analyse(hir, 0);
+        let case = match tells_cases_apart(hir, 0) {
+            true => Letters::Written,
+            false => Letters::Lower,
+        };
+        let mut info = analyse(hir, case, 0);
         info.settle(true);
         let mut plan = info.plan;
         for set in [&info.prefix, &info.suffix] {
             plan = plan.and(Self::of_set(set));
         }
-        plan
+        match needed_word(hir) {
+            Some(word) if plan != Self::Any => plan.and(Self::Word(word)),
+            _ => plan,
+        }
     }
 
     /// The same condition with what all alternatives of a choice have in common taken out of it:
     /// that narrows at less cost than the choice.
     pub(crate) fn factored(self) -> Self {
         match self {
-            Self::Any | Self::Has(_) => self,
+            Self::Any | Self::Has(_) | Self::Word(_) => self,
             Self::All(parts) => parts
                 .into_iter()
                 .map(Self::factored)
@@ -129,7 +141,7 @@ impl Plan {
             let mut all = Self::Any;
             for trigram in string.windows(3) {
                 if let [a, b, c] = trigram {
-                    all = all.and(Self::Has([*a, *b, *c]));
+                    all = all.and(Self::Has(indexed([*a, *b, *c])));
                 }
             }
             plan = Some(match plan {
@@ -141,7 +153,118 @@ impl Plan {
     }
 }
 
+/// A trigram as the index has it: as it is written if it has letters of both cases.
+fn indexed(trigram: [u8; 3]) -> [u8; 3] {
+    match trigram.iter().any(u8::is_ascii_lowercase) {
+        true => trigram,
+        false => trigram.map(|byte| byte.to_ascii_lowercase()),
+    }
+}
+
 type Strings = BTreeSet<Vec<u8>>;
+
+/// How the letters of a pattern are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Letters {
+    Written,
+    Lower,
+}
+
+/// Whether no class of a pattern has a letter in both cases.
+fn tells_cases_apart(hir: &Hir, depth: usize) -> bool {
+    if depth > DEPTH {
+        return false;
+    }
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) => true,
+        HirKind::Class(class) => of_class(class, Letters::Written).is_none_or(|strings| {
+            let is_pair = |string: &Vec<u8>| {
+                let lower = fold(string);
+                lower != *string && strings.contains(&lower)
+            };
+            !strings.iter().any(is_pair)
+        }),
+        HirKind::Capture(capture) => tells_cases_apart(&capture.sub, depth + 1),
+        HirKind::Repetition(repetition) => tells_cases_apart(&repetition.sub, depth + 1),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().all(|part| tells_cases_apart(part, depth + 1))
+        }
+    }
+}
+
+/// Letters of a word below which it is not looked for among the words of the index: too many words
+/// have the shorter ones inside.
+const WORD_BYTES: usize = 7;
+
+/// The longest run of letters and digits that every match has within one word: the index has all
+/// words of a text as a whole, without underscores.
+fn needed_word(hir: &Hir) -> Option<Vec<u8>> {
+    let mut runs = WordRuns::default();
+    runs.read(hir, 0);
+    runs.end();
+    runs.best
+}
+
+/// The runs of a pattern that lie within a word, in lower case.
+#[derive(Default)]
+struct WordRuns {
+    run: Vec<u8>,
+    best: Option<Vec<u8>>,
+}
+
+impl WordRuns {
+    fn read(&mut self, hir: &Hir, depth: usize) {
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => {}
+            HirKind::Literal(literal) => {
+                for byte in &literal.0 {
+                    match byte {
+                        b'_' => {}
+                        byte if is_word(*byte) => self.run.push(byte.to_ascii_lowercase()),
+                        _ => self.end(),
+                    }
+                }
+            }
+            HirKind::Class(class) => match one_letter(class) {
+                Some(letter) => self.run.push(letter),
+                None => self.end(),
+            },
+            HirKind::Capture(capture) if depth < DEPTH => self.read(&capture.sub, depth + 1),
+            HirKind::Concat(parts) if depth < DEPTH => {
+                parts.iter().for_each(|part| self.read(part, depth + 1));
+            }
+            _ => self.end(),
+        }
+    }
+
+    fn end(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        let longest = self.best.as_ref().map_or(WORD_BYTES - 1, Vec::len);
+        // Numbers are not in the index as a whole.
+        if run.len() > longest && run.iter().any(u8::is_ascii_alphabetic) {
+            self.best = Some(run);
+        }
+    }
+}
+
+/// The one ASCII letter that a class has, in either case. Letters outside ASCII that are the same
+/// in another case may be among them.
+fn one_letter(class: &Class) -> Option<u8> {
+    let strings = of_class(class, Letters::Lower)?;
+    let mut letters = strings.iter().filter(|string| string.is_ascii());
+    let (letter, more) = (letters.next()?, letters.next());
+    let same = |string: &Vec<u8>| {
+        string.is_ascii()
+            || matches!(
+                (letter.as_slice(), std::str::from_utf8(string)),
+                (b"s", Ok("\u{17f}")) | (b"k", Ok("\u{212a}"))
+            )
+    };
+    match (letter.as_slice(), more) {
+        ([letter], None) if is_word(*letter) && strings.iter().all(same) => Some(*letter),
+        _ => None,
+    }
+}
 
 /// What is known about the matches of a part.
 #[derive(Clone, Debug)]
@@ -180,27 +303,27 @@ fn exactly(strings: Strings) -> Info {
     }
 }
 
-fn analyse(hir: &Hir, depth: usize) -> Info {
+fn analyse(hir: &Hir, letters: Letters, depth: usize) -> Info {
     if depth > DEPTH {
         return anything(true);
     }
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => exactly(Strings::from([Vec::new()])),
-        HirKind::Literal(literal) => exactly(Strings::from([fold(&literal.0)])),
-        HirKind::Class(class) => of_class(class).map_or_else(|| anything(false), exactly),
-        HirKind::Capture(capture) => analyse(&capture.sub, depth + 1),
+        HirKind::Literal(literal) => exactly(Strings::from([letters.of(&literal.0)])),
+        HirKind::Class(class) => of_class(class, letters).map_or_else(|| anything(false), exactly),
+        HirKind::Capture(capture) => analyse(&capture.sub, letters, depth + 1),
         HirKind::Concat(parts) => {
-            let mut parts = parts.iter().map(|part| analyse(part, depth + 1));
+            let mut parts = parts.iter().map(|part| analyse(part, letters, depth + 1));
             let first = parts.next().unwrap_or_else(|| anything(true));
             parts.fold(first, concat)
         }
         HirKind::Alternation(parts) => {
-            let mut parts = parts.iter().map(|part| analyse(part, depth + 1));
+            let mut parts = parts.iter().map(|part| analyse(part, letters, depth + 1));
             let first = parts.next().unwrap_or_else(|| anything(true));
             parts.fold(first, alternate)
         }
         HirKind::Repetition(repetition) => {
-            let part = analyse(&repetition.sub, depth + 1);
+            let part = analyse(&repetition.sub, letters, depth + 1);
             match (repetition.min, repetition.max) {
                 (0, Some(1)) => alternate(part, exactly(Strings::from([Vec::new()]))),
                 (0, _) => anything(true),
@@ -225,6 +348,15 @@ fn analyse(hir: &Hir, depth: usize) -> Info {
     }
 }
 
+impl Letters {
+    fn of(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Written => bytes.to_vec(),
+            Self::Lower => fold(bytes),
+        }
+    }
+}
+
 fn fold(bytes: &[u8]) -> Vec<u8> {
     bytes
         .iter()
@@ -233,7 +365,7 @@ fn fold(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The strings of a small class.
-fn of_class(class: &Class) -> Option<Strings> {
+fn of_class(class: &Class, letters: Letters) -> Option<Strings> {
     let mut strings = Strings::new();
     match class {
         Class::Unicode(class) => {
@@ -245,7 +377,7 @@ fn of_class(class: &Class) -> Option<Strings> {
                 }
                 for character in range.start()..=range.end() {
                     let mut bytes = [0; 4];
-                    strings.insert(fold(character.encode_utf8(&mut bytes).as_bytes()));
+                    strings.insert(letters.of(character.encode_utf8(&mut bytes).as_bytes()));
                 }
             }
         }
@@ -257,7 +389,7 @@ fn of_class(class: &Class) -> Option<Strings> {
                     return None;
                 }
                 for byte in range.start()..=range.end() {
-                    strings.insert(fold(&[byte]));
+                    strings.insert(letters.of(&[byte]));
                 }
             }
         }
@@ -416,6 +548,7 @@ impl Info {
 mod tests {
     use super::*;
     use crate::query::pattern::{Case, Pattern};
+    use crate::text::words::{identifiers, is_irregular};
 
     fn plan(text: &str, case: Case) -> Plan {
         Plan::of(&Pattern::regex(text, case).unwrap().hir)
@@ -425,7 +558,18 @@ mod tests {
         let folded = fold(text.as_bytes());
         match plan {
             Plan::Any => true,
-            Plan::Has(trigram) => folded.windows(3).any(|window| window == trigram),
+            Plan::Has(trigram) => {
+                let written = text.as_bytes().windows(3);
+                folded
+                    .windows(3)
+                    .chain(written)
+                    .any(|window| window == trigram)
+            }
+            Plan::Word(word) => identifiers(&folded).any(|(from, to)| {
+                let whole = &folded[from..to];
+                let letters: Vec<u8> = whole.iter().copied().filter(|b| *b != b'_').collect();
+                is_irregular(whole) || memchr::memmem::find(&letters, word).is_some()
+            }),
             Plan::All(parts) => parts.iter().all(|part| holds(part, text)),
             Plan::One(parts) => parts.iter().any(|part| holds(part, text)),
         }
@@ -451,6 +595,54 @@ mod tests {
             }
             for text in other {
                 assert!(!holds(&plan, text), "{pattern} {text} {plan:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_tells_cases_apart_looks_for_both_cases_as_written() {
+        let of = |text: &str| plan(text, Case::Smart);
+        for (pattern, matching, other) in [
+            ("maxItems", &["maxItems"][..], &["maxitems", "MAXITEMS"][..]),
+            ("REG_Foo", &["REG_Foo"], &["reg_foo"]),
+            ("UPPER", &["UPPER", "upper"], &["uppe"]),
+            ("(?i:k)elVin", &["kelVin", "KelVin"], &[]),
+            ("[Kk]elVin", &["kelVin", "KelVin"], &["kelwin"]),
+            ("(?:Start|Stop)ed", &["Started", "Stoped"], &["started"]),
+        ] {
+            for text in matching {
+                assert!(holds(&of(pattern), text), "{pattern} {text}");
+            }
+            for text in other {
+                assert!(!holds(&of(pattern), text), "{pattern} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_for_as_a_word() {
+        let word = |text: &str, case| {
+            let word = needed_word(&Pattern::regex(text, case).unwrap().hir);
+            word.map(|word| String::from_utf8(word).unwrap())
+        };
+        for (pattern, found) in [
+            ("start_server", Some("startserver")),
+            (r"\bstart_server\b\(", Some("startserver")),
+            (r"sched_pro\w*k\b", Some("schedpro")),
+            ("startServer", Some("startserver")),
+            ("a_b x start_server y_z", Some("startserver")),
+            ("(?:start)_(server)", Some("startserver")),
+            ("detailed", Some("detailed")),
+            ("start|_server", None),
+            ("start_(server)?", None),
+            ("start_(one|two)more", None),
+            ("start.servers", Some("servers")),
+            ("123_456789", None),
+            ("a_bcd", None),
+            ("a_bcdefg", Some("abcdefg")),
+        ] {
+            for case in [Case::Sensitive, Case::Insensitive] {
+                assert_eq!(word(pattern, case).as_deref(), found, "{pattern}");
             }
         }
     }

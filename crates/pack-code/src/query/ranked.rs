@@ -16,7 +16,7 @@ use crate::limits;
 use crate::query::close::{Closer, Look};
 use crate::query::cursor::{Listing, RankedCursor, mark, outdated};
 use crate::query::filter::Filter;
-use crate::query::passage::{Passage, passages};
+use crate::query::passage::{Passage, Shown, passages};
 use crate::query::similar::{Alike, FileTokens, Similar};
 use crate::query::snippet::Lines;
 use crate::query::weights;
@@ -179,9 +179,11 @@ pub(crate) fn search(
     cancel.check()?;
     let mut looks = BTreeMap::new();
     let mut similar = Similar::new(query.text, &terms, query.vectors);
+    let mut closer = Closer::new(&terms);
     look_closer(
         sources,
         &terms,
+        &mut closer,
         &mut similar,
         &mut scored,
         &mut looks,
@@ -198,7 +200,15 @@ pub(crate) fn search(
         return Err(outdated().into());
     }
     let most = passages_per_file(total);
-    let (mut found, end, ends) = page(sources, query, &terms, &mut similar, rest, &mut looks, most);
+    let (mut found, end, ends) = page(
+        sources,
+        query,
+        &mut closer,
+        &mut similar,
+        rest,
+        &mut looks,
+        most,
+    );
     let cursor_after = |end: End| {
         let given = marks(sources, rest.get(..end.files).unwrap_or(rest));
         let cursor = RankedCursor {
@@ -478,6 +488,7 @@ const fn passages_per_file(total: usize) -> usize {
 fn look_closer(
     sources: &[Source<'_>],
     terms: &QueryTerms,
+    closer: &mut Closer<'_>,
     similar: &mut Similar,
     scored: &mut [Scored],
     looks: &mut BTreeMap<(usize, String), Closely>,
@@ -497,7 +508,6 @@ fn look_closer(
         .map_or(1.0, |file| file.score)
         .max(f64::MIN_POSITIVE);
     let least = best.last().map_or(0.0, |file| file.score);
-    let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
     let mut read = Vec::new();
     for (at, file) in best.iter_mut().enumerate() {
@@ -604,7 +614,7 @@ struct End {
 fn page(
     sources: &[Source<'_>],
     query: &Ranked<'_>,
-    terms: &QueryTerms,
+    closer: &mut Closer<'_>,
     similar: &mut Similar,
     scored: &[Scored],
     looks: &mut BTreeMap<(usize, String), Closely>,
@@ -614,7 +624,6 @@ fn page(
     let mut end = End::default();
     let mut ends = Vec::new();
     let mut bytes = 0;
-    let mut closer = Closer::new(terms);
     let mut buffer = Vec::new();
     // The page before may have given the first passages of the first file.
     let mut begun = query.after.map_or(0, |after| {
@@ -637,16 +646,12 @@ fn page(
         if !matches!(source.reader.read(&file.path, &mut buffer).0, Content::Text) {
             continue;
         }
-        let mut closely = looks
+        let closely = looks
             .remove(&(file.source, file.path.clone()))
             .unwrap_or_else(|| Closely {
                 look: closer.look(&file.path, &buffer),
                 ..Closely::default()
             });
-        let tokens = closely
-            .tokens
-            .take()
-            .unwrap_or_else(|| similar.read(&file.path, &buffer));
         let lines = Lines::new(&buffer);
         let quoted = query
             .verbatim
@@ -659,7 +664,14 @@ fn page(
             });
         let mut shown: Vec<Passage> = quoted.collect();
         if shown.is_empty() {
-            shown = passages(similar, &tokens, &lines, &closely.look, &file.path, most);
+            let file = Shown {
+                path: &file.path,
+                lines: &lines,
+                look: &closely.look,
+                tokens: closely.tokens.as_ref(),
+                alike: closely.alike.as_ref().map(|(alike, _)| alike),
+            };
+            shown = passages(similar, closer, &file, most);
         }
         let count = shown.len();
         for (at, passage) in shown.into_iter().enumerate().skip(begun) {
@@ -682,7 +694,7 @@ fn page(
             let last = (passage.last + query.context).min(lines.count()).max(start);
             let snippet = lines.snippet(start, last, query.max_bytes.saturating_sub(bytes));
             bytes += snippet.len();
-            let match_lines = closely.look.match_lines.iter().copied();
+            let match_lines = closely.look.match_lines();
             found.hits.push(Hit {
                 after: String::new(),
                 repo: source.name.to_owned(),
@@ -700,7 +712,7 @@ fn page(
                     .collect(),
                 why: query
                     .explain
-                    .then(|| explain(terms, file, &closely, similar.has_vectors())),
+                    .then(|| explain(closer.query(), file, &closely, similar.has_vectors())),
             });
         }
     }

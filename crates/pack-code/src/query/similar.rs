@@ -19,17 +19,23 @@ pub(crate) const CHUNK_LINES: usize = 24;
 const CHUNK_STEP: usize = 12;
 /// Lines of a window that is shown, and between the beginnings of two.
 pub(crate) const WINDOW_LINES: usize = 12;
-const WINDOW_STEP: usize = 4;
+pub(crate) const WINDOW_STEP: usize = 4;
 /// How much the name of a definition counts that begins a window.
-const WINDOW_NAME: f64 = 0.3;
+pub(crate) const WINDOW_NAME: f64 = 0.3;
 /// Lines at the beginning of a window where a definition begins it.
-const WINDOW_HEAD: usize = 4;
+pub(crate) const WINDOW_HEAD: usize = 4;
 /// Best passages whose mean says how much of a file is about the query.
 const SPREAD: usize = 5;
 /// Longest sub-token; the training leaves out longer ones, too.
 const TOKEN_BYTES: usize = 24;
 /// How much the words themselves count in a window, beside the vectors.
 const WINDOW_WORDS: f64 = 0.5;
+/// What a token weighs that occurs so often, 1 + log2(n) / 2; further occurrences add nothing.
+const TIMES: [f64; 5] = [0.0, 1.0, 1.5, 1.792_481_250_360_578, 2.0];
+
+fn times(count: u32) -> f64 {
+    TIMES.get(count.min(4) as usize).copied().unwrap_or(0.0)
+}
 
 /// A file as sub-tokens.
 #[derive(Clone, Debug, Default)]
@@ -66,10 +72,12 @@ pub(crate) struct Alike {
     pub(crate) stem: f64,
     pub(crate) definition: f64,
     pub(crate) definitions: f64,
+    /// Where the best passages begin, counted from 0.
+    pub(crate) chunks: [usize; SPREAD],
 }
 
 /// A place in a file that answers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Window {
     /// Counted from 0.
     pub(crate) first: usize,
@@ -195,28 +203,32 @@ impl Similar {
         let lang = Lang::of_path(path);
         let mut file = FileTokens::default();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            file.lines.push(file.tokens.len() as u32);
-            let mut tokens = std::mem::take(&mut file.tokens);
-            self.add_tokens(line, &mut tokens);
-            file.tokens = tokens;
-            if lang.is_code()
-                && let Some(name) = definition(line, lang).and_then(|def| line.get(def.name))
-            {
-                let mut tokens = Vec::new();
-                self.add_tokens(name, &mut tokens);
-                file.definitions.push((number, tokens));
-            }
+            self.add_line(&mut file, lang, number, line);
         }
+        self.end(&mut file, path);
+        file
+    }
+
+    fn add_line(&mut self, file: &mut FileTokens, lang: Lang, number: usize, line: &[u8]) {
+        file.lines.push(file.tokens.len() as u32);
+        self.add_tokens(line, &mut file.tokens);
+        if lang.is_code()
+            && let Some(name) = definition(line, lang).and_then(|def| line.get(def.name))
+        {
+            let mut tokens = Vec::new();
+            self.add_tokens(name, &mut tokens);
+            file.definitions.push((number, tokens));
+        }
+    }
+
+    /// Adds what the path says, after the last line.
+    fn end(&mut self, file: &mut FileTokens, path: &str) {
         file.lines.push(file.tokens.len() as u32);
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
         let stem = name.split('.').next().unwrap_or(name);
-        let (mut path, mut stem_tokens) = (Vec::new(), Vec::new());
-        self.add_tokens(stem.as_bytes(), &mut stem_tokens);
-        self.add_tokens(folders.as_bytes(), &mut path);
-        path.extend_from_slice(&stem_tokens);
-        file.path = path;
-        file.stem = stem_tokens;
-        file
+        self.add_tokens(stem.as_bytes(), &mut file.stem);
+        self.add_tokens(folders.as_bytes(), &mut file.path);
+        file.path.extend_from_slice(&file.stem);
     }
 
     /// Counts the tokens of the passages of all candidates, so that they can be weighed.
@@ -246,11 +258,12 @@ impl Similar {
 
     /// Weighs tokens and the query by what was learned.
     fn weigh(&mut self) {
-        let all = f64::from(self.passages);
         let count = self.stem_ids.len();
         self.having.resize(count, 0);
-        let weight = |having: &u32| (1.0 + (all + 1.0) / (f64::from(*having) + 1.0)).ln();
-        self.weights = self.having.iter().map(weight).collect();
+        let having = self.having.iter();
+        self.weights = having
+            .map(|having| weight_of(self.passages, *having))
+            .collect();
         self.vector = vec![0.0; count];
         for (stem, weight) in &self.query {
             let at = *stem as usize;
@@ -263,6 +276,19 @@ impl Similar {
             self.vector.iter_mut().for_each(|x| *x /= length);
         }
         self.counts = vec![0; self.ids.len().max(count)];
+    }
+
+    /// Makes room for the tokens of files that were read after the others were weighed.
+    fn grow(&mut self) {
+        let count = self.stem_ids.len();
+        if self.weights.len() < count {
+            self.weights.resize(count, weight_of(self.passages, 0));
+            self.vector.resize(count, 0.0);
+        }
+        let count = count.max(self.ids.len());
+        if self.counts.len() < count {
+            self.counts.resize(count, 0);
+        }
     }
 
     /// The cosine between the query and a text, by vectors where there are some.
@@ -279,10 +305,7 @@ impl Similar {
 
     /// Counts numbers; gives those that were met.
     fn tally(&mut self, numbers: impl Iterator<Item = u32>) -> Vec<u32> {
-        if self.counts.len() < self.ids.len() || self.weights.len() < self.stem_ids.len() {
-            // Tokens of a file that was read after the others were weighed.
-            self.weigh();
-        }
+        self.grow();
         let mut met = Vec::new();
         for number in numbers {
             if let Some(count) = self.counts.get_mut(number as usize) {
@@ -303,9 +326,9 @@ impl Similar {
             let Some(count) = self.counts.get_mut(at) else {
                 continue;
             };
-            let times = 1.0 + 0.5 * (std::mem::take(count).min(4) as f32).log2();
+            let times = times(std::mem::take(count));
             if let Some(Some(known)) = self.vectors.get(at) {
-                add(&mut sum, &known.direction, known.code * times);
+                add(&mut sum, &known.direction, known.code * times as f32);
             }
         }
         let length = dot(&sum, &sum).sqrt();
@@ -328,8 +351,7 @@ impl Similar {
             ) else {
                 continue;
             };
-            let times = 1.0 + 0.5 * f64::from(std::mem::take(count).min(4)).log2();
-            let value = weight * times;
+            let value = weight * times(std::mem::take(count));
             dot += value * wanted;
             length += value * value;
         }
@@ -342,11 +364,18 @@ impl Similar {
 
     /// Compares a file with the query.
     pub(crate) fn compare(&mut self, file: &FileTokens) -> Alike {
-        let mut passages: Vec<f64> = chunk_starts(file.line_count())
-            .map(|first| self.cosine(file.between(first, first + CHUNK_LINES)))
+        let mut passages: Vec<(f64, usize)> = chunk_starts(file.line_count())
+            .map(|first| {
+                let cosine = self.cosine(file.between(first, first + CHUNK_LINES));
+                (cosine, first)
+            })
             .collect();
-        passages.sort_by(|a, b| b.total_cmp(a));
-        let best: f64 = passages.iter().take(SPREAD).sum();
+        passages.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let best: f64 = passages.iter().take(SPREAD).map(|passage| passage.0).sum();
+        let mut chunks = [0; SPREAD];
+        for (chunk, (_, first)) in chunks.iter_mut().zip(&passages) {
+            *chunk = *first;
+        }
         let mut all = Vec::new();
         let mut definition: f64 = 0.0;
         for (_, name) in &file.definitions {
@@ -354,20 +383,27 @@ impl Similar {
             all.extend_from_slice(name);
         }
         Alike {
-            passage: passages.first().copied().unwrap_or(0.0),
+            passage: passages.first().map_or(0.0, |passage| passage.0),
             spread: best / SPREAD as f64,
             path: self.cosine(&file.path),
             stem: self.cosine(&file.stem),
             definition,
             definitions: self.cosine(&all),
+            chunks,
         }
     }
 
-    /// The places of a file that answer best, best first; no two of them overlap.
-    pub(crate) fn windows(&mut self, file: &FileTokens, most: usize) -> Vec<Window> {
+    /// The places of a file that answer best, best first; no two of them overlap. Only windows that
+    /// begin at one of these lines are compared; the lines ascend.
+    pub(crate) fn windows(
+        &mut self,
+        file: &FileTokens,
+        starts: &[usize],
+        most: usize,
+    ) -> Vec<Window> {
         let mut windows: Vec<Window> = Vec::new();
         let mut names = file.definitions.iter().peekable();
-        for first in (0..file.line_count().max(1)).step_by(WINDOW_STEP) {
+        for first in starts.iter().copied() {
             while names.next_if(|(line, _)| *line < first).is_some() {}
             let heads: Vec<&(usize, Vec<u32>)> = names
                 .clone()
@@ -392,15 +428,25 @@ impl Similar {
             });
         }
         windows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.first.cmp(&b.first)));
-        let mut kept: Vec<Window> = Vec::new();
-        for window in windows {
-            let apart = |other: &Window| other.first.abs_diff(window.first) >= WINDOW_LINES;
-            if kept.len() < most && kept.iter().all(apart) {
-                kept.push(window);
-            }
-        }
-        kept
+        apart(windows, most)
     }
+}
+
+/// The first windows that do not overlap.
+pub(crate) fn apart(windows: Vec<Window>, most: usize) -> Vec<Window> {
+    let mut kept: Vec<Window> = Vec::new();
+    for window in windows {
+        let apart = |other: &Window| other.first.abs_diff(window.first) >= WINDOW_LINES;
+        if kept.len() < most && kept.iter().all(apart) {
+            kept.push(window);
+        }
+    }
+    kept
+}
+
+/// The weight of a stem that so many of the passages have.
+fn weight_of(passages: u32, having: u32) -> f64 {
+    (1.0 + (f64::from(passages) + 1.0) / (f64::from(having) + 1.0)).ln()
 }
 
 fn chunk_starts(lines: usize) -> impl Iterator<Item = usize> {
@@ -427,7 +473,7 @@ mod tests {
         assert_eq!(similar.has_vectors(), uses_vectors);
         let file = similar.read("src/pool.rs", FILE.as_bytes());
         similar.learn(&[&file]);
-        let best = similar.windows(&file, 3);
+        let best = similar.windows(&file, &[0, 4, 8, 12, 16, 20], 3);
         assert_eq!(best.first().unwrap().definition, Some(21));
         let alike = similar.compare(&file);
         assert!(alike.stem > 0.5 && alike.definition > 0.6, "{alike:?}");

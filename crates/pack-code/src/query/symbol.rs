@@ -33,7 +33,7 @@ use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
 use crate::store::segment::Segment;
-use crate::store::table::{Found as TableEntry, Table};
+use crate::store::table::{Scanned, Table};
 use crate::symbols::layer::{key, postings};
 use crate::symbols::names::blocks_with;
 use crate::symbols::{Symbol, extract};
@@ -469,7 +469,7 @@ impl Keys<'_> {
     fn scan(
         self,
         table: &Table,
-        mut each: impl FnMut(&[u8], TableEntry) -> bool,
+        mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let part = match self {
             Self::From(from) => return table.scan(from, each),
@@ -505,11 +505,11 @@ fn collect(
         for table in &segment.symbols {
             let mut taken = Vec::new();
             let mut full = false;
-            let each = |key: &[u8], found| {
+            let each = |key: &[u8], found: Scanned<'_>| {
                 left = left.saturating_sub(1);
                 let want = wants(key);
                 if want == Wants::Take {
-                    taken.push((key.to_vec(), found));
+                    taken.push((key.to_vec(), found.to_found()));
                 }
                 full = want != Wants::Stop && (left == 0 || taken.len() >= MOST);
                 want != Wants::Stop && !full

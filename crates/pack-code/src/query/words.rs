@@ -180,6 +180,15 @@ impl QueryTerms {
             .map(|(_, term)| term.weight * term.idf)
             .sum()
     }
+
+    /// The same with the wholes of identifiers, for which their parts do not stand.
+    pub(crate) fn whole_weight_of(&self, mask: u64) -> f64 {
+        let terms = self.terms.iter().enumerate();
+        terms
+            .filter(|(bit, _)| mask >> bit & 1 == 1)
+            .map(|(_, term)| term.weight * term.idf)
+            .sum()
+    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! Runs of consecutive chunks are joined without decoding more than the first number of each list.
 //!
 //! Trigrams are of bytes with ASCII letters in lower case, and never reach over the end of a line,
-//! because no query does.
+//! because no query does. One that has letters of both cases is there as it is written, too: such
+//! trigrams are few, and say much about names like `maxItems`.
 
 use crate::store::codec::put;
 use crate::store::docs::PART_BYTES;
 use crate::text::defs::definition;
 use crate::text::hash::{FingerprintMap, fingerprint};
-use crate::text::words::{identifiers, terms};
+use crate::text::words::{identifiers, is_irregular, terms, unstemmed};
 use crate::tree::lang::Lang;
 
 /// Where and how often a term stands in a document, in one byte.
@@ -91,6 +92,8 @@ pub(crate) struct ChunkIndexer {
     known: FingerprintMap<u32>,
     /// For each of them, its terms in `term_ids`.
     spans: Vec<(u32, u32)>,
+    /// For each of them, the number of a key that ranked search does not know, and one.
+    extras: Vec<u32>,
     term_ids: Vec<u32>,
     dictionary: FingerprintMap<u32>,
     names: Vec<Box<[u8]>>,
@@ -112,6 +115,13 @@ struct TermState {
     folder: bool,
     touched: bool,
 }
+
+/// The key of every document that has a word whose letters the terms do not tell: one that is too
+/// long to give any, or has a letter outside ASCII that is `k` or `s` in other cases.
+pub(crate) const IRREGULAR: &[u8] = b"\0";
+/// What the keys of words begin with whose terms are stems. Ranked search does not know them: they
+/// are there so that every word of a text is in the table with all its letters.
+const UNSTEMMED: u8 = 1;
 
 const TRIGRAMS: usize = 1 << 24;
 /// Identifiers that are found without the large map; a power of two.
@@ -142,6 +152,7 @@ impl Default for ChunkIndexer {
             recent: vec![(0, 0); RECENT],
             known: FingerprintMap::default(),
             spans: Vec::new(),
+            extras: Vec::new(),
             term_ids: Vec::new(),
             dictionary: FingerprintMap::default(),
             names: Vec::new(),
@@ -189,21 +200,32 @@ impl ChunkIndexer {
         reason = "a trigram has 24 bits and there is a bit for each"
     )]
     fn add_trigrams(&mut self, part: u32, text: &[u8]) {
-        let mut trigram = 0_u32;
+        let (mut trigram, mut written) = (0_u32, 0_u32);
+        // A bit for each of the last bytes that is a lower-case letter.
+        let mut lower = 0_u8;
         let mut length = 0_u32;
+        let (seen, list) = (&mut self.seen, &mut self.seen_list);
+        let mut add = |trigram: u32| {
+            let word = &mut seen[(trigram >> 6) as usize];
+            let bit = 1 << (trigram & 63);
+            if *word & bit == 0 {
+                *word |= bit;
+                list.push(trigram);
+            }
+        };
         for byte in text {
             if *byte == b'\n' {
                 length = 0;
                 continue;
             }
             trigram = (trigram << 8 | u32::from(FOLD[usize::from(*byte)])) & 0xff_ffff;
+            written = (written << 8 | u32::from(*byte)) & 0xff_ffff;
+            lower = (lower << 1 | u8::from(byte.is_ascii_lowercase())) & 0b111;
             length += 1;
             if length >= 3 {
-                let word = &mut self.seen[(trigram >> 6) as usize];
-                let bit = 1 << (trigram & 63);
-                if *word & bit == 0 {
-                    *word |= bit;
-                    self.seen_list.push(trigram);
+                add(trigram);
+                if written != trigram && lower != 0 {
+                    add(written);
                 }
             }
         }
@@ -241,6 +263,17 @@ impl ChunkIndexer {
             self.each_term(from, to, |state| {
                 state.count = state.count.saturating_add(count);
             });
+            let extra = self
+                .extras
+                .get(id as usize)
+                .and_then(|extra| extra.checked_sub(1));
+            if let Some(extra) = extra
+                && let Some(state) = self.fields.get_mut(extra as usize)
+                && !state.touched
+            {
+                state.touched = true;
+                self.touched_terms.push(extra);
+            }
         }
         self.touched.clear();
         if lang.is_code() {
@@ -333,9 +366,9 @@ impl ChunkIndexer {
             &mut self.term_ids,
             &mut self.fields,
         );
-        terms(word, &mut self.word, |term| {
+        let mut number_of = |term: &[u8]| {
             let print = fingerprint(term);
-            let number = match dictionary.get(&print) {
+            match dictionary.get(&print) {
                 Some(number) => *number,
                 None => {
                     let number = names.len() as u32;
@@ -344,9 +377,17 @@ impl ChunkIndexer {
                     dictionary.insert(print, number);
                     number
                 }
-            };
-            term_ids.push(number);
-        });
+            }
+        };
+        terms(word, &mut self.word, |term| term_ids.push(number_of(term)));
+        let extra = match unstemmed(word, &mut self.word) {
+            Some(_) => {
+                self.word.insert(0, UNSTEMMED);
+                Some(number_of(&self.word))
+            }
+            None => is_irregular(word).then(|| number_of(IRREGULAR)),
+        };
+        self.extras.push(extra.map_or(0, |number| number + 1));
         self.spans.push((from, self.term_ids.len() as u32));
         self.counts.push(0);
         self.known.insert(print, id);
@@ -379,6 +420,7 @@ impl ChunkIndexer {
         self.recent.fill((0, 0));
         self.known.clear();
         self.spans.clear();
+        self.extras.clear();
         self.term_ids.clear();
         self.dictionary.clear();
         self.names.clear();
@@ -539,7 +581,7 @@ mod tests {
     fn a_run_has_each_trigram_once_in_order_and_none_over_a_line_end() {
         let mut indexer = ChunkIndexer::default();
         let mut starts = Vec::new();
-        for (part, text) in [(3, &b"ABC\ndabc"[..]), (7, b"abc")] {
+        for (part, text) in [(3, &b"ABC\ndabc"[..]), (7, b"aBC")] {
             let input = Input {
                 doc: part,
                 first_part: part,
@@ -553,9 +595,9 @@ mod tests {
         }
         let entries = read(&indexer.finish().trigrams);
         let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.0.as_slice()).collect();
-        assert_eq!(keys, [b"abc", b"dab"]);
+        assert_eq!(keys, [b"aBC", b"abc", b"dab"], "both cases as written");
         assert_eq!(
-            (entries[0].1, entries[0].2, entries[0].3.as_slice()),
+            (entries[1].1, entries[1].2, entries[1].3.as_slice()),
             (2, 7, &[3, 4][..])
         );
     }
@@ -604,5 +646,9 @@ mod tests {
         assert!(of("src").unwrap().folder);
         assert_eq!(tokens, 5);
         assert_eq!(Fields::unpack(spawn.pack()), spawn);
+        let (terms, tokens) = terms_of("a.rs", Lang::RUST, b"Routes routes map\n");
+        let keys: Vec<&[u8]> = terms.keys().map(AsRef::as_ref).collect();
+        assert_eq!(keys, [&b"\x01routes"[..], b"map", b"rout"]);
+        assert_eq!(tokens, 3, "what is kept for its letters does not count");
     }
 }

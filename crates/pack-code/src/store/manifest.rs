@@ -71,7 +71,9 @@ impl SegmentEntry {
     /// All its files.
     pub(crate) fn files(&self) -> Vec<String> {
         let own = ["docs", "tri", "term"].map(|ending| format!("{}.{ending}", self.name()));
+        let term_names = format!("{}.term{ENDING}", self.name());
         own.into_iter()
+            .chain([term_names])
             .chain(self.dead.clone())
             .chain(self.stamps.clone())
             .chain(self.missed.clone())

@@ -171,6 +171,32 @@ enum List {
     At { offset: u64, length: u64 },
 }
 
+/// What a table knows about a key of the block that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scanned<'a> {
+    count: u32,
+    list: ScannedList<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ScannedList<'a> {
+    Inline(&'a [u8]),
+    At { offset: u64, length: u64 },
+}
+
+impl Scanned<'_> {
+    /// The same, to be kept.
+    pub(crate) fn to_found(self) -> Found {
+        Found {
+            count: self.count,
+            list: match self.list {
+                ScannedList::Inline(bytes) => List::Inline(bytes.to_vec()),
+                ScannedList::At { offset, length } => List::At { offset, length },
+            },
+        }
+    }
+}
+
 struct IndexEntry<'a> {
     first_key: &'a [u8],
     offset: u64,
@@ -269,20 +295,20 @@ impl Table {
             return Ok(None);
         };
         let mut found = None;
-        self.read_block(number, |candidate, count, list| {
+        self.scan_block(number, |candidate, scanned| {
             if candidate == key {
-                found = Some(Found { count, list });
+                found = Some(scanned.to_found());
             }
             candidate < key
         })?;
         Ok(found)
     }
 
-    /// Calls `each` with the entries of a block until it says false.
-    fn read_block(
+    /// Walks the entries of one block until `each` says false.
+    pub(crate) fn scan_block(
         &self,
         number: usize,
-        mut each: impl FnMut(&[u8], u32, List) -> bool,
+        mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let entry = self.entry(number)?;
         let block = self.block(&entry)?;
@@ -298,17 +324,13 @@ impl Table {
             let coded = take(&mut rest).ok_or_else(cut)?;
             let length = coded >> 1;
             let list = if coded & 1 == 1 {
-                List::Inline(
-                    take_bytes(&mut rest, length as usize)
-                        .ok_or_else(cut)?
-                        .to_vec(),
-                )
+                ScannedList::Inline(take_bytes(&mut rest, length as usize).ok_or_else(cut)?)
             } else {
-                let list = List::At { offset, length };
+                let list = ScannedList::At { offset, length };
                 offset += length + SUM_BYTES;
                 list
             };
-            if !each(&key, count, list) {
+            if !each(&key, Scanned { count, list }) {
                 break;
             }
         }
@@ -337,14 +359,14 @@ impl Table {
     pub(crate) fn scan(
         &self,
         from: &[u8],
-        mut each: impl FnMut(&[u8], Found) -> bool,
+        mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let first = self.block_for(from).unwrap_or(0);
         let mut go_on = true;
         for number in first..self.starts.len() {
-            self.read_block(number, |key, count, list| {
+            self.scan_block(number, |key, scanned| {
                 if key >= from {
-                    go_on = each(key, Found { count, list });
+                    go_on = each(key, scanned);
                 }
                 go_on
             })?;
@@ -364,15 +386,6 @@ impl Table {
         self.starts.len()
     }
 
-    /// Walks the entries of one block until `each` says false.
-    pub(crate) fn scan_block(
-        &self,
-        block: usize,
-        mut each: impl FnMut(&[u8], Found) -> bool,
-    ) -> Result<(), StoreError> {
-        self.read_block(block, |key, count, list| each(key, Found { count, list }))
-    }
-
     /// Reads a table from front to back, lists included.
     pub(crate) fn stream(self) -> Stream {
         Stream {
@@ -386,8 +399,8 @@ impl Table {
     pub(crate) fn verify(&self) -> Result<(), StoreError> {
         for number in 0..self.starts.len() {
             let mut found = Vec::new();
-            self.read_block(number, |_, count, list| {
-                found.push(Found { count, list });
+            self.scan_block(number, |_, scanned| {
+                found.push(scanned.to_found());
                 true
             })?;
             for found in found {
@@ -421,8 +434,8 @@ impl Stream {
                 return Ok(None);
             }
             let mut entries = Vec::with_capacity(BLOCK_KEYS);
-            self.table.read_block(self.next_block, |key, count, list| {
-                entries.push((key.to_vec(), Found { count, list }));
+            self.table.scan_block(self.next_block, |key, scanned| {
+                entries.push((key.to_vec(), scanned.to_found()));
                 true
             })?;
             self.next_block += 1;

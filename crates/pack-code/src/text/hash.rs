@@ -14,8 +14,8 @@ const STIR: u64 = 0xd6e8_feb8_6659_fd93;
 /// be undone. Two longer ones meet once in 2^64 pairs. A chunk of a build is at most
 /// [`CHUNK_BYTES`](crate::limits::CHUNK_BYTES) of text and one file, 20 MiB, so it has at most 2.1
 /// million different longer words, which is one chance in eight million; a usual chunk, with a
-/// hundred thousand, has one in billions. What would be lost then is one word of that chunk for
-/// ranked search, so the words themselves are not compared.
+/// hundred thousand, has one in billions. What would be lost then is one word of that chunk, so the
+/// words themselves are not compared.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     let Some(last) = bytes.last_chunk::<8>() else {
         return finish(short(bytes));

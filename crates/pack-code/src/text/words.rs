@@ -60,6 +60,14 @@ impl Iterator for Identifiers<'_> {
     }
 }
 
+/// Whether the terms of an identifier do not tell its letters: it gives none, or it has a letter
+/// outside ASCII that a search in either case takes for `s` or `k`.
+pub(crate) fn is_irregular(identifier: &[u8]) -> bool {
+    let has = |letter: &[u8]| memchr::memmem::find(identifier, letter).is_some();
+    identifier.len() > LONGEST
+        || !identifier.is_ascii() && (has("\u{17f}".as_bytes()) || has("\u{212a}".as_bytes()))
+}
+
 /// Calls `each` with every term of an identifier. The whole comes last.
 pub(crate) fn terms(identifier: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
     if identifier.len() < 2 || identifier.len() > LONGEST {
@@ -89,6 +97,24 @@ pub(crate) fn terms(identifier: &[u8], scratch: &mut Vec<u8>, mut each: impl FnM
             each(scratch);
         }
     }
+}
+
+/// An identifier of one part in lower case, if its term is another: then no term has all its
+/// letters.
+pub(crate) fn unstemmed<'a>(identifier: &[u8], scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let (mut parts, mut changed) = (0, false);
+    parts_of(identifier, |part| {
+        parts += 1;
+        if parts == 1 {
+            scratch.clear();
+            scratch.extend(part.iter().map(u8::to_ascii_lowercase));
+            stem(scratch);
+            changed = !part.eq_ignore_ascii_case(scratch);
+            scratch.clear();
+            scratch.extend(part.iter().map(u8::to_ascii_lowercase));
+        }
+    });
+    (parts == 1 && changed && identifier.len() <= LONGEST).then_some(scratch)
 }
 
 /// Calls `each` with the parts of an identifier, as they are written.
@@ -165,6 +191,23 @@ mod tests {
         assert_eq!(of("base64Encode"), ["base64", "encod", "base64encode"]);
         assert_eq!(of("x"), [""; 0]);
         assert_eq!(of("123456"), [""; 0]);
+    }
+
+    #[test]
+    fn a_word_whose_term_is_a_stem_is_known_as_it_is() {
+        let of = |word: &str| {
+            let mut scratch = Vec::new();
+            let found = unstemmed(word.as_bytes(), &mut scratch);
+            found.map(|word| String::from_utf8(word.to_vec()).unwrap())
+        };
+        assert_eq!(of("Detailed").as_deref(), Some("detailed"));
+        assert_eq!(of("_routes_").as_deref(), Some("routes"));
+        for word in ["map", "combine_reducers", "base64", "123456", "x", ""] {
+            assert_eq!(of(word), None, "{word}");
+        }
+        assert!(is_irregular("x".repeat(81).as_bytes()));
+        assert!(is_irregular("\u{17f}".as_bytes()) && is_irregular("a\u{212a}".as_bytes()));
+        assert!(!is_irregular("größe".as_bytes()));
     }
 
     #[test]
