@@ -160,11 +160,13 @@ fn an_upgrade_keeps_the_process_the_session_the_worker_and_every_call() -> anyho
     let ready_lines = ready_lines.iter().filter(|line| line.contains("mcp:ready"));
     assert_eq!(ready_lines.count(), 1, "{:#?}", host.stderr());
     let effects = read_effects(&file)?;
-    let effects: Vec<&str> = effects
+    let mut effects: Vec<&str> = effects
         .iter()
         .map(|effect| effect.subject.as_str())
         .collect();
-    assert_eq!(effects, ["before", "half", "slow", "after"]);
+    // On a busy machine the slow call ends before the upgrade does.
+    effects.sort_unstable();
+    assert_eq!(effects, ["after", "before", "half", "slow"]);
     host.stop()?;
     assert!(!ready.exists());
     Ok(())
