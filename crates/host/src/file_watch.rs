@@ -20,6 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mainstay_contract::control::{ControlReply, ControlRequest};
@@ -48,7 +49,7 @@ const EVENTS: usize = 16 * 1024;
 
 /// Waits for changes of files.
 pub(crate) struct FileWatch {
-    inotify: OwnedFd,
+    inotify: Arc<OwnedFd>,
     /// Directories by the kernel's number.
     directories: BTreeMap<i32, PathBuf>,
     targets: Vec<Target>,
@@ -71,20 +72,28 @@ struct Target {
 }
 
 impl FileWatch {
-    /// Marks the files as they are now, and waits for changes on a thread of its own.
+    /// Marks the files as they are now, and waits for changes on a thread of its own. `inherited` is the inotify
+    /// descriptor of the program that this one continues; returns the one in use.
     pub(crate) fn start(
         watched: Vec<Watched>,
+        inherited: Option<OwnedFd>,
         events: mpsc::Sender<Event>,
         log: &Log,
-    ) -> io::Result<()> {
-        let mut watch = Self::new(watched, events, log)?;
+    ) -> io::Result<Arc<OwnedFd>> {
+        let mut watch = Self::new(watched, inherited, events, log)?;
+        let inotify = Arc::clone(&watch.inotify);
         std::thread::Builder::new()
             .name("file-watch".to_owned())
             .spawn(move || while watch.turn().is_some() {})?;
-        Ok(())
+        Ok(inotify)
     }
 
-    fn new(watched: Vec<Watched>, events: mpsc::Sender<Event>, log: &Log) -> io::Result<Self> {
+    fn new(
+        watched: Vec<Watched>,
+        inherited: Option<OwnedFd>,
+        events: mpsc::Sender<Event>,
+        log: &Log,
+    ) -> io::Result<Self> {
         let targets = watched.into_iter().map(|watched| Target {
             watched,
             places: Vec::new(),
@@ -93,7 +102,10 @@ impl FileWatch {
             touched: false,
         });
         let mut watch = Self {
-            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            inotify: Arc::new(match inherited {
+                Some(inotify) => inotify,
+                None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            }),
             directories: BTreeMap::new(),
             targets: targets.collect(),
             events,
