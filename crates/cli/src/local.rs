@@ -36,6 +36,8 @@ pub(crate) fn config(
     let executable = Executable::open()?;
     let code = Code::of(packs, environment, &file, &transport)?;
     let packs = select(packs, &file, &asset, &code, &executable)?;
+    let sections = file.packs.values();
+    let tasks = sections.flat_map(|section| section.tools.clone()).collect();
     Ok(Config {
         server_name: NAME.to_owned(),
         server_version: VERSION.to_owned(),
@@ -57,6 +59,8 @@ pub(crate) fn config(
         locked: None,
         read_lock: None,
         reread: None,
+        tasks,
+        state_dir: None,
         upgrade: None,
         watch: Vec::new(),
     })

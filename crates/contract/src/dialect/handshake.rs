@@ -31,14 +31,38 @@ pub struct ServerFacts {
     pub completions: bool,
     /// The lists of tools and prompts may change while the server runs. That of resources always may.
     pub lists_change: bool,
+    /// Tools may run as tasks, and the client may list its own.
+    pub tasks: Option<TaskFacts>,
+}
+
+/// What a server says about tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskFacts {
+    /// The client is known, so it can list its tasks.
+    pub list: bool,
+}
+
+impl TaskFacts {
+    /// The capability `tasks` of the legacy handshake.
+    pub fn capability(self) -> Value {
+        let requests = json!({ "tools": { "call": {} } });
+        match self.list {
+            true => json!({ "list": {}, "cancel": {}, "requests": requests }),
+            false => json!({ "cancel": {}, "requests": requests }),
+        }
+    }
 }
 
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
+        let mut capabilities = self.capabilities();
+        if let Some(tasks) = self.tasks {
+            capabilities.insert("tasks".into(), tasks.capability());
+        }
         let result = ObjectWriter::with_capacity(512)
             .string("protocolVersion", negotiate_legacy(offered))
-            .value("capabilities", &self.capabilities())
+            .value("capabilities", &capabilities)
             .value("serverInfo", &self.server_info())
             .optional_string("instructions", self.instructions.as_deref());
         Json::from_scanned(&result.finish())
@@ -48,15 +72,19 @@ impl ServerFacts {
     pub fn discovered(&self) -> Json {
         let mut versions = vec![MODERN_VERSION];
         versions.extend(LEGACY_VERSIONS);
+        let mut capabilities = self.capabilities();
+        if self.tasks.is_some() {
+            capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
+        }
         let result = ObjectWriter::with_capacity(512)
             .value("supportedVersions", &versions)
-            .value("capabilities", &self.capabilities())
+            .value("capabilities", &capabilities)
             .optional_string("instructions", self.instructions.as_deref())
             .value("_meta", &json!({ meta::SERVER_INFO: self.server_info() }));
         Json::from_scanned(&result.finish())
     }
 
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = Map::new();
         let optional = [
             ("tools", true, self.lists_change),
@@ -73,7 +101,7 @@ impl ServerFacts {
                 capabilities.insert(name.into(), declared);
             }
         }
-        Value::Object(capabilities)
+        capabilities
     }
 
     fn server_info(&self) -> Value {

@@ -105,6 +105,8 @@ pub(crate) struct Shell {
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
+    /// The lease of the host's tasks.
+    lease: Option<(String, Place)>,
     pub(crate) front: Option<SavedFront>,
     pub(crate) inotify: Option<Place>,
     programs: SavedPrograms,
@@ -384,6 +386,7 @@ impl Engine {
         !is_read
             && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
+            && self.tasks.is_idle()
             && clients.all(Conversation::is_paused)
             && workers.all(|worker| worker.handle.grip().is_paused())
     }
@@ -444,6 +447,7 @@ impl Engine {
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
+            lease: None,
             front: None,
             inotify: None,
             programs: SavedPrograms::default(),
@@ -482,6 +486,8 @@ impl Engine {
                 .push((*generation, worker.slot, worker.pid, saved));
         }
         shell.operators = self.operators.save(descriptors);
+        let lease = self.tasks.lease();
+        shell.lease = lease.map(|(holder, lease)| (holder.to_owned(), descriptors.add(lease)));
         shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
@@ -526,6 +532,10 @@ impl Engine {
             let announcement = std::mem::take(&mut self.announcement);
             let path = announcement.ready_file.filter(|_| shell.has_ready_file);
             self.ready_file = path.map(ReadyFile::written);
+        }
+        if let Some((holder, place)) = shell.lease {
+            self.tasks.restore(holder, descriptors.take(place)?);
+            self.launch.shim.lease = self.tasks.share_lease();
         }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {

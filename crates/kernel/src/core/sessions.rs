@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::mismatches::{Culprit, Mismatch};
+use super::tasks::{self, TaskOwner};
 use super::{Admitted, Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
@@ -39,6 +40,8 @@ pub(super) enum Front {
     Single,
     /// One typed request, for the wrapped server of this slot.
     House(SlotId),
+    /// One task; no client waits for it.
+    Task,
 }
 
 impl Core {
@@ -87,6 +90,7 @@ impl Core {
         };
         let session = self.kernel.open_session();
         self.sessions.insert(session, front);
+        self.set_caller(session, caller);
         Some(session)
     }
 
@@ -110,7 +114,7 @@ impl Core {
                 }
                 self.inbound(session, inbound, line.len());
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -124,7 +128,7 @@ impl Core {
                 let inbound = decode_oversize(head, *last, limit);
                 self.inbound(session, inbound, limit);
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -137,14 +141,18 @@ impl Core {
                 new.work = Work::Refused(Problem::too_large(limit));
                 self.kernel.handle_request(self.clock.now, session, new);
             }
-            Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
-            Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes),
-            Some(Front::Packs { .. } | Front::Link(_)) | None => return,
+            Some(Front::House(slot)) if !matches!(request.op, Op::Task(_)) => {
+                self.ask_house(*slot, session, request, bytes);
+            }
+            Some(Front::House(_) | Front::Single) => {
+                self.inbound(session, Inbound::Request(request), bytes);
+            }
+            Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
 
-    fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+    pub(super) fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
         let now = self.clock.now;
         let asked = asked_of(&inbound).map(Box::new);
         match inbound {
@@ -162,7 +170,8 @@ impl Core {
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
                 let new = self.new_request(&request, bytes);
-                let pending = Pending::new(request.dialect, request.op, asked);
+                let mut pending = Pending::new(request.dialect, request.op, asked);
+                pending.task = request.task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }
@@ -194,6 +203,16 @@ impl Core {
         let Some(pending) = self.requests.get_mut(&call) else {
             return;
         };
+        let is_about_task = match &pending.op {
+            Op::ReadResource { uri } => tasks::id_of(uri).is_some(),
+            Op::Task(_) => pending.dialect == Dialect::Rest,
+            _ => false,
+        };
+        if is_about_task {
+            return self
+                .kernel
+                .handle_routed(self.clock.now, call, None, Work::Host);
+        }
         if !self.catalog.can_route(&pending.op) {
             pending.stage = PendingStage::Unrouted;
             return;
@@ -243,7 +262,8 @@ impl Core {
             definition: definition.clone(),
             epoch,
         });
-        self.kernel.start_clock(now, call, timeout_ms);
+        let limit_ms = self.task_limit(call).unwrap_or(timeout_ms);
+        self.kernel.start_clock(now, call, limit_ms);
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         self.begin_check(call, purpose, definition, subject, timeout_ms);
@@ -342,7 +362,7 @@ impl Core {
                 pending.stage = PendingStage::Own(render);
                 Work::Host
             }
-            Prepared::Work(work) => work,
+            Prepared::Work(work) => self.as_task(call, &tool, work),
             Prepared::Rejected(problem, violation) => {
                 if let Some(violation) = &violation {
                     self.note_mismatch_of(call, &tool, Side::Input, violation);
@@ -365,6 +385,9 @@ impl Core {
 
     /// Answers a request from the host's own knowledge.
     pub(super) fn serve(&mut self, call: CallId) {
+        if self.serve_link_task(call) {
+            return;
+        }
         let Some(pending) = self.requests.get(&call) else {
             if let Some(slot) = self.link_of(call) {
                 self.with_link(slot, |link, cx| link.serve_own(cx, call));
@@ -377,6 +400,8 @@ impl Core {
                 self.out
                     .push_back(CoreAction::OwnTool { call, tool, render });
             }
+            (PendingStage::Recording(_), _) => self.record_task(call),
+            (_, Op::Task(_) | Op::ReadResource { .. }) => self.ask_task(call),
             (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
@@ -384,17 +409,19 @@ impl Core {
                 }
             }
             (_, op) => {
-                let outcome = self.own_answer(op);
+                let outcome = self.own_answer(call, op);
                 self.kernel.handle_served(self.clock.now, call, outcome);
             }
         }
     }
 
-    fn own_answer(&self, op: &Op) -> Outcome {
+    fn own_answer(&self, call: CallId, op: &Op) -> Outcome {
         let identity = &self.identity;
         let facts = || {
             let about = identity.instructions.as_deref();
-            self.catalog.facts(&identity.name, &identity.version, about)
+            let is_known = self.owner_of(call) != TaskOwner::Holder;
+            self.catalog
+                .facts(&identity.name, &identity.version, about, is_known)
         };
         let members = match op {
             Op::Initialize { version, .. } => facts().initialized(version),
@@ -412,6 +439,14 @@ impl Core {
     /// The one end of a request.
     pub(super) fn ended(&mut self, mut end: Box<End>) {
         self.out.extend(self.checks.forget(end.call));
+        self.tasks.forget_waiter(end.call);
+        if self.sessions.get(&end.session) == Some(&Front::Task) {
+            let pending = self.requests.remove(&end.call);
+            if let Some(slot) = pending.and_then(|pending| pending.house) {
+                self.with_link(slot, |link, _| link.ended(&mut end));
+            }
+            return self.task_ended(end);
+        }
         let pending = self.requests.remove(&end.call);
         let house = pending.as_ref().and_then(|pending| pending.house);
         let link = match self.sessions.get(&end.session) {
@@ -452,12 +487,14 @@ impl Core {
             return;
         };
         self.kernel.handle_gone(now, session);
+        self.tasks.forget_caller(session);
         match front {
-            Front::Single | Front::House(_) => return,
+            Front::Single | Front::House(_) | Front::Task => return,
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => {}
         }
-        if self.identity.lifetime == Lifetime::Client {
+        // Tasks outlive their client; the host ends with the last of them.
+        if self.identity.lifetime == Lifetime::Client && !self.linger() {
             self.kernel.handle_stop(now);
         }
     }
@@ -465,8 +502,9 @@ impl Core {
     /// Everything that a client asked is answered, and it will ask no more.
     pub(super) fn session_over(&mut self, session: SessionId) {
         match self.sessions.get(&session) {
-            Some(Front::Single | Front::House(_)) => {
+            Some(Front::Single | Front::House(_) | Front::Task) => {
                 self.sessions.remove(&session);
+                self.tasks.forget_caller(session);
             }
             Some(Front::Packs { .. } | Front::Link(_)) => {
                 self.out.push_back(CoreAction::Close { session });

@@ -390,6 +390,7 @@ mod tests {
                 discovered: None,
                 version: "1".to_owned(),
                 trial: false,
+                backend: None,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {

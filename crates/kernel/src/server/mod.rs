@@ -30,6 +30,7 @@ mod replies;
 mod requests;
 mod reviewed;
 mod rules;
+mod tasks;
 mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +54,8 @@ use self::questions::Questions;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
+use self::tasks::OwnTasks;
+pub(crate) use self::tasks::{LinkTask, NewCall, TaskRun};
 use self::tools::Tools;
 pub use self::tools::declared_replay;
 use crate::Kernel;
@@ -83,6 +86,9 @@ pub struct ServerConfig {
     pub version: String,
     /// Start a server before the first session to find out if it answers.
     pub trial: bool,
+    /// The identity under which calls of this server are recorded; without it none is.
+    #[serde(default)]
+    pub backend: Option<String>,
 }
 
 /// How a server answered `server/discover`.
@@ -112,6 +118,8 @@ pub(crate) struct Link {
     outputs: Outputs,
     progress: Coalescer,
     upkeep: Upkeep,
+    #[serde(default)]
+    own_tasks: OwnTasks,
 }
 
 /// Who is served by a link.
@@ -216,6 +224,7 @@ impl Link {
                 last_work: now,
                 next_look: now.plus_ms(LOOK_MS),
             },
+            own_tasks: OwnTasks::default(),
         }
     }
 

@@ -160,6 +160,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             discovered: None,
             version: "1".to_owned(),
             trial: false,
+            backend: None,
         }),
         ..packs(&[])
     }
@@ -187,6 +188,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         packs: names.iter().map(pack).collect(),
         server: None,
         lifetime: Lifetime::Service,
+        tasks: BTreeMap::new(),
     }
 }
 
@@ -273,6 +275,7 @@ impl Shell {
             op,
             progress_token: None,
             trace: None,
+            task: None,
         });
         let bytes = 100;
         self.handle(CoreEvent::Ask {
@@ -641,6 +644,7 @@ fn ready(build: Build) -> Ready {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     };
     Ready {
         protocol: rpc::PROTOCOL,
