@@ -2,15 +2,13 @@
 //! their place.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
+use mainstay_host::SettingsFile;
 use mainstay_host::config::{EnvelopeMode, TreeKill};
-use mainstay_host::files::{self, Links};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -18,6 +16,7 @@ use serde_json::Value;
 
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
+use crate::start;
 use crate::values;
 
 /// Largest file that is read.
@@ -118,11 +117,11 @@ struct JsonFile {
 /// The text of a configuration, and whether it is JSON rather than TOML.
 pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
     let cannot = || format!("cannot read {}", path.display());
-    let (text, facts) = files::read(path, MAX_BYTES, Links::Follow).with_context(cannot)?;
-    if let Some(warning) = untrusted(&facts) {
+    let file = start::read(path, MAX_BYTES).with_context(cannot)?;
+    if let Some(warning) = untrusted(&file) {
         exit::warn_once(format!("{} {warning}", path.display()));
     }
-    let text = String::from_utf8(text).with_context(cannot)?;
+    let text = String::from_utf8(file.bytes).with_context(cannot)?;
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
@@ -130,9 +129,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
 }
 
 /// The reason why other users can decide what a configuration starts.
-fn untrusted(facts: &Metadata) -> Option<&'static str> {
-    let ours = [0, rustix::process::geteuid().as_raw()].contains(&facts.uid());
-    if facts.mode() & 0o002 != 0 {
+fn untrusted(file: &SettingsFile) -> Option<&'static str> {
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&file.uid);
+    if file.mode & 0o002 != 0 {
         return Some("can be written by every user, and names programs to run: chmod o-w");
     }
     (!ours).then_some("belongs to another user, and names programs to run")
@@ -198,7 +197,10 @@ impl ConfigFile {
             ("schemas", &self.roots.schemas),
             ("examples", &self.roots.examples),
         ] {
-            if let Some(root) = root.as_ref().filter(|root| !root.is_dir()) {
+            if let Some(root) = root
+                .as_ref()
+                .filter(|root| !root.is_dir() && !start::is_continuing())
+            {
                 mistakes.push(format!(
                     "roots.{name} is {}, which is not a directory",
                     root.display()

@@ -16,6 +16,7 @@ use crate::config_file::{ConfigFile, PackSection};
 use crate::environment::{Environment, withheld};
 use crate::exit::{self, Failure};
 use crate::program;
+use crate::start;
 
 /// What every client is told about this server.
 const INSTRUCTIONS: &str = "Tool failures are JSON with a stable code, a hint and whether a retry \
@@ -275,7 +276,7 @@ impl Code {
         transport: &Transport,
     ) -> Result<Self, Failure> {
         for root in &packs.roots {
-            if !root.is_dir() {
+            if !root.is_dir() && !start::is_continuing() {
                 let shown = root.display();
                 return Err(Failure::input(anyhow!("--root {shown} is not a directory"))
                     .hint("name the directory of a checkout"));

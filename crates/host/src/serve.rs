@@ -1,6 +1,7 @@
 //! One host, from its start to its end.
 
 mod clients;
+mod signals;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,8 +17,7 @@ pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
@@ -26,8 +26,8 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, PackCommand, Queue, Reports,
-    Resumed, Setup, Upgrades,
+    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
+    Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -325,6 +325,26 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// A part of the host cannot be started. A host that continues another one has sessions to lose, and serves them
+    /// without that part.
+    fn without<T>(
+        &self,
+        reason: &str,
+        error: ServeError,
+        log: &Log,
+        none: T,
+    ) -> Result<T, ServeError> {
+        if self.resumed.is_none() {
+            return Err(error);
+        }
+        let source = std::error::Error::source(&error);
+        let source = source.map_or_else(String::new, |source| format!(": {source}"));
+        log.line(&format!("mcp:warning reason={reason} {error}{source}"));
+        Ok(none)
+    }
+}
+
 /// A host with one client ends with it.
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
@@ -343,7 +363,9 @@ fn with_sessions(mut limits: Limits, transport: &Transport) -> Limits {
 
 fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
     let sinks = std::mem::take(&mut plan.sinks);
-    let recorder = sinks.open(plan.core.limits(), log)?;
+    let opened = sinks.open(plan.core.limits(), plan.resumed.is_some(), log);
+    let recorder =
+        opened.or_else(|error| plan.without("no_telemetry", error, log, Recorder::off()))?;
     in_runtime(run(plan, log.clone(), recorder.clone()), &recorder, log)
 }
 
@@ -356,10 +378,10 @@ struct Sinks {
 }
 
 impl Sinks {
-    fn open(self, limits: &Limits, log: &Log) -> Result<Recorder, ServeError> {
+    fn open(self, limits: &Limits, resumed: bool, log: &Log) -> Result<Recorder, ServeError> {
         let recorder = match self.file {
             None => Recorder::off(),
-            Some(path) => Recorder::start(&path, limits, log).map_err(|source| {
+            Some(path) => Recorder::start(&path, limits, resumed, log).map_err(|source| {
                 let path = path.display().to_string();
                 ServeError::Telemetry { path, source }
             })?,
@@ -414,26 +436,36 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     let grace = Duration::from_millis(limits.grace_ms);
     let queue = Queue::new();
     let events = queue.sender();
-    watch_signals(&events)?;
-    if plan.facts.reread.is_some() {
-        watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
-    }
     let mut upgrades = Upgrades::default();
-    if plan.upgrade.is_some() {
-        watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
-        upgrades = Upgrades::new(plan.upgrade);
-    }
-    if !plan.watch.is_empty() {
-        // Before any worker reads its files, so that no change falls between.
-        let resumed = plan.resumed.as_ref();
-        let saved = resumed.map_or(&[][..], |resumed| &resumed.shell.marks);
-        let marks = FileWatch::start(plan.watch, saved, events.clone(), &log);
-        upgrades.marks = marks.map_err(|source| ServeError::Io {
-            what: "watch files for changes",
-            source,
-        })?;
+    match plan.upgrade.take() {
+        Some(config) => {
+            upgrades = Upgrades::new(config.words, config.start, config.build);
+            signals::watch_blocked(config.signals, &events, upgrades.pauses.watch())?;
+        }
+        None => signals::watch_ends(&events)?,
     }
     let failed = |error: io::Error| ServeError::State(error.to_string());
+    if !plan.watch.is_empty() {
+        let (inherited, marks) = match &mut plan.resumed {
+            Some(resumed) => (
+                resumed.take_inotify(),
+                std::mem::take(&mut resumed.shell.marks),
+            ),
+            None => (None, Vec::new()),
+        };
+        // Before any worker reads its files, so that no change falls between.
+        let watched = std::mem::take(&mut plan.watch);
+        let started = FileWatch::start(watched, &marks, inherited, events.clone(), &log);
+        let started = started.map(Some).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        });
+        let started = started.or_else(|error| plan.without("not_watching", error, &log, None))?;
+        if let Some((inotify, marks)) = started {
+            upgrades.inotify = Some(inotify);
+            upgrades.marks = marks;
+        }
+    }
     let mut control = None;
     let Opened { place, source } = match &mut plan.resumed {
         None => open_transport(plan.transport)?,
@@ -536,7 +568,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
 #[cfg(feature = "simulation")]
 pub(crate) fn simulate(
     config: Result<Config, WrapConfig>,
-) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
+) -> Result<(tokio::sync::mpsc::Sender<crate::engine::Event>, Engine), ServeError> {
     let log = Log::silent();
     let plan = match config {
         Ok(config) => Plan::packs(config, &log)?,
@@ -592,32 +624,4 @@ pub(crate) fn write_ready_file(
         }
     }
     None
-}
-
-fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        watch_signal(kind, events, || Event::Stop)?;
-    }
-    Ok(())
-}
-
-/// Reports each signal of a kind as an event.
-fn watch_signal(
-    kind: SignalKind,
-    events: &mpsc::Sender<Event>,
-    event: fn() -> Event,
-) -> Result<(), ServeError> {
-    let mut signals = signal(kind).map_err(|source| ServeError::Io {
-        what: "watch for signals",
-        source,
-    })?;
-    let events = events.clone();
-    tokio::spawn(async move {
-        while signals.recv().await.is_some() {
-            if events.send(event()).await.is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }
