@@ -18,7 +18,7 @@ use crate::args::{Packs, Serve};
 use crate::config_file::ConfigFile;
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
-use crate::{local, lock, transport};
+use crate::{local, lock, servers, transport};
 
 /// Default of `MCP_READY_FILE`.
 const READY_FILE: &str = "/tmp/mcp.ready";
@@ -107,6 +107,7 @@ pub(crate) fn redactor(config: &Config) -> Redactor {
             add_secrets(&settings, &mut values);
         }
     }
+    values.extend(servers::secrets(&config.servers));
     if let Transport::Http(http) = &config.transport {
         values.extend(http.token.clone());
     }
@@ -173,7 +174,8 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let later = Fixed::of(&now).differences(&first);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
-        let changed = Changed::Settings(settings);
+        let servers = now.servers;
+        let changed = Changed::Served { settings, servers };
         Ok(Found { changed, later })
     })
 }
@@ -208,7 +210,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),
-        ServeError::Packs(_) => Some("serve fewer packs with --pack"),
+        ServeError::Packs(_) => {
+            Some("serve fewer packs with --pack, or give a server another key or prefix")
+        }
         // What a pack says about itself says what to do.
         ServeError::Setup(_) => None,
         ServeError::State(_) | ServeError::Io { .. } => None,

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::decode::{decode, decode_oversize, modern_version};
 pub use self::envelope::run_of;
-pub use self::handshake::{LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, negotiate_legacy};
+pub use self::handshake::{
+    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, WrappedFacts, negotiate_legacy,
+};
 pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
@@ -178,6 +180,17 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
+    /// News of a resource, until the client unsubscribes.
+    Subscribe {
+        uri: String,
+    },
+    Unsubscribe {
+        uri: String,
+    },
+    /// The lowest severity of log messages that the client wants.
+    SetLogLevel {
+        level: String,
+    },
     /// Notifications about these lists until the client wants no more.
     Listen {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -207,6 +220,9 @@ impl Op {
             Self::ListPrompts {} => Method::ListPrompts,
             Self::GetPrompt { .. } => Method::GetPrompt,
             Self::Complete(_) => Method::Complete,
+            Self::Subscribe { .. } => Method::SubscribeResource,
+            Self::Unsubscribe { .. } => Method::UnsubscribeResource,
+            Self::SetLogLevel { .. } => Method::SetLogLevel,
             Self::Listen { .. } => Method::Listen,
             Self::List { kind, .. } => kind.method(),
         })

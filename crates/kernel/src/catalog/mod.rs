@@ -103,8 +103,14 @@ enum Owner {
 /// Packs that cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
-    #[error("two packs are called {0}")]
+    #[error("two packs or servers are called {0}")]
     DuplicatePack(String),
+    #[error("the servers {one} and {other} have the same prefix {prefix}")]
+    SamePrefix {
+        prefix: String,
+        one: String,
+        other: String,
+    },
     #[error("pack {pack} offers {what} {name}, which {owner} has already")]
     Taken {
         pack: String,
@@ -302,6 +308,34 @@ impl PackCatalog {
     fn offered(&self) -> impl Iterator<Item = &Tool> {
         let tools = self.tools.values();
         tools.filter(|tool| tool.withdrawn.is_none())
+    }
+
+    /// True if a pack has this name.
+    pub(crate) fn has_pack(&self, name: &str) -> bool {
+        self.packs.values().any(|pack| pack.name == name)
+    }
+
+    /// True if a tool has this name, or had it.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.has_tool(name) || self.aliases.contains_key(name)
+    }
+
+    /// True if a prompt has this name.
+    pub(crate) fn has_prompt(&self, name: &str) -> bool {
+        self.prompts.contains_key(name)
+    }
+
+    /// True if a pack has an item of a list.
+    pub(crate) fn has_item(&self, kind: ListKind, name: &str) -> bool {
+        match kind {
+            ListKind::Tools => self.has_name(name),
+            ListKind::Prompts => self.has_prompt(name),
+            ListKind::Resources => self.serves_uri(name),
+            ListKind::Templates => self.catalogs().any(|(_, catalog)| {
+                let mut templates = catalog.resource_templates.iter();
+                templates.any(|template| template.uri_template == name)
+            }),
+        }
     }
 
     /// True if a tool has this name.

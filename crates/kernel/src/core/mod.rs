@@ -3,7 +3,8 @@
 //! Theory of operation. The shell calls [`Core::handle`] with an event and the time, then carries out what
 //! [`Core::poll`] returns until it returns nothing, and calls again at [`Core::next_timeout`]. Clients are
 //! sessions (`sessions`); packs are served by the catalog ([`crate::catalog`], `packs`), a wrapped server by
-//! one [`Link`] per session ([`crate::server`], `links`). Both use one [`Kernel`], which decides about
+//! one [`Link`] per session ([`crate::server`], `links`), several servers beside packs by one link per session and
+//! server (`merged`). All use one [`Kernel`], which decides about
 //! admission, order, deadlines, replay and restarts. A request ends with one [`CoreAction::End`], whichever
 //! front asked.
 //!
@@ -17,6 +18,7 @@ pub mod action;
 pub(crate) mod checks;
 mod links;
 mod listeners;
+mod merged;
 pub(crate) mod mismatches;
 mod operators;
 mod packs;
@@ -31,12 +33,13 @@ use std::sync::Arc;
 
 use mainstay_contract::dialect::{Dialect, Op};
 use mainstay_contract::envelope::Asked;
-use mainstay_contract::health::{Health, Lifecycle};
+use mainstay_contract::health::{Health, Lifecycle, WorkerHealth};
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use mainstay_contract::trace::TraceContext;
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +84,8 @@ pub struct CoreConfig {
     /// The tools of packs that an operator has reviewed.
     pub locked: Option<Arc<Locked>>,
     pub packs: Vec<PackConfig>,
-    /// The server that is wrapped; a host serves packs or one server.
-    pub server: Option<ServerConfig>,
+    /// One server that is wrapped alone, or servers with prefixes, which are served together and beside packs.
+    pub servers: Vec<ServerConfig>,
     pub lifetime: Lifetime,
 }
 
@@ -150,7 +153,17 @@ struct Pending {
     /// The request envelope that the answer refers to.
     asked: Option<Box<Asked>>,
     stage: PendingStage,
-    /// The link of the house that serves it.
+    /// The line of a client that several servers serve.
+    #[serde(default)]
+    line: Option<Json>,
+    #[serde(default)]
+    progress_token: Option<Json>,
+    #[serde(default)]
+    trace: Option<TraceContext>,
+    /// The lists of servers that decide its route were read.
+    #[serde(default)]
+    gathered: bool,
+    /// The link that serves it, where the host opened its session.
     house: Option<SlotId>,
     /// The definition of a pack's tool under which its arguments were checked.
     #[serde(default)]
@@ -172,6 +185,10 @@ impl Pending {
             op,
             asked,
             stage: PendingStage::Open,
+            line: None,
+            progress_token: None,
+            trace: None,
+            gathered: false,
             house: None,
             admitted: None,
         }
@@ -206,6 +223,7 @@ impl Core {
                 .filter(|_| config.lifetime == Lifetime::Client);
             roots.add_pack(slot, pack.settings, follows);
         }
+        check_servers(&config.servers, |name| catalog.has_pack(name))?;
         Ok(Self {
             kernel,
             identity: Identity {
@@ -223,7 +241,7 @@ impl Core {
             roots,
             sessions: BTreeMap::new(),
             requests: BTreeMap::new(),
-            links: Links::new(config.server),
+            links: Links::new(config.servers),
             checks: Checks::default(),
             workers: Workers::default(),
             rollouts: Rollouts::default(),
@@ -248,12 +266,13 @@ impl Core {
 
     /// Logs what a lock does not cover.
     fn report_lock(&mut self) {
-        let of_server = self
-            .links
-            .server()
-            .and_then(|server| server.locked.as_ref());
-        let locked = of_server.or(self.catalog.locked());
-        if locked.is_some_and(|locked| locked.covers_tools_only()) {
+        let of_servers = self.links.configs();
+        let mut locked = of_servers
+            .filter_map(|server| server.locked.as_ref())
+            .chain(self.catalog.locked());
+        let is_partial = locked.any(|locked| locked.covers_tools_only());
+        drop(locked);
+        if is_partial {
             self.log(
                 "mcp:warning reason=lock_covers_tools_only instructions, prompts, resources and \
                  templates are not held to it; mainstay lock write adds them"
@@ -289,6 +308,7 @@ impl Core {
             CoreEvent::Lock(locked) => self.apply_lock(locked),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
             CoreEvent::Settings(settings) => self.apply_settings(settings),
+            CoreEvent::Servers { servers, restart } => self.apply_servers(servers, &restart),
             CoreEvent::Timeout => self.handle_timeout(),
             CoreEvent::Stop => self.stop(),
         }
@@ -380,11 +400,10 @@ impl Core {
 
     /// True if a client waits for nothing: its connection can be closed without losing an answer.
     pub fn is_idle_session(&self, session: SessionId) -> bool {
-        let link = match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.links.get(*slot),
-            _ => None,
-        };
-        self.kernel.is_idle_session(session) && link.is_none_or(|link| link.is_idle(&self.kernel))
+        let slots = self.slots_of_client(session);
+        let links = slots.into_iter().filter_map(|slot| self.links.get(slot));
+        self.kernel.is_idle_session(session)
+            && links.into_iter().all(|link| link.is_idle(&self.kernel))
     }
 
     /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.
@@ -410,12 +429,26 @@ impl Core {
 
     /// The workers of a wrapped session.
     pub fn workers_of(&self, session: SessionId) -> impl Iterator<Item = Generation> {
-        let slot = match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => Some(*slot),
-            _ => None,
-        };
-        slot.into_iter()
-            .flat_map(|slot| self.kernel.workers_of(slot))
+        let slots = self.slots_of_client(session).into_iter();
+        slots.flat_map(|slot| self.kernel.workers_of(slot))
+    }
+
+    fn slots_of_client(&self, session: SessionId) -> Vec<SlotId> {
+        match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => vec![*slot],
+            Some(Front::Packs { .. }) => self.member_slots(session),
+            _ => Vec::new(),
+        }
+    }
+
+    /// True if a client has one server, which may hold it back.
+    pub fn has_one_server(&self, session: SessionId) -> bool {
+        matches!(self.sessions.get(&session), Some(Front::Link(_)))
+    }
+
+    /// The key of a worker's server, if it is one.
+    pub fn server_of(&self, slot: SlotId) -> Option<&str> {
+        self.links.get(slot).map(crate::server::Link::server)
     }
 
     /// The name of a worker's pack or server, in logs and health.
@@ -447,10 +480,15 @@ impl Core {
     pub fn health(&self, now: Time) -> Health {
         let mut health = self.kernel.health(now);
         health.ready = self.is_ready();
-        if health.workers.is_empty() && self.links.server().is_some() && !health.ready {
+        if health.workers.is_empty() && self.links.wrapped().is_some() && !health.ready {
             health.state = Lifecycle::Cold;
         }
         self.workers.fill(&mut health);
+        for (key, _) in self.links.served() {
+            if self.links.slots_of(key).is_empty() {
+                health.workers.push(WorkerHealth::cold(key));
+            }
+        }
         health
     }
 
@@ -489,6 +527,30 @@ impl Core {
     fn log_at(&mut self, level: LogLevel, line: String) {
         self.out.push_back(CoreAction::Log { level, line });
     }
+}
+
+/// Rejects servers that would share names with each other or with a pack.
+fn check_servers(
+    servers: &[ServerConfig],
+    is_pack: impl Fn(&str) -> bool,
+) -> Result<(), CatalogError> {
+    let mut prefixes = BTreeMap::new();
+    for server in servers {
+        if is_pack(&server.name) {
+            return Err(CatalogError::DuplicatePack(server.name.clone()));
+        }
+        let prefix = server.prefix.as_deref().filter(|prefix| !prefix.is_empty());
+        if let Some(prefix) = prefix
+            && let Some(other) = prefixes.insert(prefix, &server.name)
+        {
+            return Err(CatalogError::SamePrefix {
+                prefix: prefix.to_owned(),
+                one: other.clone(),
+                other: server.name.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// An instant of the core in milliseconds of wall-clock time: the core counts from its start.

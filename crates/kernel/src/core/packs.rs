@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::Core;
 use super::action::{CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose as CheckPurpose;
+use super::merged::SERVERS_PAGE;
 use crate::call::SlotId;
 use crate::catalog::{Announced, Occasion, Refused};
 use crate::locked::Locked;
@@ -321,7 +322,8 @@ impl Core {
         let answer = match (self.kernel.sent(generation, call), answer) {
             (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
                 let resources = Json::from_serialize(&resources);
-                Answer::Members(self.catalog.resource_listing(slot, &resources))
+                let last = self.links.serves_many().then_some(SERVERS_PAGE);
+                Answer::Members(self.catalog.resource_listing(slot, &resources, last))
             }
             (Some(op), answer) => {
                 let answer = self.catalog.bounded(op, answer);

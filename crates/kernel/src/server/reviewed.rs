@@ -161,7 +161,7 @@ fn judge(locked: &Locked, kind: ListKind, item: &str) -> Option<(String, Option<
 
 /// True if a URI template may become this URI. Only expressions with an operator (`{+path}`, `{/path*}`) add
 /// slashes.
-fn expands_to(template: &str, uri: &str) -> bool {
+pub(crate) fn expands_to(template: &str, uri: &str) -> bool {
     let mut pattern = String::with_capacity(template.len());
     let mut adds_slashes = false;
     let mut rest = template;

@@ -125,6 +125,12 @@ impl Tools {
         self.forget();
     }
 
+    /// Holds the tools to another lock: every tool must be learned again.
+    pub(super) fn apply_lock(&mut self, locked: Option<Arc<Locked>>) {
+        self.locked = locked;
+        self.forget();
+    }
+
     /// Another server may have other tools. Without a lock what was known serves until its list
     /// is here; with one nothing is believed.
     pub(super) fn doubt(&mut self) {

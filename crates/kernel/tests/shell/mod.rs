@@ -153,14 +153,16 @@ pub fn wrapping(rules: Value) -> CoreConfig {
     let probed = serde_json::from_value(probed).unwrap();
     rules.tools.entry("once".to_owned()).or_insert(probed);
     CoreConfig {
-        server: Some(ServerConfig {
+        servers: vec![ServerConfig {
             name: "demo".to_owned(),
             rules: Arc::new(rules),
             locked: None,
             discovered: None,
             version: "1".to_owned(),
             trial: false,
-        }),
+            prefix: None,
+            limits: None,
+        }],
         ..packs(&[])
     }
 }
@@ -185,7 +187,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         render: RenderMode::Json,
         locked: None,
         packs: names.iter().map(pack).collect(),
-        server: None,
+        servers: Vec::new(),
         lifetime: Lifetime::Service,
     }
 }
