@@ -9,7 +9,8 @@ use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::outcome::Problem;
 use serde::{Deserialize, Serialize};
 
-use super::merged::{Member, Merged};
+use super::gather::Merged;
+use super::merged::Member;
 use super::readiness::Proof;
 use super::sessions::Front;
 use super::{Core, Pending};

@@ -16,6 +16,7 @@
 
 pub mod action;
 pub(crate) mod checks;
+mod gather;
 mod links;
 mod listeners;
 mod merged;
