@@ -74,7 +74,9 @@ fn refused(servers: &Value) -> anyhow::Result<String> {
 fn server_of(running: &Running, word: &str) -> anyhow::Result<u32> {
     let has_word = |pid: &u32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words.split(|byte| *byte == 0).any(|other| other == word.as_bytes())
+        words
+            .split(|byte| *byte == 0)
+            .any(|other| other == word.as_bytes())
     };
     let found = || running.workers(SERVER).into_iter().find(has_word);
     eventually(&format!("a server {word} runs"), || found().is_some())?;
@@ -91,7 +93,13 @@ fn the_tools_of_packs_and_servers_are_one_list_with_names_of_their_own() -> anyh
     let running = open(&servers, "--pack asset")?;
     let client = running.client()?;
     let tools = names(client, "1", "tools/list")?;
-    for name in ["system_health", "validate_asset", "alpha__echo", "b-2__echo", "b-2__exit_clean"] {
+    for name in [
+        "system_health",
+        "validate_asset",
+        "alpha__echo",
+        "b-2__echo",
+        "b-2__exit_clean",
+    ] {
         ensure!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
     }
     ensure!(!tools.iter().any(|tool| tool == "echo"), "{tools:?}");
@@ -107,7 +115,10 @@ fn the_tools_of_packs_and_servers_are_one_list_with_names_of_their_own() -> anyh
     let workers = health.at("/result/structuredContent/workers");
     for name in ["asset", "alpha", "beta"] {
         let known = workers.as_array().context("workers")?;
-        ensure!(known.iter().any(|worker| worker["name"] == name), "{name}: {workers}");
+        ensure!(
+            known.iter().any(|worker| worker["name"] == name),
+            "{name}: {workers}"
+        );
     }
     let telemetry = client.call("8", "system_telemetry", &json!({"render": "json"}))?;
     for name in ["alpha__echo", "b-2__echo"] {
@@ -120,7 +131,10 @@ fn the_tools_of_packs_and_servers_are_one_list_with_names_of_their_own() -> anyh
 fn a_file_that_would_mix_names_is_refused_at_the_start() -> anyhow::Result<()> {
     let plain = || entry("", json!({}));
     let said = refused(&json!({"my files": plain()?}))?;
-    ensure!(said.contains("my files") && said.contains("prefix"), "{said}");
+    ensure!(
+        said.contains("my files") && said.contains("prefix"),
+        "{said}"
+    );
     let same = json!({"a": plain()?, "b": entry("", json!({"prefix": "a"}))?});
     let said = refused(&same)?;
     ensure!(said.contains("both have the prefix a"), "{said}");
@@ -131,7 +145,10 @@ fn a_file_that_would_mix_names_is_refused_at_the_start() -> anyhow::Result<()> {
     let said = refused(&json!({"a": {"url": "https://example.org"}}))?;
     ensure!(said.contains("server a") && said.contains("HTTP"), "{said}");
     let said = refused(&json!({"a": {"command": "no-such-program"}}))?;
-    ensure!(said.contains("server a") && said.contains("no-such-program"), "{said}");
+    ensure!(
+        said.contains("server a") && said.contains("no-such-program"),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -145,12 +162,21 @@ fn a_name_that_appears_later_is_withdrawn_with_a_warning() -> anyhow::Result<()>
     let running = open(&servers, "")?;
     let client = running.client()?;
     let tools = names(client, "1", "tools/list")?;
-    ensure!(tools.iter().filter(|tool| *tool == "echo").count() == 1, "{tools:?}");
+    ensure!(
+        tools.iter().filter(|tool| *tool == "echo").count() == 1,
+        "{tools:?}"
+    );
     says(client, "2", "echo", "x")?;
     let warning = running.wait_for_line("reason=name_taken by=first pack=second tool=echo")?;
     ensure!(warning.ends_with("withdrawn"), "{warning}");
     let uris = names(client, "3", "resources/list")?;
-    ensure!(uris.iter().filter(|uri| *uri == "fixture:///readme").count() == 1, "{uris:?}");
+    ensure!(
+        uris.iter()
+            .filter(|uri| *uri == "fixture:///readme")
+            .count()
+            == 1,
+        "{uris:?}"
+    );
     running.wait_for_line("by=first pack=second resource=fixture:///readme")?;
     let calls = running.workers(SERVER);
     ensure!(calls.len() == 3, "{calls:?}");
@@ -169,7 +195,10 @@ fn a_name_over_64_characters_is_withdrawn() -> anyhow::Result<()> {
     let running = open(&servers, "")?;
     let client = running.client()?;
     let tools = names(client, "1", "tools/list")?;
-    ensure!(tools.iter().any(|tool| tool.ends_with("__echo")), "{tools:?}");
+    ensure!(
+        tools.iter().any(|tool| tool.ends_with("__echo")),
+        "{tools:?}"
+    );
     ensure!(!tools.iter().any(|tool| tool.ends_with(&long)), "{tools:?}");
     let warning = running.wait_for_line("reason=name_too_long")?;
     ensure!(warning.contains("prefix of at most 42"), "{warning}");
@@ -213,11 +242,21 @@ fn prompts_resources_templates_and_completions_reach_their_server() -> anyhow::R
     }
     let lines = |name: &str| -> anyhow::Result<String> {
         let told = read_told(&told(name))?;
-        Ok(told.iter().map(|told| told.line.clone()).collect::<Vec<_>>().join("\n"))
+        Ok(told
+            .iter()
+            .map(|told| told.line.clone())
+            .collect::<Vec<_>>()
+            .join("\n"))
     };
     let (alpha, beta) = (lines("alpha")?, lines("beta")?);
-    ensure!(beta.contains("prompts/get") && !alpha.contains("prompts/get"), "{alpha}");
-    ensure!(!beta.contains("beta__") && !alpha.contains("alpha__"), "{beta}");
+    ensure!(
+        beta.contains("prompts/get") && !alpha.contains("prompts/get"),
+        "{alpha}"
+    );
+    ensure!(
+        !beta.contains("beta__") && !alpha.contains("alpha__"),
+        "{beta}"
+    );
     ensure!(!beta.contains("resources/read"), "{beta}");
     let unknown = client.request("8", "prompts/get", &json!({"name": "greet"}))?;
     ensure!(unknown.at("/error/code") == -32602, "{unknown:?}");
@@ -259,10 +298,16 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
     // Lists do not wait for what was missed the last time.
     let began = Instant::now();
     names(client, "6", "tools/list")?;
-    ensure!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    ensure!(
+        began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
     ensure!(longest < Duration::from_secs(60), "{longest:?}");
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)?;
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)?;
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
     says(client, "7", "good__echo", "z")?;
     stop(running)
 }
@@ -272,7 +317,8 @@ fn each_server_keeps_its_own_state_of_the_session() -> anyhow::Result<()> {
     let folder = mainstay_testkit::process::TempDir::new()?;
     let state = folder.join("state");
     let options = format!("--state {}", state.display());
-    let servers = json!({"alpha": entry("--page 7", json!({}))?, "beta": entry(&options, json!({}))?});
+    let servers =
+        json!({"alpha": entry("--page 7", json!({}))?, "beta": entry(&options, json!({}))?});
     let running = open(&servers, "")?;
     let client = running.client()?;
     client.request("1", "logging/setLevel", &json!({"level": "debug"}))?;
@@ -280,7 +326,11 @@ fn each_server_keeps_its_own_state_of_the_session() -> anyhow::Result<()> {
     let uris = names(client, "3", "resources/list")?;
     ensure!(uris.contains(&"fixture:///blob".to_owned()), "{uris:?}");
     // Alpha has the resources, since it comes first; beta is asked for one that only it was asked for.
-    let subscribed = client.request("4", "resources/subscribe", &json!({"uri": "fixture:///blob"}))?;
+    let subscribed = client.request(
+        "4",
+        "resources/subscribe",
+        &json!({"uri": "fixture:///blob"}),
+    )?;
     ensure!(subscribed.at("/result").is_object(), "{subscribed:?}");
     kill(server_of(&running, "7")?);
     kill(server_of(&running, "--state")?);
@@ -289,7 +339,10 @@ fn each_server_keeps_its_own_state_of_the_session() -> anyhow::Result<()> {
     let touch = json!({"uri": "fixture:///blob"});
     client.call("7", "alpha__touch", &touch)?;
     let updated = client.notification("notifications/resources/updated")?;
-    ensure!(updated.at("/params/uri") == "fixture:///blob", "{updated:?}");
+    ensure!(
+        updated.at("/params/uri") == "fixture:///blob",
+        "{updated:?}"
+    );
     let told = read_told(&state)?;
     let count = |word: &str| told.iter().filter(|told| told.line.contains(word)).count();
     ensure!(count("\"initialize\"") == 2, "{told:?}");
@@ -316,11 +369,19 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     client.open(&json!({"elicitation": {}, "sampling": {}, "roots": {}}))?;
     names(client, "1", "tools/list")?;
     // Both servers count their questions alike.
-    client.send(&wrapping::call("2", "alpha__ask_user", &json!({"question": "first?"})))?;
+    client.send(&wrapping::call(
+        "2",
+        "alpha__ask_user",
+        &json!({"question": "first?"}),
+    ))?;
     let first = client.take("a question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    client.send(&wrapping::call("3", "beta__ask_user", &json!({"question": "second?"})))?;
+    client.send(&wrapping::call(
+        "3",
+        "beta__ask_user",
+        &json!({"question": "second?"}),
+    ))?;
     let second = client.take("a question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
@@ -337,7 +398,8 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     client.send(&request_line("4", "tools/call", &slow))?;
     let progress = client.notification("notifications/progress")?;
     ensure!(progress.at("/params/progressToken") == "t", "{progress:?}");
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#)?;
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#)?;
     wrapping::wait_told(&state, "notifications/cancelled", 1)?;
     says(client, "5", "alpha__echo", "x")?;
     stop(running)
@@ -375,7 +437,11 @@ fn allow_deny_and_lock_count_for_one_server() -> anyhow::Result<()> {
     ensure!(has("alpha__echo") && !has("alpha__add"), "{tools:?}");
     ensure!(!has("beta__echo") && !has("beta__add"), "{tools:?}");
     ensure!(has("gamma__add") && !has("gamma__echo"), "{tools:?}");
-    for (id, name) in [("2", "alpha__add"), ("3", "beta__echo"), ("4", "gamma__echo")] {
+    for (id, name) in [
+        ("2", "alpha__add"),
+        ("3", "beta__echo"),
+        ("4", "gamma__echo"),
+    ] {
         let denied = failure(&client.call(id, name, &json!({}))?)?;
         ensure!(denied["code"] == "FORBIDDEN", "{name}: {denied}");
     }
@@ -412,12 +478,19 @@ fn a_file_that_is_read_again_restarts_only_what_changed() -> anyhow::Result<()> 
     client.notification("notifications/tools/list_changed")?;
     server_of(&running, "53")?;
     let listed = || names(client, "\"list\"", "tools/list").unwrap_or_default();
-    eventually("delta is listed", || listed().iter().any(|tool| tool == "delta__echo"))?;
+    eventually("delta is listed", || {
+        listed().iter().any(|tool| tool == "delta__echo")
+    })?;
     let tools = listed();
     let has = |name: &str| tools.iter().any(|tool| tool == name);
-    ensure!(has("alpha__add") && has("bb__echo") && !has("bb__add"), "{tools:?}");
+    ensure!(
+        has("alpha__add") && has("bb__echo") && !has("bb__add"),
+        "{tools:?}"
+    );
     ensure!(!has("beta__echo") && !has("gamma__echo"), "{tools:?}");
-    eventually("gamma's process is gone", || !running.workers(SERVER).contains(&gone))?;
+    eventually("gamma's process is gone", || {
+        !running.workers(SERVER).contains(&gone)
+    })?;
     ensure!(server_of(&running, "50")? == alpha && server_of(&running, "51")? == beta);
     // Another command: a successor takes over, and only there.
     let third = json!({
@@ -432,7 +505,10 @@ fn a_file_that_is_read_again_restarts_only_what_changed() -> anyhow::Result<()> 
     says(client, "3", "bb__echo", "new")?;
     ensure!(server_of(&running, "50")? == alpha, "alpha was restarted");
     // A mistake changes nothing.
-    std::fs::write(running.folder().join("servers.json"), "{\"mcpServers\": {\"a b\": {}}}")?;
+    std::fs::write(
+        running.folder().join("servers.json"),
+        "{\"mcpServers\": {\"a b\": {}}}",
+    )?;
     running.signal(Signal::HUP)?;
     running.wait_for_line("reason=config_refused")?;
     says(client, "4", "alpha__echo", "still")?;
@@ -455,7 +531,11 @@ fn an_upgrade_keeps_every_server_and_every_call() -> anyhow::Result<()> {
         .args(["upgrade"])
         .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
         .output()?;
-    ensure!(upgraded.status.success(), "{upgraded:?} {:#?}", running.stderr());
+    ensure!(
+        upgraded.status.success(),
+        "{upgraded:?} {:#?}",
+        running.stderr()
+    );
     let answer = client.answer("2")?;
     ensure!(answer.at("/result/isError") != true, "{answer:?}");
     says(client, "3", "alpha__echo", "x")?;
@@ -486,21 +566,30 @@ fn user_interfaces_and_the_calls_they_make_keep_working() -> anyhow::Result<()> 
     });
     let running = host(&servers, "")?.spawn()?;
     let client = running.client()?;
-    let extension = json!({"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}});
+    let extension =
+        json!({"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}});
     client.open(&json!({ "extensions": extension }))?;
     let listed = client.request("1", "tools/list", &json!({}))?;
     let definitions = listed.at("/result/tools");
     let definitions = definitions.as_array().context("tools")?;
-    let shown = definitions.iter().find(|tool| tool["name"] == "clock__echo");
+    let shown = definitions
+        .iter()
+        .find(|tool| tool["name"] == "clock__echo");
     let shown = shown.with_context(|| format!("{listed:?}"))?;
     ensure!(shown["_meta"] == ui, "{shown}");
     let page = client.request("2", "resources/read", &json!({"uri": "fixture:///readme"}))?;
-    ensure!(page.at("/result/contents/0/uri") == "fixture:///readme", "{page:?}");
+    ensure!(
+        page.at("/result/contents/0/uri") == "fixture:///readme",
+        "{page:?}"
+    );
     // The interface knows the server's own name of its tool.
     says(client, "3", "echo", "from the app")?;
     says(client, "4", "clock__echo", "from the model")?;
     let other = client.call("5", "add", &json!({"a": 1, "b": 2}))?;
-    ensure!(other.at("/error/code") == -32602, "no interface calls it: {other:?}");
+    ensure!(
+        other.at("/error/code") == -32602,
+        "no interface calls it: {other:?}"
+    );
     stop(running)
 }
 
@@ -510,7 +599,10 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     let files = folder.join("files");
     std::fs::create_dir(&files)?;
     std::fs::write(files.join("a.txt"), "hello")?;
-    let git = Command::new("git").args(["init", "-q"]).arg(&files).status()?;
+    let git = Command::new("git")
+        .args(["init", "-q"])
+        .arg(&files)
+        .status()?;
     ensure!(git.success());
     let node = |package: &str| {
         tool(&format!(
@@ -549,7 +641,9 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     let listed = || names(client, "\"list\"", "tools/list").unwrap_or_default();
     eventually("all are listed", || {
         let tools = listed();
-        wanted.iter().all(|name| tools.iter().any(|tool| tool == name))
+        wanted
+            .iter()
+            .all(|name| tools.iter().any(|tool| tool == name))
     })?;
     let called = |id: &str, name: &str, arguments: Value| -> anyhow::Result<String> {
         let answer = client.call(id, name, &arguments)?;
@@ -565,7 +659,12 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     ensure!(called("5", "memory__read_graph", json!({}))?.contains("\"n\""));
     called("6", "time__get_current_time", json!({"timezone": "UTC"}))?;
     let prompts = names(client, "7", "prompts/list")?;
-    ensure!(prompts.iter().any(|name| name == "everything__simple-prompt"), "{prompts:?}");
+    ensure!(
+        prompts
+            .iter()
+            .any(|name| name == "everything__simple-prompt"),
+        "{prompts:?}"
+    );
     let uris = names(client, "8", "resources/list")?;
     let uri = uris.first().context("everything has resources")?;
     let read = client.request("9", "resources/read", &json!({ "uri": uri }))?;
