@@ -413,7 +413,7 @@ fn allow_deny_and_lock_count_for_one_server() -> anyhow::Result<()> {
     let tools = folder.join("tools.json");
     std::fs::write(&tools, json!([{"name": "echo"}]).to_string())?;
     let written = Command::new(binary("mainstay")?)
-        .args(["lock", "write", "--lock"])
+        .args(["lock", "write", "--file"])
         .arg(&lock)
         .arg("--")
         .args([fixture.as_os_str(), "--tools".as_ref(), tools.as_os_str()])

@@ -38,6 +38,7 @@ use mainstay_contract::health::{Health, Lifecycle, WorkerHealth};
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::metrics::{HostMetrics, PackMetrics};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::trace::TraceContext;
@@ -473,8 +474,28 @@ impl Core {
     }
 
     /// The numbers behind `/metrics`.
-    pub fn metrics(&self, now: Time) -> mainstay_contract::metrics::HostMetrics {
-        self.kernel.metrics(now)
+    pub fn metrics(&self, now: Time) -> HostMetrics {
+        let mut metrics = self.kernel.metrics(now);
+        let packs = &mut metrics.packs;
+        for (key, _) in self.links.served() {
+            packs.insert(key.to_owned(), PackMetrics::default());
+        }
+        let slots = self.kernel.slot_ids();
+        for (slot, worker) in slots.zip(self.kernel.health(now).workers) {
+            let pack = packs.entry(self.pack_of(slot).to_owned()).or_default();
+            pack.ready += usize::from(worker.state == Lifecycle::Ready);
+            pack.queue_depth += worker.queue_depth;
+            pack.in_flight += worker.in_flight;
+        }
+        for (name, lost) in self.workers.losses() {
+            packs.entry(name.clone()).or_default().lost = *lost;
+        }
+        metrics
+    }
+
+    /// The name of a slot's pack, or the key of its server.
+    fn pack_of(&self, slot: SlotId) -> &str {
+        self.server_of(slot).unwrap_or(self.name_of(slot))
     }
 
     /// Health of the host and of each worker.

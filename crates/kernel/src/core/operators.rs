@@ -60,7 +60,7 @@ impl Core {
             .kernel
             .slot_ids()
             .filter(|slot| {
-                let name = self.server_of(*slot).unwrap_or(self.name_of(*slot));
+                let name = self.pack_of(*slot);
                 pack.is_none_or(|pack| pack == name || pack == self.name_of(*slot))
             })
             .collect();

@@ -27,6 +27,9 @@ use crate::slot::Purpose;
 pub(super) struct Workers {
     by_generation: BTreeMap<Generation, WorkerFacts>,
     setup: Option<SetupError>,
+    /// Workers that were lost after a fault, by the name of their pack or server.
+    #[serde(default)]
+    losses: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,16 @@ pub struct SetupError {
 impl Workers {
     pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
         self.by_generation.get(&generation).map(|facts| facts.slot)
+    }
+
+    /// Counts a worker that was lost.
+    pub(super) fn count_loss(&mut self, pack: &str) {
+        *self.losses.entry(pack.to_owned()).or_default() += 1;
+    }
+
+    /// Workers that were lost after a fault, by the name of their pack or server.
+    pub(super) const fn losses(&self) -> &BTreeMap<String, u64> {
+        &self.losses
     }
 
     pub(super) const fn setup_error(&self) -> Option<&SetupError> {

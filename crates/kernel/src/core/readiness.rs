@@ -139,6 +139,8 @@ impl Core {
             answered,
             fault,
         } = loss;
+        let pack = self.pack_of(slot).to_owned();
+        self.workers.count_loss(&pack);
         // A host that cannot start as it is configured ends, and the pack's reason is its last line.
         if self.workers.setup_error().is_none() {
             let name = self.name_of(slot);

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::requests::ClientRequest;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
-use crate::core::action::{CheckRequest, LogLevel};
+use crate::core::action::{CheckRequest, CoreAction, LogLevel};
 use crate::core::checks::Purpose;
 use crate::core::mismatches::{Culprit, Mismatch};
 use crate::system_tools;
@@ -403,6 +403,14 @@ impl Link {
             }
         }
         match serving {
+            // A server that does not read must not hold back what others share with it.
+            Some(generation) if self.shelf.is_some() && method != Method::Initialized.name() => {
+                cx.out.push_back(CoreAction::Say {
+                    generation,
+                    line,
+                    if_room: true,
+                });
+            }
             Some(serving) => cx.say(serving, line),
             // The script of a successor ends the handshake already.
             None if (self.memory.has_session() || self.shelf.is_some())
