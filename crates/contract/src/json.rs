@@ -230,7 +230,8 @@ pub fn push_string(out: &mut String, value: &str) {
     ];
     out.push('"');
     let mut rest = value;
-    while let Some(at) = rest.find(|c: char| c < ' ' || c == '"' || c == '\\') {
+    let must_escape = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    while let Some(at) = rest.bytes().position(must_escape) {
         let (plain, tail) = rest.split_at(at);
         out.push_str(plain);
         let mut chars = tail.chars();

@@ -6,6 +6,7 @@
 //! be meant.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +34,13 @@ impl<T> Default for RequestTable<T> {
 impl<T> RequestTable<T> {
     /// Adds a request, unless its id is in flight.
     pub fn open(&mut self, id: RequestId, request: T) -> Result<(), InFlight> {
-        if self.open.contains_key(&id) {
-            return Err(InFlight);
+        match self.open.entry(id) {
+            Entry::Occupied(_) => Err(InFlight),
+            Entry::Vacant(free) => {
+                free.insert(request);
+                Ok(())
+            }
         }
-        self.open.insert(id, request);
-        Ok(())
     }
 
     /// True while a request with this id is in flight.

@@ -75,16 +75,17 @@ impl Session {
 
     /// Takes a request's id into the table; the error says why it is not admitted.
     pub fn admit(&mut self, id: &RequestId, call: CallId, order: Order) -> Result<(), ErrorKind> {
-        if self.ids.contains(id) {
-            return Err(ErrorKind::DuplicateId);
-        }
-        match order {
-            Order::Free if self.free >= self.limit => return Err(ErrorKind::Overloaded),
-            Order::Free => self.free += 1,
-            Order::InTurn => {}
+        if order == Order::Free && self.free >= self.limit {
+            return Err(if self.ids.contains(id) {
+                ErrorKind::DuplicateId
+            } else {
+                ErrorKind::Overloaded
+            });
         }
         let opened = self.ids.open(id.clone(), call);
-        opened.map_err(|_| ErrorKind::DuplicateId)
+        opened.map_err(|_| ErrorKind::DuplicateId)?;
+        self.free += usize::from(order == Order::Free);
+        Ok(())
     }
 
     /// Puts a request where its order wants it.

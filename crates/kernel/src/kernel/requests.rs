@@ -367,11 +367,11 @@ impl Kernel {
         if let Some(at) = call.throttle.poll_timeout() {
             self.timers.remove(&(at, Timer::Progress(id)));
         }
-        let request_id = known(&call.request.id).cloned();
-        let session_id = call.session;
-        let bytes = call.request.input_bytes;
+        let next = self.sessions.get_mut(&call.session).and_then(|session| {
+            session.finish(known(&call.request.id), id, call.request.input_bytes)
+        });
         let end = End {
-            session: session_id,
+            session: call.session,
             call: id,
             id: call.request.id,
             form: call.request.form,
@@ -396,9 +396,7 @@ impl Kernel {
             self.notify(id, Step::default());
             self.calls.remove(&id);
         }
-        self.sessions
-            .get_mut(&session_id)
-            .and_then(|session| session.finish(request_id.as_ref(), id, bytes))
+        next
     }
 
     /// The drain limit has passed: what is still in flight is answered now.

@@ -308,6 +308,9 @@ impl Kernel {
             }
             let has_room = |pace: Pace| worker.has_room(pace, pool);
             let room = (has_room(Pace::Short), has_room(Pace::Long));
+            if room == (false, false) {
+                return;
+            }
             let idle = worker.running.len() == worker.long.len();
             let isolates = owner.conduct == Conduct::Strict;
             let is_behind =
@@ -320,7 +323,6 @@ impl Kernel {
             let suspect = |call: &Call| isolates && call.is_suspect();
             let mut blocked = false;
             let free = |id: CallId, pace: Pace| {
-                // Most often the pool is full: then no call is looked up.
                 let call = fits(pace).then(|| calls.get(&id)).flatten();
                 call.is_some_and(|call| {
                     let ready =
