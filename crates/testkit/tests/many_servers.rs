@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
+use mainstay_testkit::http::{Connection, Request, Session};
 use mainstay_testkit::peer::{Client, Message, request_line};
-use mainstay_testkit::process::{Launch, Running, binary, kill, tool};
+use mainstay_testkit::process::{Launch, Running, Serve, binary, kill, tool};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -591,6 +592,114 @@ fn user_interfaces_and_the_calls_they_make_keep_working() -> anyhow::Result<()> 
         "no interface calls it: {other:?}"
     );
     stop(running)
+}
+
+/// A host on a socket or over HTTP.
+fn serve(serve: Serve, servers: &Value) -> anyhow::Result<Running> {
+    write(serve.folder(), servers)?;
+    serve.argument("--config").argument("servers.json").spawn()
+}
+
+#[test]
+fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
+    const CALLS: usize = 400;
+    const IN_FLIGHT: usize = 8;
+    let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
+        "backoff_min_ms": 0, "backoff_max_ms": 0, "queue": 1000}});
+    let servers = json!({
+        "alpha": entry("--banner", patient.clone())?,
+        "beta": entry("", patient)?,
+    });
+    let running = serve(Serve::socket()?, &servers)?;
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let clients = ["ada", "bob", "cyd", "dan"].map(|name| {
+            let (running, done) = (&running, &done);
+            scope.spawn(move || -> anyhow::Result<()> {
+                let client = running.connect()?;
+                client.open(&json!({}))?;
+                names(&client, "\"list\"", "tools/list")?;
+                let send = |n: usize| {
+                    let server = if n % 2 == 0 { "alpha" } else { "beta" };
+                    let said = json!({ "text": format!("{name} {server} {n}") });
+                    client.send(&wrapping::call(&n.to_string(), &format!("{server}__echo"), &said))
+                };
+                (0..IN_FLIGHT).try_for_each(send)?;
+                for next in IN_FLIGHT..CALLS + IN_FLIGHT {
+                    let answer = client.take("an answer", |message| {
+                        message.id().is_some_and(|id| id.parse::<usize>().is_ok())
+                    })?;
+                    let id: usize = answer.id().context("an id")?.parse()?;
+                    let server = if id % 2 == 0 { "alpha" } else { "beta" };
+                    let wanted = format!("{name} {server} {id}");
+                    ensure!(text(&answer) == wanted, "{wanted}: {answer:?}");
+                    if next < CALLS {
+                        send(next)?;
+                    }
+                }
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            })
+        });
+        // Echo may be repeated: calls that a killed server had are sent again.
+        while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            for pid in running.workers(SERVER).into_iter().take(2) {
+                kill(pid);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        clients
+            .into_iter()
+            .try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("it panicked"))?)
+    })?;
+    ensure!(done.into_inner() == 4);
+    running.stop()
+}
+
+#[test]
+fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
+    let servers = json!({
+        "alpha": entry("", json!({}))?,
+        "beta": entry("--era both", json!({"prefix": "b"}))?,
+    });
+    let running = serve(Serve::http()?, &servers)?;
+    let address = running.address()?;
+    let ask = |method: &str, path: &str, body: Option<&Value>| -> anyhow::Result<String> {
+        let mut request = Request::to(address, method, path);
+        if let Some(body) = body {
+            request = request.body(body.to_string());
+        }
+        let answer = Connection::open(address)?.ask(&request)?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    let tools = ask("GET", "/v1/tools", None)?;
+    for name in ["mcp.tool:alpha__echo", "mcp.tool:b__echo", "mcp.tool:system_health"] {
+        ensure!(tools.contains(name), "{name}: {tools}");
+    }
+    for tool in ["alpha__echo", "b__echo"] {
+        let body = json!({"arguments": {"text": tool}});
+        let answer = ask("POST", &format!("/v1/tool/{tool}"), Some(&body))?;
+        let envelope: Value = serde_json::from_str(&answer)?;
+        ensure!(envelope["data"]["content"][0]["text"] == tool, "{envelope}");
+    }
+    let session = Session::open(address)?;
+    let answer = session.call("1", "b__echo", &json!({"text": "over MCP"}))?;
+    ensure!(answer["result"]["content"][0]["text"] == "over MCP", "{answer}");
+    for pid in running.workers(SERVER) {
+        kill(pid);
+    }
+    let lost = |page: &str, pack: &str| {
+        let name = format!("mainstay_pack_lost_total{{pack=\"{pack}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&name));
+        line.and_then(|count| count.parse::<u64>().ok())
+    };
+    eventually("the losses are counted for each server", || {
+        let page = ask("GET", "/metrics", None).unwrap_or_default();
+        lost(&page, "alpha") == Some(1) && lost(&page, "beta") == Some(2)
+    })?;
+    let page = ask("GET", "/metrics", None)?;
+    ensure!(page.contains("tool=\"b__echo\",outcome=\"success\"} 2"), "{page}");
+    running.stop()
 }
 
 #[test]

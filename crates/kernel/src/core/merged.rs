@@ -28,7 +28,7 @@ use super::gather::NAME_CHARS;
 use super::sessions::Front;
 use super::{Core, Lifetime};
 use crate::call::{SlotId, Work};
-use crate::server::{Client, House, OUTPUT_PREFIX, ServerConfig, edit, expands_to};
+use crate::server::{Client, House, Link, OUTPUT_PREFIX, ServerConfig, edit, expands_to};
 
 /// The cursor of the page with the resources of servers, after those of packs.
 pub(super) const SERVERS_PAGE: &str = "servers";
@@ -109,9 +109,19 @@ impl Core {
         {
             member.initialized = Some(Json::from_scanned(text));
         }
-        for slot in self.member_slots(session) {
+        let mut slots = self.member_slots(session);
+        // Progress of an answer is for the server that asked. Servers choose their tokens alike, so the host
+        // drops it where several ask.
+        if method == Method::Progress.name() {
+            let asks = |slot: &SlotId| self.links.get(*slot).is_some_and(Link::has_questions);
+            slots.retain(asks);
+            if slots.len() > 1 {
+                return;
+            }
+        }
+        for slot in slots {
             self.with_link(slot, |link, cx| {
-                link.notification(cx, text, &method, params)
+                link.notification(cx, text, &method, params);
             });
         }
     }

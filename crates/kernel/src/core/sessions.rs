@@ -158,10 +158,10 @@ impl Core {
         let line = line.filter(|_| self.links.serves_many());
         match (&inbound, line) {
             (Inbound::Ignored | Inbound::Notice(_), Some(line)) => self.broadcast(session, line),
-            (Inbound::Answer(answer), Some(line)) => {
-                if self.answer_question(session, &answer.id, line) {
-                    return;
-                }
+            (Inbound::Answer(answer), Some(line))
+                if self.answer_question(session, &answer.id, line) =>
+            {
+                return;
             }
             _ => {}
         }

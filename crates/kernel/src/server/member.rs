@@ -181,6 +181,11 @@ impl Link {
         is_mute || is_change
     }
 
+    /// True while a question of the server is open.
+    pub(crate) fn has_questions(&self) -> bool {
+        self.questions.any()
+    }
+
     /// True if a question of the server is open under this id.
     pub(crate) fn has_question(&self, id: &RequestId) -> bool {
         self.questions.has(id)
