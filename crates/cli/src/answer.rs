@@ -188,9 +188,7 @@ impl Refused {
                 facts: facts.clone(),
             },
             _ => {
-                let code = error.get("code").and_then(Value::as_i64);
-                let problem =
-                    Problem::of_server(code.unwrap_or_default(), &message, error.clone().into());
+                let problem = Problem::of_server(&error.to_string());
                 Self::Server(Box::new(problem))
             }
         }

@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Upgrade(UpgradeArgs),
     /// List the indexes of the code pack, or remove them
     Cache(Cache),
+    /// List, show, cancel or remove the tasks that hosts of this user run or have run
+    Tasks(Tasks),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -233,6 +235,9 @@ pub(crate) struct WrapRules {
     /// Add the tools system_health and system_telemetry
     #[arg(long)]
     pub(crate) system_tools: bool,
+    /// Run calls of clients that ask for it as tasks, which outlive the client and this host
+    #[arg(long)]
+    pub(crate) tasks: bool,
     /// Keep a second server running, which takes over at once
     #[arg(long)]
     pub(crate) standby: bool,
@@ -441,6 +446,36 @@ pub(crate) enum CacheCommand {
         /// Only the index of this root
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tasks {
+    #[command(subcommand)]
+    pub(crate) command: TasksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TasksCommand {
+    /// List tasks, the newest first
+    List,
+    /// Show a task, and its outcome once there is one
+    Show {
+        /// The task
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Cancel a task
+    Cancel {
+        /// The task
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Remove tasks that have ended
+    Prune {
+        /// Only those that ended longer ago
+        #[arg(long, value_name = "HOURS", default_value_t = 0)]
+        older_than: u32,
     },
 }
 

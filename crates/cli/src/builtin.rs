@@ -83,6 +83,7 @@ impl Executable {
             program: PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
             holds: Arc::clone(&self.file),
             tree_kill,
+            lease: None,
         }
     }
 

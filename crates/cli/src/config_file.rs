@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{EnvelopeMode, TreeKill};
 use mainstay_host::files::{self, Links};
+use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -97,6 +98,8 @@ pub(crate) struct PackSection {
     pub(crate) command: Option<Vec<String>>,
     /// The pack's own settings.
     pub(crate) settings: Option<Value>,
+    /// What the host does with single tools of the pack.
+    pub(crate) tools: TaskRules,
 }
 
 /// Directories that packs may read.

@@ -38,6 +38,8 @@ pub(crate) fn config(
     let executable = Executable::open()?;
     let code = Code::of(packs, environment, &file, &transport)?;
     let packs = select(packs, &file, &asset, &code, &executable)?;
+    let sections = file.packs.values();
+    let tasks = sections.flat_map(|section| section.tools.clone()).collect();
     let servers = servers::of_file(&file)?;
     let mut limits = file.limits;
     // A wrapped server takes longer lines than a pack.
@@ -66,6 +68,8 @@ pub(crate) fn config(
         locked: None,
         read_lock: None,
         reread: None,
+        tasks,
+        state_dir: None,
         upgrade: None,
         watch: Vec::new(),
     })

@@ -30,6 +30,7 @@ mod serve;
 mod server_file;
 mod servers;
 mod target;
+mod tasks;
 mod tools;
 mod transport;
 mod validate;
@@ -116,6 +117,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Once(once)) => once::run(&once),
         Some(Command::Log(LogCommand::Diff(diff))) => validation_log::diff(&diff),
         Some(Command::Errors(form)) => errors_page::print_page(form),
+        Some(Command::Tasks(tasks)) => tasks::run(&tasks.command),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),

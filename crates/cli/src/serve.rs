@@ -40,6 +40,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     config.reread = Some(reread(serve.packs.clone(), reads_stdio, first));
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
     config.control_dir = Some(environment.runtime_dir);
+    config.state_dir = environment.state_dir;
     config.collector = environment
         .collector
         .map(|collector| collector.config("mainstay"));

@@ -120,6 +120,11 @@ pub(crate) fn entries(
             );
         }
         entry.host.lock = lock;
+        if entry.rules.has_tasks() {
+            bail!(
+                "server {name}: under mainstay: tasks belong to a server that is wrapped alone; use mainstay wrap --tasks"
+            );
+        }
         entries.push(entry);
     }
     Ok(entries)

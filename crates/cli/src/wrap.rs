@@ -48,6 +48,8 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
+    config.state_dir = environment.state_dir;
+    config.environment = environment::inherited();
     let telemetry = wrap.telemetry.clone().or(environment.telemetry);
     config.telemetry = telemetry.or(file.telemetry);
     config.collector = environment
@@ -168,6 +170,7 @@ impl Wanted {
             ("isolate", now.isolate != before.isolate),
             ("limits", now.limits != before.limits),
             ("lazy", now.rules.lazy != before.rules.lazy),
+            ("tasks", now.rules.has_tasks() != before.rules.has_tasks()),
         ];
         let differs = differs.into_iter().filter(|(_, differs)| *differs);
         differs.map(|(what, _)| what).collect()
@@ -221,6 +224,8 @@ impl Wanted {
             collector: None,
             control_dir: None,
             cache_dir: None,
+            state_dir: None,
+            environment: Vec::new(),
             version: VERSION.to_owned(),
             reread: None,
             upgrade: None,
@@ -262,6 +267,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
         .map(|time| values::millis(time).div_ceil(1000));
     target.idle_stop = idle_stop.or(target.idle_stop);
     target.lazy |= rules.lazy;
+    target.tasks |= rules.tasks;
     target.system_tools |= rules.system_tools;
     target.trust_hints &= !rules.distrust_hints;
     target.allow.extend(rules.allow.iter().cloned());

@@ -342,6 +342,14 @@ table! {
         "internal", Downstream, Tool, retry true,
         "the tool failed", Some("retry once; if it fails again, report it to the author of the tool"),
         "A tool reported an internal error of its own.";
+    TaskNotRecorded = "task_not_recorded", Internal, InternalError, 503, -31503,
+        "unavailable", Resource, Tool, retry true,
+        "the task could not be recorded, so it was not started", Some("free some space on the disk of the task ledger, then try again"),
+        "The ledger of tasks cannot be written or read; nothing was started.";
+    KeyReused = "key_reused", InvalidRequest, InvalidInput, 422, -31422,
+        "validation_failed", Protocol, Protocol, retry false,
+        "this idempotency key was used with other arguments", Some("use a new key for every new request"),
+        "Over REST: an Idempotency-Key that belongs to a call with other arguments.";
     ShuttingDown = "shutting_down", Internal, InternalError, 503, -31503,
         "unavailable", Rollout, Tool, retry true,
         "the host is stopping", Some("retry against the next host"),

@@ -93,6 +93,12 @@ limits! {
     telemetry_file_bytes: usize = 64 * MIB, 4 * KIB => 4096 * MIB,
         "size at which the telemetry file is rotated";
     telemetry_files: usize = 4, 2 => 100, "telemetry files that are kept, the current one included";
+    tasks: usize = 1024, 1 => 65_536, "tasks that one host runs at the same time";
+    task_ms: u64 = DAY_MS, 1_000 => 30 * DAY_MS, "time for a task, instead of the time for a call";
+    task_retention_ms: u64 = 7 * DAY_MS, 60_000 => 365 * DAY_MS, "how long the outcome of a task is kept";
+    ledger_bytes: usize = 256 * MIB, MIB => 64 * 1024 * MIB, "size of the file in which tasks are recorded";
+    ledger_flush: u32 = 1, 0 => 1,
+        "1: the disk has a task before the client gets its id; 0: faster, but a power failure may lose the last tasks";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
 }

@@ -13,6 +13,11 @@ pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// Subscription to which a modern notification belongs.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The extension of modern clients and servers for tasks.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// Task to which a legacy message belongs.
+pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
 /// Token under which a client asks for progress; in a progress notification it is a parameter.
 pub const PROGRESS_TOKEN: &str = "progressToken";
 

@@ -135,6 +135,8 @@ methods! {
     GetTask "tasks/get" Request Both Both Convergent,
     GetTaskResult "tasks/result" Request Both Legacy Convergent,
     ListTasks "tasks/list" Request Both Legacy Convergent,
+    CancelTask "tasks/cancel" Request Both Both NeverReplay,
+    UpdateTask "tasks/update" Request ClientToServer Modern NeverReplay,
     ListRoots "roots/list" Request ServerToClient Legacy Convergent,
     CreateMessage "sampling/createMessage" Request ServerToClient Legacy NeverReplay,
     Elicit "elicitation/create" Request ServerToClient Legacy NeverReplay,
@@ -147,6 +149,7 @@ methods! {
     PromptsChanged "notifications/prompts/list_changed" Notification ServerToClient Both NeverReplay,
     ResourcesChanged "notifications/resources/list_changed" Notification ServerToClient Both NeverReplay,
     ResourceUpdated "notifications/resources/updated" Notification ServerToClient Both NeverReplay,
+    TaskStatus "notifications/tasks/status" Notification Both Legacy NeverReplay,
     Acknowledged "notifications/subscriptions/acknowledged" Notification ServerToClient Modern NeverReplay,
 }
 
@@ -154,7 +157,15 @@ impl Method {
     /// The name in telemetry: a closed set, because clients can invent any number of methods.
     pub const fn telemetry_name(self) -> &'static str {
         match (self.kind(), self.direction(), self) {
-            (_, _, Self::GetTask | Self::GetTaskResult | Self::ListTasks)
+            (
+                _,
+                _,
+                Self::GetTask
+                | Self::GetTaskResult
+                | Self::ListTasks
+                | Self::CancelTask
+                | Self::UpdateTask,
+            )
             | (MethodKind::Notification, _, _)
             | (_, Direction::ServerToClient, _) => OTHER,
             (MethodKind::Request, Direction::ClientToServer | Direction::Both, _) => self.name(),
@@ -170,7 +181,7 @@ impl Method {
     /// The kind of result that the request has.
     pub const fn shape(self) -> Shape {
         match self {
-            Self::CallTool => Shape::Tool,
+            Self::CallTool | Self::GetTaskResult => Shape::Tool,
             Self::Discover | Self::ReadResource => Shape::Cacheable,
             _ if self.list().is_some() => Shape::Cacheable,
             _ => Shape::Plain,
@@ -315,7 +326,13 @@ mod tests {
             .filter(|method| method.replay() == Replay::NeverReplay)
             .map(|method| method.name())
             .collect();
-        let effects = ["tools/call", "sampling/createMessage", "elicitation/create"];
+        let effects = [
+            "tools/call",
+            "tasks/cancel",
+            "tasks/update",
+            "sampling/createMessage",
+            "elicitation/create",
+        ];
         assert_eq!(never, effects);
         assert_eq!(replay_of("acme/list"), Replay::Convergent);
         assert_eq!(replay_of("acme/delete"), Replay::NeverReplay);

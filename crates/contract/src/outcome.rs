@@ -11,6 +11,7 @@ use crate::error::ErrorKind;
 use crate::fault::{Fault, FaultClass};
 use crate::id::Generation;
 use crate::json::{Json, ObjectWriter};
+use crate::scan;
 
 /// How a request ended.
 pub type Outcome = Result<Success, Problem>;
@@ -146,17 +147,20 @@ impl Problem {
 
     /// What an error of a wrapped server means: the nearest row, in the server's words, with the
     /// whole error in the details.
-    pub fn of_server(code: i64, message: &str, error: Json) -> Self {
-        let kind = match code {
+    pub fn of_server(error: &str) -> Self {
+        let code = scan::member(error, "code").and_then(|code| code.parse().ok());
+        let message = scan::member(error, "message").and_then(scan::unquote);
+        let message = message.unwrap_or_default();
+        let kind = match code.unwrap_or_default() {
             -32601 => ErrorKind::UnknownMethod,
             -32602 => ErrorKind::InvalidParams,
             -32002 => ErrorKind::ResourceNotFound,
             -32021 => ErrorKind::MissingClientCapability,
             _ => ErrorKind::BackendError,
         };
-        let mut problem = Self::of(kind).with_details(error);
+        let mut problem = Self::of(kind).with_details(Json::from_scanned(error));
         if !message.is_empty() {
-            problem.message = shorten_words(message);
+            problem.message = shorten_words(&message);
         }
         problem
     }

@@ -69,6 +69,9 @@ pub struct ToolSpec {
     pub rejections: Rejections,
     #[serde(default, skip_serializing_if = "is_default")]
     pub pace: Pace,
+    /// A call may run as a task, which outlives its client and the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tasks: bool,
 }
 
 /// How long calls of a tool take, and so where they wait.
@@ -149,12 +152,19 @@ impl ToolSpec {
             "inputSchema": self.full_input_schema(),
             "outputSchema": self.output_schema,
             "annotations": self.annotations,
+            "execution": { "taskSupport": "optional" },
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
             "_meta": { meta::CONTRACT: contract },
         });
-        if let (None, Some(members)) = (&self.output_schema, definition.as_object_mut()) {
-            members.shift_remove("outputSchema");
+        if let Some(members) = definition.as_object_mut() {
+            let absent = [
+                ("outputSchema", self.output_schema.is_none()),
+                ("execution", !self.tasks),
+            ];
+            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
+                members.shift_remove(name);
+            }
         }
         definition
     }
@@ -328,6 +338,7 @@ mod tests {
             argument_aliases: Vec::new(),
             rejections: Rejections::Plain,
             pace: Pace::Short,
+            tasks: false,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::local::LocalRequests;
 pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
+use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::{Rules, ServerConfig};
 
@@ -60,6 +61,10 @@ pub struct Config {
     pub read_lock: Option<ReadLock>,
     /// Reads the settings of packs again at SIGHUP; a host of one command has none, and the signal ends it.
     pub reread: Option<Reread>,
+    /// The operator's rules for tasks, by tool.
+    pub tasks: TaskRules,
+    /// The directory in which tasks are recorded, if there is one.
+    pub state_dir: Option<PathBuf>,
     /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
@@ -144,6 +149,7 @@ impl Server {
             discovered: None,
             version: version.to_owned(),
             trial: false,
+            backend: None,
             prefix: Some(self.prefix.clone()),
             limits: Some(self.limits.clone()),
         }
@@ -189,6 +195,8 @@ pub struct Shim {
     /// The descriptor that `program` names: open as long as this is.
     pub holds: Arc<OwnedFd>,
     pub tree_kill: TreeKill,
+    /// The lease of the host's tasks: a shim holds it as long as its worker's tree may work.
+    pub lease: Option<Arc<OwnedFd>>,
 }
 
 words! {

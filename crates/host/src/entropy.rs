@@ -11,6 +11,16 @@ pub(crate) fn seed() -> u64 {
     u64::from(std::process::id()) << 8
 }
 
+/// An id that no peer can guess.
+pub(crate) fn random_id() -> [u8; 16] {
+    let halves = [random().to_ne_bytes(), random().to_ne_bytes()];
+    let mut id = [0; 16];
+    for (place, byte) in id.iter_mut().zip(halves.as_flattened()) {
+        *place = *byte;
+    }
+    id
+}
+
 /// A random number that no peer can guess.
 pub(crate) fn random() -> u64 {
     #[cfg(feature = "simulation")]

@@ -43,20 +43,10 @@ pub(crate) fn result(response: &Forwarded) -> Result<Json, Problem> {
     let line = response.line.as_str();
     match scan::member(line, "result") {
         Some(result) => Ok(Json::from_scanned(result)),
-        None => Err(error_of(scan::member(line, "error").unwrap_or("{}"))),
+        None => Err(Problem::of_server(
+            scan::member(line, "error").unwrap_or("{}"),
+        )),
     }
-}
-
-/// The problem of a JSON-RPC error that a server answered.
-fn error_of(error: &str) -> Problem {
-    let code = scan::member(error, "code").and_then(|code| code.parse().ok());
-    let message = scan::member(error, "message").and_then(scan::unquote);
-    let message = message.unwrap_or_default();
-    Problem::of_server(
-        code.unwrap_or_default(),
-        &message,
-        Json::from_scanned(error),
-    )
 }
 
 /// The outcome of a call that a wrapped server answered with a result.

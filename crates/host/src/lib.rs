@@ -43,6 +43,7 @@ mod serve;
 mod shim;
 #[cfg(feature = "simulation")]
 pub mod sim;
+pub mod tasks;
 mod telemetry;
 mod transport;
 mod upgrade;

@@ -95,6 +95,7 @@ impl Local {
                 op,
                 progress_token: token,
                 trace: None,
+                task: None,
             },
             bytes,
             caller: CALLER.to_owned(),

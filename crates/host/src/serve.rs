@@ -36,11 +36,12 @@ use crate::http::{FrontFacts, MIN_TOKEN, Serves};
 use crate::log::{Level, Log};
 use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
+use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::upgrade::UpgradeConfig;
 use crate::watchdog::Watchdog;
-use crate::wrap::{Remembered, WrapConfig};
+use crate::wrap::{self, Remembered, WrapConfig};
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -114,6 +115,7 @@ struct Plan {
     sinks: Sinks,
     facts: HostFacts,
     envelopes: Envelopes,
+    tasks: TaskLedger,
     watch: Vec<Watched>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
@@ -173,6 +175,18 @@ impl Plan {
             });
         }
         let keep = config.limits.diagnostics;
+        let store = config.state_dir.as_deref();
+        let store = store.map(|directory| TaskStore::new(directory, &config.limits));
+        // Over HTTP any call may have an idempotency key; other packs say themselves what they offer.
+        let may_run_tasks = matches!(config.transport, Transport::Http(_))
+            || !config.tasks.is_empty()
+            || packs.iter().any(|pack: &PackConfig| match &pack.expected {
+                Some((catalog, _)) => catalog.tools.iter().any(|tool| tool.tasks),
+                None => true,
+            });
+        let tasks = TaskLedger::new(store, may_run_tasks);
+        let mut shim = config.shim;
+        shim.lease = tasks.share_lease();
         let (servers, version) = (&config.servers, &config.server_version);
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
@@ -189,6 +203,7 @@ impl Plan {
                 .iter()
                 .map(|server| server.config(version))
                 .collect(),
+            tasks: config.tasks,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -204,7 +219,8 @@ impl Plan {
                 servers,
             },
             named_only,
-            shim: config.shim,
+            shim,
+            tasks,
             transport: config.transport,
             ready_file: config.ready_file,
             ready_level: Level::Warn,
@@ -237,6 +253,28 @@ impl Plan {
         let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
         let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
+        // Over HTTP any call may have an idempotency key.
+        let is_http = matches!(config.transport, Transport::Http(_));
+        let directory = config.state_dir.as_deref();
+        let directory = directory.filter(|_| is_http || config.rules.has_tasks());
+        let store = directory.map(|directory| TaskStore::new(directory, &config.limits));
+        let backend = directory.and_then(|directory| {
+            let identity = wrap::identity(directory, &config.command, &config.environment);
+            let failed = |error: &io::Error| {
+                let level = match config.rules.has_tasks() {
+                    true => Level::Warn,
+                    false => Level::Debug,
+                };
+                log.say(
+                    level,
+                    format!("mcp:warning reason=tasks_not_recorded {error}"),
+                );
+            };
+            identity.inspect_err(failed).ok()
+        });
+        let tasks = TaskLedger::new(store, true);
+        let mut shim = config.shim;
+        shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -258,15 +296,17 @@ impl Plan {
                     config.transport,
                     Transport::Socket { .. } | Transport::Http(_)
                 ),
+                backend,
                 prefix: None,
                 limits: None,
             }],
+            tasks: BTreeMap::new(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
         let launch = ServerCommand {
             command: config.command,
-            tree_kill: config.shim.tree_kill,
+            tree_kill: shim.tree_kill,
         };
         let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
@@ -277,7 +317,8 @@ impl Plan {
                 servers: [(config.name.clone(), launch)].into(),
             },
             named_only: Vec::new(),
-            shim: config.shim,
+            shim,
+            tasks,
             transport: config.transport,
             ready_file: config.ready_file,
             ready_level: Level::Debug,
@@ -479,6 +520,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         checkers,
         queue,
         closing,
+        tasks: plan.tasks,
     });
     let links = match plan.resumed {
         Some(resumed) => engine.resume(resumed).map_err(failed)?,
@@ -537,6 +579,7 @@ pub(crate) fn simulate(
         upgrade: Upgrades::default(),
         queue,
         closing: watch::channel(false).0,
+        tasks: plan.tasks,
     });
     Ok((events, engine))
 }

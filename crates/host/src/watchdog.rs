@@ -29,6 +29,7 @@ words! {
         Worker = "worker",
         Verdict = "verdict",
         ClientRoots = "client_roots",
+        Ledger = "ledger",
         Control = "control",
         Reread = "reread",
         Upgrade = "upgrade",

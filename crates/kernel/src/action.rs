@@ -22,6 +22,8 @@ pub enum Action {
     Serve { call: CallId },
     /// The one terminal outcome of a request.
     End(Box<End>),
+    /// The deadline of a call has passed that may run on: call `detach` or `abort_overdue`.
+    Overdue { call: CallId },
     /// Tell the client about progress.
     Progress(Box<Notice>),
     /// Start a worker.

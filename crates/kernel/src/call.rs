@@ -124,6 +124,9 @@ pub struct Call {
     pub timeout_ms: Option<u64>,
     /// How far progress can move the deadline.
     pub last_deadline: Option<Time>,
+    /// It may run on after its deadline.
+    #[serde(default)]
+    pub detaches: bool,
     pub throttle: Throttle,
 }
 

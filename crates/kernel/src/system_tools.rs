@@ -40,6 +40,7 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     };
     vec![
         spec(

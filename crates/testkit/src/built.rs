@@ -40,6 +40,7 @@ pub fn tool(name: &str, build: &str) -> ToolSpec {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     }
 }
 

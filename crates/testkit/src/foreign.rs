@@ -129,7 +129,9 @@ fn served(server: &[OsString], folder: &TempDir) -> anyhow::Result<Vec<OsString>
     let servers = json!({"mcpServers": {"other": other, "served": entry}});
     fs::write(&file, servers.to_string()).context("writing the servers")?;
     let host = [binary("mainstay")?.into_os_string(), "serve".into()].into_iter();
-    Ok(host.chain(["--config".into(), file.into_os_string()]).collect())
+    Ok(host
+        .chain(["--config".into(), file.into_os_string()])
+        .collect())
 }
 
 /// A plan that expects the host's own tools, too.

@@ -331,6 +331,7 @@ pub fn catalog(schema_version: u32) -> Catalog {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     };
     Catalog {
         pack: "bad".to_owned(),

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::judge::Suite;
-use mainstay_testkit::process::{Launch, binary};
+use mainstay_testkit::process::{Launch, Running, Serve, binary};
 
 /// Each revision with the number of scenarios that it requires of a server.
 const LEGACY: (&str, usize) = ("2025-11-25", 30);
@@ -39,6 +39,75 @@ fn wrapped_server_meets_the_legacy_requirements_over_http() -> anyhow::Result<()
 #[test]
 fn wrapped_server_meets_the_modern_requirements_over_http() -> anyhow::Result<()> {
     wrapped(MODERN)
+}
+
+/// The scenarios of the tasks extension that apply: tasks never ask the client for input (`tasks-mrtr-input`,
+/// `tasks-mrtr-composition`), no tool must run as a task (`tasks-required-task-error`), and the suite itself skips
+/// `tasks-status-notifications`.
+const TASKS: [&str; 6] = [
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+];
+
+#[test]
+fn packs_meet_the_scenarios_of_the_tasks_extension() -> anyhow::Result<()> {
+    let Some(suite) = installed()? else {
+        return Ok(());
+    };
+    let host = Serve::http()?.program("tasks", "task-pack", "")?.spawn()?;
+    meets_tasks(&suite, &host)?;
+    host.stop()
+}
+
+#[test]
+fn wrapped_servers_meet_the_scenarios_of_the_tasks_extension() -> anyhow::Result<()> {
+    let Some(suite) = installed()? else {
+        return Ok(());
+    };
+    let launch = Launch::new([binary("mainstay")?])?;
+    let rules = launch.folder().join("rules.json");
+    let greet = r#"{"mcpServers":{"tasks":{"command":"none","mainstay":{"tools":{"greet":{"tasks":false}}}}}}"#;
+    std::fs::write(&rules, greet)?;
+    // The wrapped host makes no tasks itself.
+    let inner = launch.folder().join("inner.toml");
+    let tools = ["slow_compute", "confirm_delete", "failing_job"];
+    let mut config = format!("[packs.tasks]\ncommand = [{:?}]\n", binary("task-pack")?);
+    for tool in tools.into_iter().chain(["protocol_error_job"]) {
+        config += &format!("[packs.tasks.tools.{tool}]\ntasks = false\n");
+    }
+    std::fs::write(&inner, config)?;
+    let host = launch
+        .words(["wrap", "--http", "127.0.0.1:0", "--tasks", "--config"])
+        .words([rules.into_os_string(), "--".into()])
+        .words([binary("mainstay")?.into_os_string(), "serve".into()])
+        .words(["--pack", "tasks", "--config"])
+        .words([inner])
+        .spawn_http()?;
+    meets_tasks(&suite, &host)?;
+    host.stop()
+}
+
+fn meets_tasks(suite: &Suite, host: &Running) -> anyhow::Result<()> {
+    let url = format!("http://{}/mcp", host.address()?);
+    let (revision, _) = MODERN;
+    let verdict = suite.run(&url, revision)?;
+    let mut faults = Vec::new();
+    for scenario in TASKS {
+        let checks = verdict.scenarios.get(scenario);
+        let checks = checks.with_context(|| format!("{scenario} did not run"))?;
+        let good = checks.iter().filter(|check| check.status == "SUCCESS");
+        println!("{scenario}: {} of {} checks", good.count(), checks.len());
+        for check in checks.iter().filter(|check| check.status == "FAILURE") {
+            let said = check.error_message.as_deref().unwrap_or_default();
+            faults.push(format!("{scenario}: {}: {said}", check.id));
+        }
+    }
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    Ok(())
 }
 
 fn wrapped(requirements: (&str, usize)) -> anyhow::Result<()> {

@@ -622,7 +622,11 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 let send = |n: usize| {
                     let server = if n % 2 == 0 { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
-                    client.send(&wrapping::call(&n.to_string(), &format!("{server}__echo"), &said))
+                    client.send(&wrapping::call(
+                        &n.to_string(),
+                        &format!("{server}__echo"),
+                        &said,
+                    ))
                 };
                 (0..IN_FLIGHT).try_for_each(send)?;
                 for next in IN_FLIGHT..CALLS + IN_FLIGHT {
@@ -642,7 +646,10 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
             })
         });
         // Echo may be repeated: calls that a killed server had are sent again.
-        while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+        while !clients
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
             for pid in running.workers(SERVER).into_iter().take(2) {
                 kill(pid);
             }
@@ -673,7 +680,11 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     };
     let tools = ask("GET", "/v1/tools", None)?;
-    for name in ["mcp.tool:alpha__echo", "mcp.tool:b__echo", "mcp.tool:system_health"] {
+    for name in [
+        "mcp.tool:alpha__echo",
+        "mcp.tool:b__echo",
+        "mcp.tool:system_health",
+    ] {
         ensure!(tools.contains(name), "{name}: {tools}");
     }
     for tool in ["alpha__echo", "b__echo"] {
@@ -684,7 +695,10 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
     }
     let session = Session::open(address)?;
     let answer = session.call("1", "b__echo", &json!({"text": "over MCP"}))?;
-    ensure!(answer["result"]["content"][0]["text"] == "over MCP", "{answer}");
+    ensure!(
+        answer["result"]["content"][0]["text"] == "over MCP",
+        "{answer}"
+    );
     for pid in running.workers(SERVER) {
         kill(pid);
     }
@@ -698,7 +712,10 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
         lost(&page, "alpha") == Some(1) && lost(&page, "beta") == Some(2)
     })?;
     let page = ask("GET", "/metrics", None)?;
-    ensure!(page.contains("tool=\"b__echo\",outcome=\"success\"} 2"), "{page}");
+    ensure!(
+        page.contains("tool=\"b__echo\",outcome=\"success\"} 2"),
+        "{page}"
+    );
     running.stop()
 }
 

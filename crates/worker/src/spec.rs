@@ -26,6 +26,7 @@ pub fn tool_spec(name: &str, description: &str) -> SpecBuilder {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     })
 }
 
@@ -96,6 +97,12 @@ impl SpecBuilder {
     /// pool, so that short calls never queue behind them.
     pub const fn long_running(mut self) -> Self {
         self.0.pace = Pace::Long;
+        self
+    }
+
+    /// Calls may run as tasks, which outlive their client and the host.
+    pub const fn tasks(mut self) -> Self {
+        self.0.tasks = true;
         self
     }
 

@@ -65,6 +65,15 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["serde", "serde_json", "thiserror"]),
     },
     Row {
+        folder: "ledger",
+        internal: &[],
+        external: Budget::Only(&[
+            "rusqlite", // the file that several hosts share
+            "rustix",   // locks of leases
+            "thiserror",
+        ]),
+    },
+    Row {
         folder: "worker",
         internal: &["contract", "schema"],
         external: Budget::Only(&["rustix", "serde", "serde_json", "sha2", "thiserror"]),
@@ -115,7 +124,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "host",
-        internal: &["contract", "kernel", "schema"],
+        internal: &["contract", "kernel", "ledger", "schema"],
         external: Budget::Only(&[
             "base64", // headers and access tokens
             "bytes",  // bodies of hyper

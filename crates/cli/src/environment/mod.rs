@@ -15,18 +15,20 @@ use crate::exit::Failure;
 use crate::values;
 
 pub(crate) use self::collector::Collector;
-pub(crate) use self::secrets::{protect, upgrade, values as secret_values, withheld};
+pub(crate) use self::secrets::{inherited, protect, upgrade, values as secret_values, withheld};
 pub(crate) use self::table::{VARIABLES, markdown};
 
 /// Default of `TMPDIR`.
 const TEMPORARY: &str = "/tmp";
 /// The variables of commands that operate running hosts.
-const OPERATOR: [&str; 8] = [
+const OPERATOR: [&str; 10] = [
     "MAINSTAY_RUNTIME_DIR",
     "XDG_RUNTIME_DIR",
     "TMPDIR",
     "MAINSTAY_CACHE_DIR",
     "XDG_CACHE_HOME",
+    "MAINSTAY_STATE_DIR",
+    "XDG_STATE_HOME",
     "HOME",
     "MAINSTAY_TOKEN",
     "MAINSTAY_TOKEN_FILE",
@@ -55,6 +57,8 @@ pub(crate) struct Environment {
     pub(crate) runtime_dir: PathBuf,
     /// Where what can be made again is kept between runs, if there is a place for it.
     pub(crate) cache_dir: Option<PathBuf>,
+    /// Where tasks are recorded, if there is a place for them.
+    pub(crate) state_dir: Option<PathBuf>,
     /// The user's home directory, which is a workspace only when it is named.
     pub(crate) home: Option<PathBuf>,
     /// Where else hosts of this user may have theirs: clients start servers with a short
@@ -268,10 +272,15 @@ impl Environment {
             resource,
             runtime_dir: first,
             other_runtime_dirs: runtime_dirs,
-            cache_dir: cache_dir(
+            cache_dir: place(
                 value("MAINSTAY_CACHE_DIR").map(PathBuf::from),
                 value("XDG_CACHE_HOME").map(PathBuf::from),
-                value("HOME").map(PathBuf::from),
+                value("HOME").map(|home| Path::new(&home).join(".cache")),
+            ),
+            state_dir: place(
+                value("MAINSTAY_STATE_DIR").map(PathBuf::from),
+                value("XDG_STATE_HOME").map(PathBuf::from),
+                value("HOME").map(|home| Path::new(&home).join(".local/state")),
             ),
             home: value("HOME").map(PathBuf::from),
             telemetry: value("MAINSTAY_TELEMETRY").map(PathBuf::from),
@@ -301,19 +310,20 @@ pub(crate) fn is_set(name: &str) -> bool {
     secrets::lookup(name).is_some_and(|value| !value.is_empty())
 }
 
-/// The place of caches: the one named, else the user's. Relative ones are of no use: the working
-/// directory is the client's choice.
-fn cache_dir(
+/// The place of files between runs: the one named, else the user's, else the one below the home directory.
+/// Relative ones are of no use: the working directory is the client's choice.
+fn place(
     named: Option<PathBuf>,
     user: Option<PathBuf>,
-    home: Option<PathBuf>,
+    below_home: Option<PathBuf>,
 ) -> Option<PathBuf> {
     let of_user = || {
         let user = user.filter(|path| path.is_absolute());
-        let base = user.or_else(|| Some(home?.join(".cache")))?;
+        let base = user.or(below_home)?;
         Some(base.join("mainstay"))
     };
-    named.or_else(of_user).filter(|path| path.is_absolute())
+    let place = named.or_else(of_user)?;
+    place.is_absolute().then_some(place)
 }
 
 /// Whether a text can stand in an `Authorization` header.

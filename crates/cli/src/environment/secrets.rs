@@ -107,6 +107,11 @@ pub(super) fn lookup(name: &str) -> Option<OsString> {
     taken.map(|(_, value)| value.clone()).or_else(|| get(name))
 }
 
+/// Every variable that a server can inherit.
+pub(crate) fn inherited() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}
+
 /// Values of all variables whose names are those of secrets.
 pub(crate) fn values() -> Vec<String> {
     let taken = TAKEN.get().into_iter().flatten().cloned();

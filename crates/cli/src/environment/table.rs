@@ -173,9 +173,19 @@ pub(crate) const VARIABLES: &[Variable] = &[
         "only for the default of `MAINSTAY_CACHE_DIR`",
     ),
     row(
+        "MAINSTAY_STATE_DIR",
+        "`$XDG_STATE_HOME/mainstay`, else `.local/state/mainstay` in the home directory",
+        "where tasks are recorded; hosts of one user share it",
+    ),
+    row(
+        "XDG_STATE_HOME",
+        "none",
+        "only for the default of `MAINSTAY_STATE_DIR`",
+    ),
+    row(
         "HOME",
         "none",
-        "only for the default of `MAINSTAY_CACHE_DIR`",
+        "only for the defaults of `MAINSTAY_CACHE_DIR` and `MAINSTAY_STATE_DIR`",
     ),
     row(
         "XDG_RUNTIME_DIR",

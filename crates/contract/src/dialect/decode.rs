@@ -10,12 +10,13 @@ use std::borrow::Cow;
 use super::envelope;
 use super::params::{self, bad, unsupported_version};
 use super::{
-    Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request, Shape,
+    Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request,
+    Shape, TaskOp, TaskWish,
 };
 use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
-use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TRACEPARENT};
+use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TASKS, TRACEPARENT};
 use crate::method::{CANCEL_REQUEST, ListKind, Method, NOTIFICATION_PREFIX};
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
@@ -172,12 +173,17 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 .and_then(|meta| scan::member(meta, TRACEPARENT))
                 .and_then(scan::unquote)
                 .and_then(|text| TraceContext::parse(&text));
+            let task = match &op {
+                Op::CallTool { .. } => task_wish(dialect, params, meta),
+                _ => None,
+            };
             Inbound::Request(Request {
                 id,
                 dialect,
                 op,
                 progress_token,
                 trace,
+                task,
             })
         }
         Err(problem) => {
@@ -295,8 +301,57 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
         Some(Method::SetLogLevel) => Ok(Op::SetLogLevel {
             level: params::string(params, "level")?,
         }),
+        Some(
+            method @ (Method::GetTask
+            | Method::GetTaskResult
+            | Method::ListTasks
+            | Method::CancelTask
+            | Method::UpdateTask),
+        ) => task_op(method, dialect, params).map(Op::Task),
         _ => Err(unknown_method(method)),
     }
+}
+
+/// The question of a `tasks/*` request. A modern client must declare the extension with every request.
+pub fn task_op(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Problem> {
+    let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
+    if dialect == Dialect::Modern && !declares_tasks(meta) {
+        return Err(params::missing_extension(TASKS));
+    }
+    let id = || params::string(params, "taskId");
+    Ok(match method {
+        Method::GetTaskResult => TaskOp::Result { id: id()? },
+        Method::ListTasks => TaskOp::List {
+            cursor: params::cursor(params)?,
+        },
+        Method::CancelTask => TaskOp::Cancel { id: id()? },
+        Method::UpdateTask => TaskOp::Update { id: id()? },
+        _ => TaskOp::Get { id: id()? },
+    })
+}
+
+/// The wish of a tool call for a task: legacy clients ask for one, modern clients allow it.
+pub fn task_wish(dialect: Dialect, params: &str, meta: Option<&str>) -> Option<TaskWish> {
+    let asks = || scan::member(params, "task").is_some_and(|task| task.starts_with('{'));
+    let required = match dialect {
+        Dialect::Legacy if asks() => true,
+        Dialect::Modern if declares_tasks(meta) => false,
+        _ => return None,
+    };
+    Some(TaskWish {
+        required,
+        ..TaskWish::default()
+    })
+}
+
+/// True if a modern request declares the extension for tasks.
+fn declares_tasks(meta: Option<&str>) -> bool {
+    meta.and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES))
+        .filter(|capabilities| capabilities.starts_with('{'))
+        .and_then(|capabilities| scan::member(capabilities, "extensions"))
+        .filter(|extensions| extensions.starts_with('{'))
+        .and_then(|extensions| scan::member(extensions, TASKS))
+        .is_some_and(|declared| declared.starts_with('{'))
 }
 
 fn echo(raw: Option<&str>) -> EchoId {
@@ -337,13 +392,13 @@ mod tests {
     fn read(method: Method, dialect: Dialect, id: &str) -> Inbound {
         let meta = match dialect {
             Dialect::Modern => format!(
-                r#","_meta":{{"{PROTOCOL_VERSION}":"{}","{CLIENT_CAPABILITIES}":{{}}}}"#,
+                r#","_meta":{{"{PROTOCOL_VERSION}":"{}","{CLIENT_CAPABILITIES}":{{"extensions":{{"{TASKS}":{{}}}}}}}}"#,
                 super::super::MODERN_VERSION
             ),
             _ => String::new(),
         };
         let line = format!(
-            r#"{{"jsonrpc":"2.0"{id},"method":"{}","params":{{"protocolVersion":"2025-11-25","name":"n","uri":"u:","requestId":1,"level":"info","ref":{{"type":"ref/prompt","name":"n"}},"argument":{{"name":"a","value":""}}{meta}}}}}"#,
+            r#"{{"jsonrpc":"2.0"{id},"method":"{}","params":{{"protocolVersion":"2025-11-25","name":"n","uri":"u:","taskId":"t","requestId":1,"level":"info","ref":{{"type":"ref/prompt","name":"n"}},"argument":{{"name":"a","value":""}}{meta}}}}}"#,
             method.name()
         );
         decode(line.as_bytes(), 16)
@@ -370,7 +425,59 @@ mod tests {
                 assert_ne!(method.direction(), Direction::ServerToClient);
             }
         }
-        assert_eq!(offered, 15, "every operation but the catalog of envelopes");
+        assert_eq!(offered, 20, "every operation but the catalog of envelopes");
+    }
+
+    #[test]
+    fn a_modern_request_about_a_task_must_declare_the_extension() {
+        let line = |capabilities: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{{"taskId":"t","_meta":{{"{PROTOCOL_VERSION}":"{}","{CLIENT_CAPABILITIES}":{capabilities}}}}}}}"#,
+                super::super::MODERN_VERSION
+            )
+        };
+        let declares = format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#);
+        let Inbound::Request(request) = decode(line(&declares).as_bytes(), 16) else {
+            panic!("refused");
+        };
+        assert_eq!(request.op, Op::Task(TaskOp::Get { id: "t".into() }));
+        for capabilities in ["{}", r#"{"extensions":{}}"#, r#"{"extensions":[]}"#] {
+            let Inbound::Refused(refused) = decode(line(capabilities).as_bytes(), 16) else {
+                panic!("accepted: {capabilities}");
+            };
+            assert_eq!(refused.problem.kind, ErrorKind::MissingClientCapability);
+            let details = refused.problem.details.unwrap();
+            assert_eq!(
+                details.as_str(),
+                format!(r#"{{"requiredCapabilities":{declares}}}"#)
+            );
+        }
+    }
+
+    #[test]
+    fn legacy_calls_ask_for_a_task_and_modern_ones_allow_it() {
+        let wish = |line: String| match decode(line.as_bytes(), 16) {
+            Inbound::Request(request) => request.task,
+            other => panic!("{other:?}"),
+        };
+        let call = |rest: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"n"{rest}}}}}"#
+            )
+        };
+        assert_eq!(wish(call("")), None);
+        assert_eq!(wish(call(r#","task":1"#)), None);
+        let asked = wish(call(r#","task":{"ttl":60000}"#)).unwrap();
+        assert!(asked.required);
+        let modern = |extensions: &str| {
+            let version = super::super::MODERN_VERSION;
+            call(&format!(
+                r#","task":{{}},"_meta":{{"{PROTOCOL_VERSION}":"{version}","{CLIENT_CAPABILITIES}":{{{extensions}}}}}"#
+            ))
+        };
+        assert_eq!(wish(modern("")), None, "modern clients have no member task");
+        let allowed = wish(modern(&format!(r#""extensions":{{"{TASKS}":{{}}}}"#))).unwrap();
+        assert!(!allowed.required);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::meta;
 use crate::method::Method;
 use crate::outcome::{Outcome, Problem, Success};
 use crate::rpc::Progress;
+use crate::scan;
 
 /// Members that every cacheable modern result carries. Nothing is cached: a catalog may change
 /// with the next generation, and asking again costs microseconds.
@@ -22,6 +23,34 @@ pub fn answer(id: &EchoId, form: Form, outcome: &Outcome) -> String {
         Ok(Success::Forwarded(response)) => response.line.as_str().to_owned(),
         Ok(success) => result(id, &success_members(form, success)),
         Err(problem) => refusal(id, form, problem),
+    }
+}
+
+/// The result or the error that a tool call has in an era of MCP, without its envelope.
+pub fn tool_result(dialect: Dialect, outcome: &Outcome) -> Result<String, String> {
+    let form = Form {
+        dialect,
+        shape: Shape::Tool,
+    };
+    match outcome {
+        Ok(Success::Forwarded(response)) => {
+            let line = response.line.as_str();
+            let Some(result) = scan::member(line, "result") else {
+                return Err(scan::member(line, "error").unwrap_or("{}").to_owned());
+            };
+            // A server of the legacy era does not write the type of its results.
+            let is_typed = scan::member(result, "resultType").is_some();
+            if is_typed || dialect != Dialect::Modern || !result.starts_with('{') {
+                return Ok(result.to_owned());
+            }
+            let object = modern_type(form, ObjectWriter::with_capacity(result.len() + 32));
+            Ok(object.members_of(result).finish())
+        }
+        Ok(success) => Ok(success_members(form, success)),
+        Err(problem) if problem.kind.row().surface == Surface::Tool => {
+            Ok(tool_failure(form, problem))
+        }
+        Err(problem) => Err(error_object(form, problem)),
     }
 }
 
@@ -76,7 +105,12 @@ fn success_members(form: Form, success: &Success) -> String {
         }
         (_, Success::Members(members)) => {
             let object = ObjectWriter::with_capacity(members.len() + 64);
-            let object = modern_type(form, object).members_of(members.as_str());
+            // A tool's answer has no members of its own: these are of a task.
+            let object = match (form.dialect, form.shape) {
+                (Dialect::Modern, Shape::Tool) => object.raw("resultType", "\"task\""),
+                _ => modern_type(form, object),
+            };
+            let object = object.members_of(members.as_str());
             match (form.dialect, form.shape) {
                 (Dialect::Modern, Shape::Cacheable) => object.members_of(CACHE_MEMBERS).finish(),
                 _ => object.finish(),
@@ -91,16 +125,18 @@ fn refusal(id: &EchoId, form: Form, problem: &Problem) -> String {
         (Dialect::Direct, _, _) if is_of_the_message(problem.kind) => error(id, form, problem),
         (Dialect::Direct, _, _) => result(id, &direct_failure(problem)),
         (Dialect::Envelope | Dialect::Rest, _, _) => error(id, form, problem),
-        (_, Shape::Tool, Surface::Tool) => {
-            let object = ObjectWriter::with_capacity(problem.message.len() + 256);
-            let members = modern_type(form, object)
-                .raw("content", &text_content(&problem.payload()))
-                .raw("isError", "true")
-                .finish();
-            result(id, &members)
-        }
+        (_, Shape::Tool, Surface::Tool) => result(id, &tool_failure(form, problem)),
         _ => error(id, form, problem),
     }
+}
+
+/// A failure that the model should read.
+fn tool_failure(form: Form, problem: &Problem) -> String {
+    let object = ObjectWriter::with_capacity(problem.message.len() + 256);
+    modern_type(form, object)
+        .raw("content", &text_content(&problem.payload()))
+        .raw("isError", "true")
+        .finish()
 }
 
 /// A failure in the direct dialect: the tool's own JSON where it has one, else the row.
@@ -150,6 +186,11 @@ fn result(id: &EchoId, members: &str) -> String {
 }
 
 fn error(id: &EchoId, form: Form, problem: &Problem) -> String {
+    let error = error_object(form, problem);
+    envelope(id, error.len()).raw("error", &error).finish()
+}
+
+fn error_object(form: Form, problem: &Problem) -> String {
     let code = match (problem.kind, form.dialect) {
         // The modern revision retired -32002 for an unknown resource.
         (ErrorKind::ResourceNotFound, Dialect::Modern) => ErrorKind::InvalidParams.row().jsonrpc,
@@ -163,12 +204,11 @@ fn error(id: &EchoId, form: Form, problem: &Problem) -> String {
             .map_or_else(|| problem.jsonrpc_data(), Json::to_string),
         _ => problem.jsonrpc_data(),
     };
-    let error = ObjectWriter::with_capacity(data.len() + problem.message.len() + 64)
+    ObjectWriter::with_capacity(data.len() + problem.message.len() + 64)
         .value("code", &code)
         .string("message", problem.sentence())
         .raw("data", &data)
-        .finish();
-    envelope(id, error.len()).raw("error", &error).finish()
+        .finish()
 }
 
 fn envelope(id: &EchoId, body: usize) -> ObjectWriter {

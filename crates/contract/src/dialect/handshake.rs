@@ -33,6 +33,8 @@ pub struct ServerFacts {
     pub lists_change: bool,
     /// Facts about wrapped servers that are served, too.
     pub servers: Option<WrappedFacts>,
+    /// Tools may run as tasks, and the client may list its own.
+    pub tasks: Option<TaskFacts>,
 }
 
 /// Facts about the wrapped servers behind a host. Their lists may change, and it offers everything that a server
@@ -43,12 +45,34 @@ pub struct WrappedFacts {
     pub extensions: Map<String, Value>,
 }
 
+/// What a server says about tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskFacts {
+    /// The client is known, so it can list its tasks.
+    pub list: bool,
+}
+
+impl TaskFacts {
+    /// The capability `tasks` of the legacy handshake.
+    pub fn capability(self) -> Value {
+        let requests = json!({ "tools": { "call": {} } });
+        match self.list {
+            true => json!({ "list": {}, "cancel": {}, "requests": requests }),
+            false => json!({ "cancel": {}, "requests": requests }),
+        }
+    }
+}
+
 impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
+        let mut capabilities = self.capabilities();
+        if let Some(tasks) = self.tasks {
+            capabilities.insert("tasks".into(), tasks.capability());
+        }
         let result = ObjectWriter::with_capacity(512)
             .string("protocolVersion", negotiate_legacy(offered))
-            .value("capabilities", &self.capabilities())
+            .value("capabilities", &capabilities)
             .value("serverInfo", &self.server_info())
             .optional_string("instructions", self.instructions.as_deref());
         Json::from_scanned(&result.finish())
@@ -58,15 +82,19 @@ impl ServerFacts {
     pub fn discovered(&self) -> Json {
         let mut versions = vec![MODERN_VERSION];
         versions.extend(LEGACY_VERSIONS);
+        let mut capabilities = self.capabilities();
+        if self.tasks.is_some() {
+            capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
+        }
         let result = ObjectWriter::with_capacity(512)
             .value("supportedVersions", &versions)
-            .value("capabilities", &self.capabilities())
+            .value("capabilities", &capabilities)
             .optional_string("instructions", self.instructions.as_deref())
             .value("_meta", &json!({ meta::SERVER_INFO: self.server_info() }));
         Json::from_scanned(&result.finish())
     }
 
-    fn capabilities(&self) -> Value {
+    fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = Map::new();
         let wraps = self.servers.is_some();
         let optional = [
@@ -94,7 +122,7 @@ impl ServerFacts {
                 capabilities.insert("extensions".into(), extensions);
             }
         }
-        Value::Object(capabilities)
+        capabilities
     }
 
     fn server_info(&self) -> Value {

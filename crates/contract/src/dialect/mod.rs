@@ -16,10 +16,10 @@ mod relay;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::decode::{decode, decode_oversize, modern_version};
+pub use self::decode::{decode, decode_oversize, modern_version, task_op, task_wish};
 pub use self::envelope::run_of;
 pub use self::handshake::{
-    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, WrappedFacts, negotiate_legacy,
+    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TaskFacts, WrappedFacts, negotiate_legacy,
 };
 pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
@@ -144,6 +144,56 @@ pub struct Request {
     /// The span of the client that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
+    /// The client takes a task for an answer, or wants the call recorded under a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskWish>,
+}
+
+/// What a client says about a task with its tool call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskWish {
+    /// The answer that it takes.
+    pub answer: TaskAnswer,
+    /// It asks for a task and for nothing else.
+    #[serde(default)]
+    pub required: bool,
+    /// The idempotency key of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// The answer to a call that is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskAnswer {
+    /// The task, at once, if the tool may run as one.
+    #[default]
+    Task,
+    /// The outcome, once it is known.
+    Outcome,
+}
+
+/// What a client asks about a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskOp {
+    Get {
+        id: String,
+    },
+    /// The outcome, once it is known.
+    Result {
+        id: String,
+    },
+    List {
+        cursor: Option<String>,
+    },
+    Cancel {
+        id: String,
+    },
+    /// Answers to questions of a task, which tasks of ours never ask.
+    Update {
+        id: String,
+    },
 }
 
 /// What a client can ask for.
@@ -191,6 +241,7 @@ pub enum Op {
     SetLogLevel {
         level: String,
     },
+    Task(TaskOp),
     /// Notifications about these lists until the client wants no more.
     Listen {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -223,6 +274,11 @@ impl Op {
             Self::Subscribe { .. } => Method::SubscribeResource,
             Self::Unsubscribe { .. } => Method::UnsubscribeResource,
             Self::SetLogLevel { .. } => Method::SetLogLevel,
+            Self::Task(TaskOp::Get { .. }) => Method::GetTask,
+            Self::Task(TaskOp::Result { .. }) => Method::GetTaskResult,
+            Self::Task(TaskOp::List { .. }) => Method::ListTasks,
+            Self::Task(TaskOp::Cancel { .. }) => Method::CancelTask,
+            Self::Task(TaskOp::Update { .. }) => Method::UpdateTask,
             Self::Listen { .. } => Method::Listen,
             Self::List { kind, .. } => kind.method(),
         })

@@ -14,6 +14,12 @@ pub(super) fn bad(message: impl Into<String>) -> Problem {
     Problem::new(ErrorKind::InvalidParams, message)
 }
 
+/// The error of a request whose client does not declare the extension that it belongs to.
+pub(super) fn missing_extension(name: &str) -> Problem {
+    let details = json!({ "requiredCapabilities": { "extensions": { name: {} } } });
+    Problem::of(ErrorKind::MissingClientCapability).with_details(details.into())
+}
+
 /// The error of a protocol revision that is not served; it names those that are.
 pub fn unsupported_version(requested: &str) -> Problem {
     let mut supported = vec![MODERN_VERSION];

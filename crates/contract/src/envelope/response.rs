@@ -2,7 +2,7 @@
 
 use super::{ENVELOPE_VERSION, shown};
 use crate::json::{Json, ObjectWriter};
-use crate::outcome::{Outcome, Problem};
+use crate::outcome::{Outcome, Problem, Success};
 
 /// A response.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,6 +10,8 @@ pub struct InvocationResponse {
     pub id: String,
     pub trace_id: Option<String>,
     pub result: Result<Json, Problem>,
+    /// The output is that of a task that was accepted and has not ended.
+    pub is_accepted: bool,
     pub timings: Timings,
 }
 
@@ -28,6 +30,8 @@ impl InvocationResponse {
             id,
             trace_id,
             result: shown(outcome).map_err(std::borrow::Cow::into_owned),
+            // A tool answers with an answer of its own; members are those of a task.
+            is_accepted: matches!(outcome, Ok(Success::Members(_))),
             timings,
         }
     }
@@ -37,6 +41,7 @@ impl InvocationResponse {
         let problem = self.result.as_ref().err();
         let output = self.result.as_ref().ok().map(Json::as_str);
         let (code, http, message) = match problem {
+            None if self.is_accepted => ("accepted", 202, "accepted"),
             None => ("success", 200, "ok"),
             Some(problem) => {
                 let row = problem.kind.row();

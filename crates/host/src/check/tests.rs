@@ -34,6 +34,7 @@ fn setup(change: impl FnOnce(&mut CheckLimits)) -> Setup {
         holds: Arc::new(File::open(&program).unwrap().into()),
         program,
         tree_kill: TreeKill::Auto,
+        lease: None,
     };
     let mut limits = CheckLimits::DEFAULT;
     change(&mut limits);

@@ -81,6 +81,12 @@ impl Engine {
                 }
             }
             CoreAction::ForgetCheck { ticket } => self.checkers.forget(ticket),
+            CoreAction::Ledger { ticket, order } => {
+                let events = self.events();
+                if let Some(reply) = self.tasks.order(ticket, *order, events) {
+                    self.report(CoreEvent::Ledger { ticket, reply });
+                }
+            }
             CoreAction::FindRoots { question, answer } => self.find_roots(question, answer),
             CoreAction::Remember(discovered) => {
                 if let Some(remembered) = &self.facts.remembered {

@@ -235,11 +235,16 @@ impl Engine {
         let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
             return;
         };
+        if let Some(caller) = &client.caller {
+            self.core.set_caller(session, caller);
+        }
         let limits = self.core.limits();
         let outbox = Outbox::with_mark(limits.outbox_bytes);
         let gate = Gate::default();
         let limit = limits.request_frame_bytes;
-        let Client { source, sink, link } = client;
+        let Client {
+            source, sink, link, ..
+        } = client;
         let tasks = Tasks {
             can_move: link.is_some() || source.can_move() && sink.can_move(),
             link,

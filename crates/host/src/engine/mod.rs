@@ -17,8 +17,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::outcome::Problem;
 use mainstay_kernel::Core;
 use mainstay_kernel::core::action::{CoreEvent, RootsFound};
+use mainstay_kernel::core::tasks::TaskReply;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -38,6 +40,7 @@ use crate::envelopes::Envelopes;
 use crate::log::{Level, Log};
 use crate::ready::ReadyFile;
 use crate::serve::write_ready_file;
+use crate::tasks::TaskLedger;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
 use crate::watchdog::{Doing, Watchdog};
@@ -70,6 +73,11 @@ pub(crate) enum Event {
         question: u64,
         found: Result<RootsFound, String>,
     },
+    /// The ledger of tasks carried out an order, or could not.
+    Ledger {
+        ticket: u64,
+        reply: Result<TaskReply, Problem>,
+    },
     Control(Control),
     /// The configuration must be read again.
     Reread,
@@ -95,6 +103,7 @@ impl Event {
             Self::Worker(_) => Doing::Worker,
             Self::Checked(_) => Doing::Verdict,
             Self::RootsFound { .. } => Doing::ClientRoots,
+            Self::Ledger { .. } => Doing::Ledger,
             Self::Control(_) => Doing::Control,
             Self::Reread => Doing::Reread,
             Self::Upgrade | Self::Proved(_) => Doing::Upgrade,
@@ -171,6 +180,7 @@ pub(crate) struct Setup {
     pub(crate) queue: Queue,
     /// True as soon as the host drains: listeners close.
     pub(crate) closing: watch::Sender<bool>,
+    pub(crate) tasks: TaskLedger,
     pub(crate) upgrade: Upgrades,
 }
 
@@ -251,6 +261,8 @@ pub(crate) struct Engine {
     /// The peer whose event is being handled.
     handling: Origin,
     queue: Queue,
+    /// After the queue: its thread must not wait for a queue that is not read any more.
+    tasks: TaskLedger,
 }
 
 impl Engine {
@@ -274,6 +286,7 @@ impl Engine {
             phase: Phase::Open,
             handling: Origin::Host,
             queue: setup.queue,
+            tasks: setup.tasks,
         }
     }
 
@@ -366,6 +379,10 @@ impl Engine {
             Event::RootsFound { question, found } => {
                 self.upgrade.lookups -= 1;
                 self.report(CoreEvent::RootsFound { question, found });
+            }
+            Event::Ledger { ticket, reply } => {
+                self.tasks.count_reply();
+                self.report(CoreEvent::Ledger { ticket, reply });
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),

@@ -32,7 +32,7 @@ use crate::process;
 use crate::process::programs::{Programs, SavedPrograms};
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
-use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, UpgradeConfig};
+use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, UpgradeConfig};
 
 /// Time for all tasks to reach a point where nothing is half done.
 const REST: Duration = Duration::from_secs(3);
@@ -102,6 +102,8 @@ pub(crate) struct Shell {
     envelopes: SavedEnvelopes,
     pub(crate) listener: Option<SavedBound>,
     pub(crate) control: Option<SavedBound>,
+    /// The lease of the host's tasks.
+    lease: Option<(String, Place)>,
     pub(crate) front: Option<SavedFront>,
     #[serde(default)]
     programs: SavedPrograms,
@@ -361,6 +363,7 @@ impl Engine {
         !is_read
             && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
+            && self.tasks.is_idle()
             && clients.all(Conversation::is_paused)
             && workers.all(|worker| worker.handle.grip().is_paused())
     }
@@ -421,6 +424,7 @@ impl Engine {
             envelopes: this.reports.envelopes.save(),
             listener: None,
             control: None,
+            lease: None,
             front: None,
             programs: SavedPrograms::default(),
         };
@@ -455,6 +459,8 @@ impl Engine {
                 .push((*generation, worker.slot, worker.pid, saved));
         }
         shell.operators = self.operators.save(descriptors);
+        let lease = self.tasks.lease();
+        shell.lease = lease.map(|(holder, lease)| (holder.to_owned(), descriptors.add(lease)));
         shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
@@ -497,6 +503,10 @@ impl Engine {
             let announcement = std::mem::take(&mut self.announcement);
             let path = announcement.ready_file.filter(|_| shell.has_ready_file);
             self.ready_file = path.map(ReadyFile::written);
+        }
+        if let Some((holder, place)) = shell.lease {
+            self.tasks.restore(holder, descriptors.take(place)?);
+            self.launch.shim.lease = self.tasks.share_lease();
         }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {

@@ -13,12 +13,13 @@ pub(super) struct Place(usize);
 
 impl Place {
     /// The names; the last is for every path that nothing serves.
-    pub(super) const NAMES: [&'static str; 13] = [
+    pub(super) const NAMES: [&'static str; 14] = [
         "/mcp",
         "/v1/tools",
         "/v1/tool/{tool}",
         "/v1/invoke",
         "/v1/diagnostics",
+        "/v1/tasks/{id}",
         "/schemas/{file}",
         "/openapi.json",
         "/healthz",
@@ -37,6 +38,7 @@ impl Place {
     pub(super) fn of(path: &str) -> Self {
         let name = match path {
             path if path.starts_with("/v1/tool/") => "/v1/tool/{tool}",
+            path if path.starts_with("/v1/tasks/") => "/v1/tasks/{id}",
             path if path.starts_with("/schemas/") => "/schemas/{file}",
             path if path.starts_with(super::METADATA) => super::METADATA,
             path => path,

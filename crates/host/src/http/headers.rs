@@ -86,6 +86,15 @@ pub(super) fn check_modern(
             return Err(differs("Mcp-Name"));
         }
     }
+    // Intermediaries route by it; a client that leaves it out is served all the same.
+    if let ("tasks/get" | "tasks/update" | "tasks/cancel", Some(sent)) =
+        (request.method.as_ref(), value(headers, &NAME))
+    {
+        let id = request.param("taskId").and_then(scan::unquote);
+        if decoded(sent).as_deref() != id.as_deref() {
+            return Err(differs("Mcp-Name"));
+        }
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::access::Credential;
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
@@ -99,13 +100,14 @@ fn framed(line: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a link. Returns its number, too.
-pub(super) async fn open(back: &Back) -> (u64, Input, Output) {
+pub(super) async fn open(back: &Back, who: &Credential) -> (u64, Input, Output) {
     let link = back.links.fetch_add(1, Ordering::Relaxed) + 1;
     let (says, source) = mpsc::channel(CHUNKS);
     let (sink, hears) = mpsc::channel(CHUNKS);
     back.connect(Client {
         source: Source::chunks(source),
         sink: Sink::Chunks(sink),
+        caller: Some(who.caller()),
         link: Some(link),
     })
     .await;

@@ -59,7 +59,7 @@ impl Table {
         let Some(id) = fresh_id() else {
             return Err(Full);
         };
-        let (link, input, output) = link::open(back).await;
+        let (link, input, output) = link::open(back, &credential).await;
         let (link, budget) = ((link, input), limits.resume_bytes);
         let session = Arc::new(Session::new(id, credential, link, budget));
         let (sorting, depth) = (Arc::clone(&session), limits.json_depth);
@@ -183,7 +183,7 @@ impl Table {
         if !self.has_room_for_link(limits.http_sessions) {
             return Err(Full);
         }
-        let (link, input, output) = link::open(back).await;
+        let (link, input, output) = link::open(back, credential).await;
         let fresh = Arc::new(Shared::new((link, input), limits.resume_bytes));
         let mut all = lock(&self.shared);
         // Another request may have been faster.

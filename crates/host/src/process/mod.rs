@@ -266,7 +266,11 @@ impl Kept {
             .arg0(shim::NAME)
             .args(shim::arguments(shim.tree_kill, command))
             .stdin(theirs)
-            .stdout(Stdio::null())
+            // Shims write nothing there, and do not pass it on: the lease ends with the last of them.
+            .stdout(match &shim.lease {
+                Some(lease) => Stdio::from(lease.try_clone()?),
+                None => Stdio::null(),
+            })
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;

@@ -90,6 +90,7 @@ pub(super) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
                     source,
                     sink,
                     link: None,
+                    caller: None,
                 }),
             })
         }
@@ -206,6 +207,7 @@ impl Clients {
                                 source,
                                 sink,
                                 link: None,
+                                caller: None,
                             }
                             .into(),
                         )

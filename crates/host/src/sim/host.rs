@@ -54,6 +54,8 @@ impl Host {
             locked: None,
             read_lock: None,
             reread: None,
+            tasks: std::collections::BTreeMap::new(),
+            state_dir: None,
             watch: Vec::new(),
             upgrade: None,
         };
@@ -75,6 +77,8 @@ impl Host {
             collector: None,
             control_dir: None,
             cache_dir: None,
+            state_dir: None,
+            environment: Vec::new(),
             host_name: "simulated".to_owned(),
             version: "0".to_owned(),
             reread: None,
@@ -103,6 +107,7 @@ impl Host {
         let client = Client {
             source: Source::Simulated(reads),
             sink: Sink::Simulated(writes),
+            caller: None,
             link: None,
         };
         let _ = self.events.send(client.into()).await;
@@ -185,5 +190,6 @@ fn shim() -> io::Result<Shim> {
         program: "/dev/null".into(),
         holds: Arc::new(nothing.into()),
         tree_kill: TreeKill::Auto,
+        lease: None,
     })
 }

@@ -2,10 +2,13 @@
 //!
 //! The server itself is a backend of the core ([`mainstay_kernel::server`]); here is only what needs files.
 //!
+//! * [`identity`]: the name under which calls of the server are recorded as tasks;
 //! * [`remembered`]: the server's answer to `server/discover` in an earlier run.
 
+mod identity;
 mod remembered;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,6 +18,7 @@ pub use mainstay_kernel::server::{
     Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay,
 };
 
+pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::Remembered;
 use crate::config::{Command, EnvelopeMode, Reread, Shim, Transport, Watched};
 use crate::telemetry::OtlpConfig;
@@ -42,6 +46,10 @@ pub struct WrapConfig {
     pub control_dir: Option<PathBuf>,
     /// Where answers to `server/discover` are remembered from one run to the next.
     pub cache_dir: Option<PathBuf>,
+    /// The directory in which tasks are recorded, if there is one.
+    pub state_dir: Option<PathBuf>,
+    /// The environment that the server inherits. Only a keyed digest of it is ever stored.
+    pub environment: Vec<(OsString, OsString)>,
     /// The name that operators use for this host.
     pub host_name: String,
     pub version: String,

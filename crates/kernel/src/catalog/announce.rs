@@ -340,7 +340,7 @@ impl PackCatalog {
         &mut self,
         pack: &str,
         owner: Owner,
-        spec: ToolSpec,
+        mut spec: ToolSpec,
     ) -> Result<(), CatalogError> {
         for name in std::iter::once(&spec.name).chain(&spec.aliases) {
             if let Some(other) = self.tools.get(name) {
@@ -356,7 +356,6 @@ impl PackCatalog {
                 });
             }
         }
-        let definition: Json = spec.definition(self.call_timeout_ms).into();
         for alias in &spec.aliases {
             self.aliases.insert(alias.clone(), spec.name.clone());
         }
@@ -365,6 +364,11 @@ impl PackCatalog {
             // The host's own tools cannot change behind its back.
             Owner::Host => None,
         };
+        // The operator decides about tasks; the lock holds the pack to its own word.
+        if let Some(tasks) = self.task_rules.get(&spec.name).and_then(|rule| rule.tasks) {
+            spec.tasks = tasks;
+        }
+        let definition: Json = spec.definition(self.call_timeout_ms).into();
         let tool = Tool {
             withdrawn,
             owner,

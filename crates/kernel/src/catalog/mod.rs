@@ -32,6 +32,7 @@ pub(crate) use self::announce::{Announced, Occasion, Refused};
 pub(crate) use self::route::Route;
 pub(crate) use self::verdict::Prepared;
 use crate::call::SlotId;
+use crate::core::tasks::TaskRules;
 use crate::locked::{Locked, Withdrawn};
 
 /// A pack that never announced anything is not waited for after so many failed starts.
@@ -48,6 +49,8 @@ pub(crate) struct PackCatalog {
     /// The text form of answers when a client does not choose.
     render: RenderMode,
     call_timeout_ms: u64,
+    /// What the operator says about tasks, by tool.
+    task_rules: TaskRules,
     /// Size of an answer's text.
     text: Bounds,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
@@ -144,6 +147,7 @@ impl PackCatalog {
         render: RenderMode,
         limits: &Limits,
         locked: Option<Arc<Locked>>,
+        task_rules: TaskRules,
     ) -> Result<Self, CatalogError> {
         let mut catalog = Self {
             packs: BTreeMap::new(),
@@ -152,6 +156,7 @@ impl PackCatalog {
             prompts: BTreeMap::new(),
             render,
             call_timeout_ms: limits.call_timeout_ms,
+            task_rules,
             text: limits.text(),
             locked,
             withdrawn: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! From a decoded request to work, and the listings that the host answers itself.
 
-use mainstay_contract::dialect::{Op, ServerFacts};
+use mainstay_contract::dialect::{Op, ServerFacts, TaskFacts};
 use mainstay_contract::envelope::ENVELOPE_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::{Json, ObjectWriter};
@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{PackCatalog, Tool};
 use crate::call::{Late, SlotId, Task, Work};
+use crate::core::tasks::OnTimeout;
 
 /// Longest cursor that is worth reading: ours are short numbers.
 const CURSOR_MAX: usize = 8;
@@ -72,7 +73,8 @@ impl PackCatalog {
                 | Op::ListTools {}
                 | Op::ListResources { .. }
                 | Op::ListResourceTemplates {}
-                | Op::ListPrompts {} => false,
+                | Op::ListPrompts {}
+                | Op::Task(_) => false,
             }
     }
 
@@ -121,7 +123,8 @@ impl PackCatalog {
             | Op::SetLogLevel { .. }
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
-            | Op::ListPrompts {} => return Ok(Routed::to(Work::Host)),
+            | Op::ListPrompts {}
+            | Op::Task(_) => return Ok(Routed::to(Work::Host)),
         };
         Ok(self.read(slot, op))
     }
@@ -138,6 +141,7 @@ impl PackCatalog {
             | Op::Subscribe { .. }
             | Op::Unsubscribe { .. }
             | Op::SetLogLevel { .. } => false,
+            Op::Task(_) => self.has_tasks(),
             Op::Initialize { .. }
             | Op::Discover {}
             | Op::Catalog {}
@@ -151,6 +155,40 @@ impl PackCatalog {
     pub(crate) fn has_resources(&self) -> bool {
         let mut catalogs = self.catalogs();
         catalogs.any(|(_, catalog)| !catalog.resource_schemes.is_empty())
+    }
+
+    /// True if a tool may run as a task.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.offered().any(|tool| tool.spec.tasks)
+    }
+
+    /// True if this tool may run as a task.
+    pub(crate) fn is_task(&self, tool: &str) -> bool {
+        self.tools.get(tool).is_some_and(|tool| tool.spec.tasks)
+    }
+
+    /// True if calls of this tool run on as tasks when their deadline passes.
+    pub(crate) fn detaches(&self, tool: &str) -> bool {
+        let rule = self.task_rules.get(tool);
+        rule.is_some_and(|rule| rule.on_timeout == OnTimeout::Detach)
+    }
+
+    /// The identity of the backend that runs a tool, for tasks that outlive this host.
+    pub(crate) fn backend_of(&self, tool: &str) -> Option<String> {
+        let tool = self.tools.get(tool)?;
+        let pack = self.pack_name(tool.slot()?);
+        let version = tool.spec.tooling_version.as_str();
+        let major = version.split(['.', '+', '-']).next().unwrap_or_default();
+        Some(format!("pack:{pack}@{major}"))
+    }
+
+    /// The identities of all backends.
+    pub(crate) fn backends(&self) -> Vec<String> {
+        let tools = self.tools.keys();
+        let mut backends: Vec<String> = tools.filter_map(|tool| self.backend_of(tool)).collect();
+        backends.sort();
+        backends.dedup();
+        backends
     }
 
     fn has_completions(&self) -> bool {
@@ -339,8 +377,15 @@ impl PackCatalog {
     }
 
     /// The facts for both handshakes.
-    pub(crate) fn facts(&self, name: &str, version: &str, about: Option<&str>) -> ServerFacts {
+    pub(crate) fn facts(
+        &self,
+        name: &str,
+        version: &str,
+        about: Option<&str>,
+        is_known: bool,
+    ) -> ServerFacts {
         ServerFacts {
+            tasks: self.has_tasks().then_some(TaskFacts { list: is_known }),
             name: name.to_owned(),
             version: version.to_owned(),
             instructions: about.map(str::to_owned),

@@ -8,7 +8,7 @@ use mainstay_contract::envelope::Asked;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
-use mainstay_contract::outcome::Outcome;
+use mainstay_contract::outcome::{Outcome, Problem};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::rpc;
 use mainstay_schema::check::{Definition, Subject, Verdict};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
+use crate::core::tasks::{TaskOrder, TaskReply};
 use crate::locked::Locked;
 use crate::server::{Activity, Discovered, Rules, ServerConfig};
 use crate::time::Time;
@@ -51,6 +52,11 @@ pub enum CoreEvent {
     RootsFound {
         question: u64,
         found: Result<RootsFound, String>,
+    },
+    /// An order to the ledger was carried out, or failed.
+    Ledger {
+        ticket: u64,
+        reply: Result<TaskReply, Problem>,
     },
     /// An operator wants fresh workers.
     Rollout {
@@ -226,6 +232,11 @@ pub enum CoreAction {
     /// A verdict is no longer wanted.
     ForgetCheck {
         ticket: u64,
+    },
+    /// Carry out an order of the ledger of tasks, then report [`CoreEvent::Ledger`].
+    Ledger {
+        ticket: u64,
+        order: Box<TaskOrder>,
     },
     /// Look at the directories of a client's roots, then report [`CoreEvent::RootsFound`].
     FindRoots {

@@ -389,7 +389,8 @@ impl Core {
         bytes: usize,
     ) {
         let mut new = self.new_request(&request, bytes);
-        let asked = self.with_link(slot, |link, cx| link.house_request(cx.now, &request));
+        let run = self.task_run(session);
+        let asked = self.with_link(slot, |link, cx| link.house_request(cx.now, &request, run));
         let asked = asked.flatten();
         if asked.is_none() {
             new.work = Work::Refused(Problem::of(ErrorKind::UnknownMethod));

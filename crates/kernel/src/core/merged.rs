@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use super::gather::NAME_CHARS;
 use super::sessions::Front;
-use super::{Core, Lifetime};
+use super::{Core, Lifetime, tasks};
 use crate::call::{SlotId, Work};
 use crate::server::{Client, House, Link, OUTPUT_PREFIX, ServerConfig, edit, expands_to};
 
@@ -248,9 +248,11 @@ impl Core {
                 ..
             }) => self.plan_uri(session, uri, gathered),
             Op::SetLogLevel { .. } => Plan::Host,
-            Op::Initialize { .. } | Op::Discover {} | Op::Ping {} | Op::Listen { .. } => {
-                Plan::Packs
-            }
+            Op::Initialize { .. }
+            | Op::Discover {}
+            | Op::Ping {}
+            | Op::Task(_)
+            | Op::Listen { .. } => Plan::Packs,
         }
     }
 
@@ -324,7 +326,7 @@ impl Core {
     }
 
     fn plan_uri(&self, session: SessionId, uri: &str, gathered: bool) -> Plan {
-        if self.catalog.serves_uri(uri) {
+        if self.catalog.serves_uri(uri) || tasks::id_of(uri).is_some() {
             return Plan::Packs;
         }
         let to = |key: &str| Plan::Server(key.to_owned(), uri.to_owned());
@@ -445,8 +447,10 @@ impl Core {
                     },
                     progress_token: pending.progress_token.clone(),
                     trace: pending.trace,
+                    task: pending.task.clone(),
                 };
-                let asked = self.with_link(slot, |link, cx| link.house_request(cx.now, &request));
+                let asked =
+                    self.with_link(slot, |link, cx| link.house_request(cx.now, &request, None));
                 asked.flatten()
             }
         };

@@ -28,11 +28,12 @@ mod roots;
 mod sessions;
 pub(crate) mod spans;
 mod state;
+pub mod tasks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use mainstay_contract::dialect::{Dialect, Op};
+use mainstay_contract::dialect::{Dialect, Op, TaskWish};
 use mainstay_contract::envelope::Asked;
 use mainstay_contract::health::{Health, Lifecycle, WorkerHealth};
 use mainstay_contract::id::{CallId, Generation, SessionId};
@@ -56,6 +57,7 @@ use self::roots::ClientRoots;
 use self::sessions::Front;
 use self::spans::Spans;
 pub use self::state::{STATE_VERSION, StateError};
+use self::tasks::{NewTask, TaskRules, Tasks};
 use crate::action::Action as Decision;
 use crate::call::SlotId;
 use crate::catalog::{CatalogError, Offered, PackCatalog};
@@ -89,6 +91,8 @@ pub struct CoreConfig {
     /// One server that is wrapped alone, or servers with prefixes, which are served together and beside packs.
     pub servers: Vec<ServerConfig>,
     pub lifetime: Lifetime,
+    /// What the operator says about tasks, by tool.
+    pub tasks: TaskRules,
 }
 
 /// A pack, as the core knows it.
@@ -128,6 +132,7 @@ pub struct Core {
     workers: Workers,
     rollouts: Rollouts,
     readiness: Readiness,
+    tasks: Tasks,
     out: VecDeque<CoreAction>,
 }
 
@@ -167,6 +172,9 @@ struct Pending {
     gathered: bool,
     /// The link that serves it, where the host opened its session.
     house: Option<SlotId>,
+    /// What its client says about a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task: Option<TaskWish>,
     /// The definition of a pack's tool under which its arguments were checked.
     #[serde(default)]
     admitted: Option<Admitted>,
@@ -192,6 +200,7 @@ impl Pending {
             trace: None,
             gathered: false,
             house: None,
+            task: None,
             admitted: None,
         }
     }
@@ -208,13 +217,16 @@ enum PendingStage {
     Own(RenderMode),
     /// It is a subscription, which ends when its client wants no more.
     Listening,
+    /// It is recorded as a task before it runs.
+    Recording(Box<NewTask>),
 }
 
 impl Core {
     /// A core without sessions. Workers of packs are started by the first [`Core::start`].
     pub fn new(config: CoreConfig) -> Result<Self, CatalogError> {
         let own = system_tools::specs(&config.tooling_version);
-        let mut catalog = PackCatalog::new(own, config.render, &config.limits, config.locked)?;
+        let (locked, rules) = (config.locked, config.tasks);
+        let mut catalog = PackCatalog::new(own, config.render, &config.limits, locked, rules)?;
         let mut kernel = Kernel::seeded(config.limits, config.seed);
         let mut roots = ClientRoots::default();
         for pack in config.packs {
@@ -248,6 +260,7 @@ impl Core {
             workers: Workers::default(),
             rollouts: Rollouts::default(),
             readiness: Readiness::seeded(config.seed),
+            tasks: Tasks::new(),
             out: VecDeque::new(),
         })
     }
@@ -302,6 +315,7 @@ impl Core {
             CoreEvent::Checked { ticket, verdict } => self.checked(ticket, verdict),
             CoreEvent::Served { call, outcome } => self.kernel.handle_served(now, call, outcome),
             CoreEvent::RootsFound { question, found } => self.roots_found(question, found),
+            CoreEvent::Ledger { ticket, reply } => self.ledger_reply(ticket, reply),
             CoreEvent::Rollout {
                 waiter,
                 pack,
@@ -341,6 +355,7 @@ impl Core {
             links,
             self.roots.timeout(),
             self.readiness.timeout(),
+            self.tasks.timeout(),
         ]
         .into_iter()
         .flatten()
@@ -356,6 +371,7 @@ impl Core {
         }
         self.links_due();
         self.trial_due();
+        self.tasks_due();
         if self.roots.timeout().is_some_and(|at| at <= now) {
             self.roots_overdue();
         }
@@ -367,6 +383,7 @@ impl Core {
             Decision::Route { call } => self.route(call),
             Decision::Serve { call } => self.serve(call),
             Decision::End(end) => self.ended(end),
+            Decision::Overdue { call } => self.overdue(call),
             Decision::Progress(notice) => self.out.push_back(CoreAction::Progress(notice)),
             Decision::Spawn { slot, generation } => self.spawn(slot, generation),
             Decision::Send { generation, call } => {

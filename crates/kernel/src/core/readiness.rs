@@ -54,6 +54,12 @@ impl Readiness {
         }
     }
 
+    /// A number for the ids of requests in the name of the host.
+    pub(super) const fn next_nonce(&mut self) -> u64 {
+        self.nonce = self.nonce.wrapping_add(1);
+        self.nonce
+    }
+
     /// When [`Core::trial_due`] must be called.
     pub(super) const fn timeout(&self) -> Option<Time> {
         self.again
@@ -87,6 +93,7 @@ impl Core {
         }
         self.readiness.announced = true;
         self.out.push_back(CoreAction::Ready);
+        self.claim_tasks();
         true
     }
 
@@ -101,8 +108,8 @@ impl Core {
             && self.has_room_for_servers()
         {
             let client = Client::House(House::of(TRIAL.to_owned()));
-            self.readiness.nonce = self.readiness.nonce.wrapping_add(1);
-            self.readiness.trial = self.add_link(&server, client, false, self.readiness.nonce);
+            let nonce = self.readiness.next_nonce();
+            self.readiness.trial = self.add_link(&server, client, false, nonce);
         }
     }
 

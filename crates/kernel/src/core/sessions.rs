@@ -17,6 +17,7 @@ use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
 use super::links::Caller;
 use super::mismatches::{Culprit, Mismatch};
+use super::tasks::{self, TaskOwner};
 use super::{Admitted, Core, Lifetime, Pending, PendingStage};
 use crate::action::End;
 use crate::call::{NewRequest, SlotId, Work};
@@ -40,6 +41,8 @@ pub(super) enum Front {
     Single,
     /// One typed request, for the wrapped server of this slot.
     House(SlotId),
+    /// One task; no client waits for it.
+    Task,
 }
 
 impl Core {
@@ -95,6 +98,7 @@ impl Core {
             self.links.callers.insert(session, Caller { name, nonce });
         }
         self.sessions.insert(session, front);
+        self.set_caller(session, caller);
         Some(session)
     }
 
@@ -118,7 +122,7 @@ impl Core {
                 }
                 self.inbound(session, inbound, line.len(), Some(line));
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -132,7 +136,7 @@ impl Core {
                 let inbound = decode_oversize(head, *last, limit);
                 self.inbound(session, inbound, limit, None);
             }
-            Some(Front::Single | Front::House(_)) | None => {}
+            Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
     }
 
@@ -145,15 +149,25 @@ impl Core {
                 new.work = Work::Refused(Problem::too_large(limit));
                 self.kernel.handle_request(self.clock.now, session, new);
             }
-            Some(Front::House(slot)) => self.ask_house(*slot, session, request, bytes),
-            Some(Front::Single) => self.inbound(session, Inbound::Request(request), bytes, None),
-            Some(Front::Packs { .. } | Front::Link(_)) | None => return,
+            Some(Front::House(slot)) if !matches!(request.op, Op::Task(_)) => {
+                self.ask_house(*slot, session, request, bytes);
+            }
+            Some(Front::House(_) | Front::Single) => {
+                self.inbound(session, Inbound::Request(request), bytes, None);
+            }
+            Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
 
     /// `line` is what a client wrote, for servers that must get it.
-    fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize, line: Option<&[u8]>) {
+    pub(super) fn inbound(
+        &mut self,
+        session: SessionId,
+        inbound: Inbound,
+        bytes: usize,
+        line: Option<&[u8]>,
+    ) {
         let now = self.clock.now;
         let line = line.filter(|_| self.links.serves_many());
         match (&inbound, line) {
@@ -191,6 +205,7 @@ impl Core {
                 if let Some(line) = &pending.line {
                     self.note_opening(session, &pending.op, line);
                 }
+                pending.task = request.task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }
@@ -225,6 +240,16 @@ impl Core {
         let Some(pending) = self.requests.get_mut(&call) else {
             return;
         };
+        let is_about_task = match &pending.op {
+            Op::ReadResource { uri } => tasks::id_of(uri).is_some(),
+            Op::Task(_) => pending.dialect == Dialect::Rest,
+            _ => false,
+        };
+        if is_about_task {
+            return self
+                .kernel
+                .handle_routed(self.clock.now, call, None, Work::Host);
+        }
         if !self.catalog.can_route(&pending.op) {
             pending.stage = PendingStage::Unrouted;
             return;
@@ -274,7 +299,8 @@ impl Core {
             definition: definition.clone(),
             epoch,
         });
-        self.kernel.start_clock(now, call, timeout_ms);
+        let limit_ms = self.task_limit(call).unwrap_or(timeout_ms);
+        self.kernel.start_clock(now, call, limit_ms);
         let tool = tool.unwrap_or_default();
         let purpose = Purpose::PackArguments { call, tool };
         self.begin_check(call, purpose, definition, subject, timeout_ms);
@@ -373,7 +399,7 @@ impl Core {
                 pending.stage = PendingStage::Own(render);
                 Work::Host
             }
-            Prepared::Work(work) => work,
+            Prepared::Work(work) => self.as_task(call, &tool, work),
             Prepared::Rejected(problem, violation) => {
                 if let Some(violation) = &violation {
                     self.note_mismatch_of(call, &tool, Side::Input, violation);
@@ -396,6 +422,9 @@ impl Core {
 
     /// Answers a request from the host's own knowledge.
     pub(super) fn serve(&mut self, call: CallId) {
+        if self.serve_link_task(call) {
+            return;
+        }
         let Some(pending) = self.requests.get(&call) else {
             if let Some(slot) = self.link_of(call) {
                 self.with_link(slot, |link, cx| link.serve_own(cx, call));
@@ -407,6 +436,10 @@ impl Core {
                 let (tool, render) = (name.clone(), *render);
                 self.out
                     .push_back(CoreAction::OwnTool { call, tool, render });
+            }
+            (PendingStage::Recording(_), _) => self.record_task(call),
+            (_, Op::Task(_) | Op::ReadResource { .. }) if pending.house.is_none() => {
+                self.ask_task(call);
             }
             (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
@@ -437,9 +470,12 @@ impl Core {
             }
         }
         let identity = &self.identity;
+        let is_known = self.owner_of(call) != TaskOwner::Holder;
         let facts = || {
             let about = about.as_deref();
-            let facts = self.catalog.facts(&identity.name, &identity.version, about);
+            let facts = self
+                .catalog
+                .facts(&identity.name, &identity.version, about, is_known);
             ServerFacts { servers, ..facts }
         };
         let members = match op {
@@ -460,6 +496,14 @@ impl Core {
     pub(super) fn ended(&mut self, mut end: Box<End>) {
         self.out.extend(self.checks.forget(end.call));
         self.links.merged.drop_gather(end.call);
+        self.tasks.forget_waiter(end.call);
+        if self.sessions.get(&end.session) == Some(&Front::Task) {
+            let pending = self.requests.remove(&end.call);
+            if let Some(slot) = pending.and_then(|pending| pending.house) {
+                self.with_link(slot, |link, _| link.ended(&mut end));
+            }
+            return self.task_ended(end);
+        }
         let pending = self.requests.remove(&end.call);
         let house = pending.as_ref().and_then(|pending| pending.house);
         let link = match self.sessions.get(&end.session) {
@@ -500,15 +544,17 @@ impl Core {
             return;
         };
         self.kernel.handle_gone(now, session);
+        self.tasks.forget_caller(session);
         match front {
-            Front::Single | Front::House(_) => {
+            Front::Single | Front::House(_) | Front::Task => {
                 self.links.callers.remove(&session);
                 return;
             }
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => self.remove_member(session),
         }
-        if self.identity.lifetime == Lifetime::Client {
+        // Tasks outlive their client; the host ends with the last of them.
+        if self.identity.lifetime == Lifetime::Client && !self.linger() {
             self.kernel.handle_stop(now);
         }
     }
@@ -516,9 +562,10 @@ impl Core {
     /// Everything that a client asked is answered, and it will ask no more.
     pub(super) fn session_over(&mut self, session: SessionId) {
         match self.sessions.get(&session) {
-            Some(Front::Single | Front::House(_)) => {
+            Some(Front::Single | Front::House(_) | Front::Task) => {
                 self.sessions.remove(&session);
                 self.links.callers.remove(&session);
+                self.tasks.forget_caller(session);
             }
             Some(Front::Packs { .. } | Front::Link(_)) => {
                 self.out.push_back(CoreAction::Close { session });

@@ -1,9 +1,10 @@
 //! From a request to its end.
 
-use mainstay_contract::dialect::{Cancel, CancelKind, EchoId};
+use mainstay_contract::dialect::{Cancel, CancelKind, EchoId, Order};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem};
+use mainstay_contract::replay::Replay;
 
 use super::timers::Timer;
 use super::{Kernel, Mode};
@@ -50,6 +51,7 @@ impl Kernel {
             deadline: None,
             timeout_ms: None,
             last_deadline: None,
+            detaches: false,
             throttle: Throttle::new(self.limits.progress_per_second),
         };
         self.calls.insert(id, Box::new(call));
@@ -81,6 +83,94 @@ impl Kernel {
         self.run_line(now, id);
         self.close_if_over(session);
         self.stop_if_drained();
+    }
+
+    /// A request that is being routed may run on after its deadline.
+    pub fn mark_detachable(&mut self, id: CallId) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.detaches = true;
+        }
+    }
+
+    /// True, once, for a call that may run on after its deadline.
+    pub(super) fn is_overdue(&mut self, id: CallId) -> bool {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return false;
+        };
+        let begun = matches!(call.stage, Stage::Queued { .. } | Stage::Running { .. });
+        let is_overdue = begun && std::mem::take(&mut call.detaches);
+        if is_overdue {
+            call.deadline = None;
+        }
+        is_overdue
+    }
+
+    /// The tool of a call that a worker answers, and its contract.
+    pub fn tool_of(&self, id: CallId) -> Option<(String, Replay)> {
+        let call = self.calls.get(&id)?;
+        Some((call.request.tool.clone()?, call.task()?.replay))
+    }
+
+    /// Ends a call whose deadline has passed.
+    pub fn abort_overdue(&mut self, now: Time, id: CallId) {
+        self.give_up(now, id, ErrorKind::Timeout, Delivery::Send);
+    }
+
+    /// Ends a client's request with a problem, and moves its call to another session, with a deadline of its own.
+    /// False if it ended, or its answer is being checked: then nothing changes.
+    pub fn detach(
+        &mut self,
+        now: Time,
+        id: CallId,
+        (to, request_id): (SessionId, RequestId),
+        limit_ms: u64,
+        mut problem: Problem,
+    ) -> bool {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return false;
+        };
+        if !matches!(call.stage, Stage::Queued { .. } | Stage::Running { .. }) {
+            return false;
+        }
+        let client = call.clone();
+        call.session = to;
+        call.request.id = EchoId::Known(request_id.clone());
+        call.request.progress_token = None;
+        call.request.input_bytes = 0;
+        call.accepted = now;
+        call.deadline = None;
+        call.last_deadline = None;
+        problem.timeout_ms = client.timeout_ms;
+        let from = client.session;
+        let (known, bytes) = (
+            known(&client.request.id).cloned(),
+            client.request.input_bytes,
+        );
+        if let Some(session) = self.sessions.get_mut(&to) {
+            // A session of one call has room for it.
+            let _ = session.admit(&request_id, id, Order::Free);
+        }
+        let end = end_of(id, *client, now, Err(problem), Delivery::Send);
+        self.stats.ended(&end);
+        self.act(Action::End(Box::new(end)));
+        let next = self
+            .sessions
+            .get_mut(&from)
+            .and_then(|session| session.finish(known.as_ref(), id, bytes));
+        self.set_deadline(now, id, limit_ms);
+        if let Some(next) = next {
+            self.run_line(now, next);
+        }
+        self.close_if_over(from);
+        true
+    }
+
+    /// A request that is being routed may have been sent once by a host that was lost.
+    pub fn mark_resumed(&mut self, id: CallId) {
+        let call = self.calls.get_mut(&id);
+        if let Some(call) = call.filter(|call| call.stage == Stage::Serving) {
+            call.attempt = call.attempt.max(1);
+        }
     }
 
     /// A request that is being routed gets a deadline: `timeout_ms` from now. Routing it later does
@@ -225,10 +315,13 @@ impl Kernel {
                 if owner.queue.push(id, pace).is_err() {
                     return Some(Problem::of(ErrorKind::Overloaded));
                 }
-                call.stage = Stage::Queued {
-                    send: Dispatch::Call,
-                    held: None,
+                // A call that a lost host may have sent is probed first, if its tool has a probe.
+                let probes = call.attempt > 0 && task.replay == Replay::ProbeRequired;
+                let send = match probes {
+                    true => Dispatch::Probe,
+                    false => Dispatch::Call,
                 };
+                call.stage = Stage::Queued { send, held: None };
                 self.set_deadline(now, id, timeout_ms);
                 self.dispatch(now, slot);
                 None
@@ -370,21 +463,7 @@ impl Kernel {
         let next = self.sessions.get_mut(&call.session).and_then(|session| {
             session.finish(known(&call.request.id), id, call.request.input_bytes)
         });
-        let end = End {
-            session: call.session,
-            call: id,
-            id: call.request.id,
-            form: call.request.form,
-            outcome,
-            delivery,
-            method: call.request.method,
-            tool: call.request.tool,
-            generation: call.generation,
-            attempt: call.attempt,
-            latency_us: now.micros_since(call.accepted),
-            input_bytes: call.request.input_bytes,
-            trace: call.request.trace,
-        };
+        let end = end_of(id, call, now, outcome, delivery);
         self.stats.ended(&end);
         let cancelled = matches!(&end.outcome, Err(why) if why.kind == ErrorKind::Cancelled);
         if cancelled && is_planted(Defect::CancelTwice) {
@@ -429,6 +508,24 @@ impl Kernel {
             self.sessions.remove(&session);
             self.act(Action::SessionOver { session });
         }
+    }
+}
+
+fn end_of(id: CallId, call: Call, now: Time, outcome: Outcome, delivery: Delivery) -> End {
+    End {
+        session: call.session,
+        call: id,
+        id: call.request.id,
+        form: call.request.form,
+        outcome,
+        delivery,
+        method: call.request.method,
+        tool: call.request.tool,
+        generation: call.generation,
+        attempt: call.attempt,
+        latency_us: now.micros_since(call.accepted),
+        input_bytes: call.request.input_bytes,
+        trace: call.request.trace,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::losses::Charge;
 use super::{Conduct, Kernel, Mode};
-use crate::action::Delivery;
+use crate::action::{Action, Delivery};
 use crate::call::{Late, SlotId};
 use crate::slot::Run;
 use crate::time::Time;
@@ -51,6 +51,7 @@ impl Kernel {
 
     fn fire(&mut self, now: Time, timer: Timer) {
         match timer {
+            Timer::Deadline(call) if self.is_overdue(call) => self.act(Action::Overdue { call }),
             Timer::Deadline(call) => {
                 self.give_up(now, call, ErrorKind::Timeout, Delivery::Send);
             }

@@ -2,7 +2,7 @@
 
 use mainstay_contract::dialect::{
     Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest,
-    decode_oversize, encode, relay,
+    decode_oversize, encode, relay, task_wish,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId};
@@ -20,6 +20,7 @@ use mainstay_schema::check::{Definition, Subject, Verdict};
 use serde_json::json;
 
 use super::requests::ClientRequest;
+use super::tasks::CallTask;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
 use crate::core::action::{CheckRequest, CoreAction, LogLevel};
@@ -120,7 +121,12 @@ impl Link {
             let is_own = |name: &str| OWN_META.contains(&name);
             self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
         }
-        ClientRequest::new(text, request, meta)
+        let mut asked = ClientRequest::new(text, request, meta);
+        if asked.tool.is_some() && self.offers_tasks() {
+            let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
+            asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
+        }
+        asked
     }
 
     /// The name and the arguments of a call of one of the host's own tools.
@@ -149,7 +155,7 @@ impl Link {
         let unknown = request.tool.clone().filter(|tool| !self.tools.knows(tool));
         let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
         if let Some(tool) = unknown.filter(|_| listable) {
-            let (timeout_ms, _) = self.patience(cx, &tool);
+            let timeout_ms = self.call_timeout(cx, call, &tool);
             let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
             self.requests.hold(call, until);
             cx.kernel.start_clock(cx.now, call, timeout_ms);
@@ -196,7 +202,7 @@ impl Link {
         request.checked = Some(tool.check.digest());
         let arguments = Json::from_scanned(request.param("arguments").unwrap_or("{}"));
         let (definition, slot) = (tool.check.clone(), self.slot);
-        let (timeout_ms, _) = self.patience(cx, &name);
+        let timeout_ms = self.call_timeout(cx, call, &name);
         cx.kernel.start_clock(cx.now, call, timeout_ms);
         let purpose = Purpose::ServerArguments { slot, call };
         let subject = Subject::Arguments(arguments);
@@ -273,12 +279,15 @@ impl Link {
     }
 
     fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
-        let Some(request) = self.requests.take(call) else {
+        let Some(mut request) = self.requests.take(call) else {
             return;
         };
         let work = match refused {
             Some(problem) => Work::Refused(problem),
-            None => self.route(cx, &request),
+            None => {
+                let work = self.route(cx, &request);
+                self.as_task(cx, call, &mut request, work)
+            }
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
         let known = |tool: &&String| self.tools.get(tool).is_some();
@@ -286,6 +295,14 @@ impl Link {
         let tool = tool.map(|tool| self.shown_name(tool));
         self.requests.put_back(call, request);
         cx.kernel.handle_routed(cx.now, call, tool, work);
+    }
+
+    /// The timeout of a call: that of its task, else that of its tool.
+    fn call_timeout(&self, cx: &Cx<'_>, call: CallId, tool: &str) -> u64 {
+        let request = self.requests.get(call);
+        let task = request.and_then(|request| request.task.as_deref());
+        let of_task = task.and_then(CallTask::timeout_ms);
+        of_task.unwrap_or_else(|| self.patience(cx, tool).0)
     }
 
     /// The timeout of a tool's calls, and true if a server that exceeds it must be replaced.
@@ -297,7 +314,7 @@ impl Link {
 
     /// Decides which server, or which part of the host, answers a request, and under which contract.
     fn route(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Work {
-        if self.is_answered_here(cx, request) {
+        if self.is_answered_here(cx, request) || self.is_about_task(request) {
             return Work::Host;
         }
         if let Some(problem) = self.reviewed.refusal(request) {

@@ -397,6 +397,7 @@ mod tests {
                 trial: false,
                 prefix: None,
                 limits: None,
+                backend: None,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {

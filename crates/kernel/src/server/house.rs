@@ -21,6 +21,7 @@ use super::incarnation::Purpose;
 use super::memory::{Step, request};
 use super::replies::error_code;
 use super::requests::ClientRequest;
+use super::tasks::{CallTask, TaskRun};
 use super::{Client, Cx, Discovered, Link, edit};
 use crate::call::Work;
 use crate::system_tools;
@@ -84,11 +85,13 @@ impl House {
 }
 
 impl Link {
-    /// A caller's request as an entry of the request table. `None` if servers have no such request.
+    /// A caller's request as an entry of the request table. `None` if servers have no such request. `run` is
+    /// there for the call of a task.
     pub(crate) fn house_request(
         &mut self,
         now: crate::time::Time,
         request: &Request,
+        run: Option<TaskRun>,
     ) -> Option<ClientRequest> {
         self.touch(now);
         let id = self.own_id();
@@ -131,6 +134,11 @@ impl Link {
             admitted: None,
             checked: None,
             listed: false,
+            task: match (run, &request.task) {
+                (Some(run), _) => Some(Box::new(CallTask::Runs(run))),
+                (None, Some(wish)) => Some(Box::new(CallTask::Wished(wish.clone()))),
+                (None, None) => None,
+            },
         })
     }
 

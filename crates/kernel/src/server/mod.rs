@@ -34,6 +34,7 @@ mod replies;
 mod requests;
 mod reviewed;
 mod rules;
+mod tasks;
 mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -61,6 +62,8 @@ use self::questions::Questions;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
+use self::tasks::OwnTasks;
+pub(crate) use self::tasks::{LinkTask, NewCall, TaskRun};
 use self::tools::Tools;
 pub use self::tools::declared_replay;
 use crate::Kernel;
@@ -91,6 +94,9 @@ pub struct ServerConfig {
     pub version: String,
     /// Start a server before the first session to find out if it answers.
     pub trial: bool,
+    /// The identity under which calls of this server are recorded; without it none is.
+    #[serde(default)]
+    pub backend: Option<String>,
     /// The prefix of its names beside other servers, empty for none. `None` if it is the only server and
     /// its session passes as it is.
     pub prefix: Option<String>,
@@ -140,6 +146,8 @@ pub(crate) struct Link {
     outputs: Outputs,
     progress: Coalescer,
     upkeep: Upkeep,
+    #[serde(default)]
+    own_tasks: OwnTasks,
     /// The lists of a server that is served beside others.
     shelf: Option<Shelf>,
     start_timeout_ms: Option<u64>,
@@ -248,6 +256,7 @@ impl Link {
                 last_work: now,
                 next_look: now.plus_ms(LOOK_MS),
             },
+            own_tasks: OwnTasks::default(),
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
         }

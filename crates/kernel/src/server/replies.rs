@@ -142,6 +142,8 @@ impl Link {
                 let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
                 self.outputs.lent = lent.is_some();
                 changed = lent.or(reviewed);
+                let offered = self.with_tasks(changed.as_deref().unwrap_or(result));
+                changed = offered.or(changed);
             }
             _ => {}
         }
@@ -178,6 +180,7 @@ impl Link {
         generation: Generation,
     ) -> Option<String> {
         let request = self.requests.get(call);
+        let dialect = request.map(|request| request.dialect);
         let cursor = request
             .and_then(|request| request.param("cursor"))
             .and_then(scan::unquote)
@@ -188,7 +191,10 @@ impl Link {
             if serves {
                 self.learn(cx, result);
             }
-            visible = self.visible_tools(cx, result);
+            let page = self.with_task_support(dialect, result);
+            let page = page.as_deref();
+            let seen = self.visible_tools(cx, page.unwrap_or(result));
+            visible = seen.or_else(|| page.map(str::to_owned));
             if cursor.is_none() {
                 self.lists.begun = self.tools.epoch();
             }
@@ -342,6 +348,7 @@ impl Link {
         let lent = self.with_resources(&result);
         self.outputs.lent = lent.is_some();
         let result = lent.unwrap_or(result);
+        let result = self.with_tasks(&result).unwrap_or(result);
         Ok(Success::Forwarded(Forwarded {
             line: response(&request.id, &result),
             is_error: false,

@@ -13,6 +13,7 @@ use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 
+use super::tasks::CallTask;
 use crate::defect::{Defect, is_planted};
 use crate::time::Time;
 
@@ -47,6 +48,9 @@ pub(crate) struct ClientRequest {
     pub(super) checked: Option<Fingerprint>,
     /// The server listed its tool when it was admitted.
     pub(super) listed: bool,
+    /// Its part in a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) task: Option<Box<CallTask>>,
 }
 
 impl ClientRequest {
@@ -69,6 +73,7 @@ impl ClientRequest {
             admitted: None,
             checked: None,
             listed: false,
+            task: None,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Rules {
     pub idle_stop: Option<u64>,
     /// Bytes of memory of its whole tree past which it is replaced.
     pub max_memory: Option<u64>,
+    /// Calls of clients that ask for it run as tasks of the host, unless the server makes tasks itself.
+    pub tasks: bool,
     /// Bytes of text that one result may have.
     pub max_output: Option<usize>,
     /// Milliseconds for a call.
@@ -50,6 +52,7 @@ impl Default for Rules {
             lazy: false,
             idle_stop: None,
             max_memory: None,
+            tasks: false,
             max_output: None,
             timeout_ms: None,
             on_timeout: OnTimeout::Cancel,
@@ -68,6 +71,8 @@ pub struct ToolRules {
     pub timeout_ms: Option<u64>,
     pub on_timeout: Option<OnTimeout>,
     pub probe: Option<ProbeRule>,
+    /// Calls may run as tasks; without it the rule for the server decides.
+    pub tasks: Option<bool>,
 }
 
 /// What becomes of a server that does not let go of a call past its deadline.
@@ -121,8 +126,19 @@ impl Rules {
         (self.allow.is_empty() || allowed) && !self.deny.iter().any(denied)
     }
 
+    /// True if calls of this tool may run as tasks.
+    pub(super) fn may_be_task(&self, tool: &str) -> bool {
+        let rule = self.tools.get(tool).and_then(|rules| rules.tasks);
+        rule.unwrap_or(self.tasks)
+    }
+
+    /// True if calls of any tool may run as tasks.
+    pub fn has_tasks(&self) -> bool {
+        self.tasks || self.tools.values().any(|rules| rules.tasks == Some(true))
+    }
+
     /// Every key that they may have.
-    pub const KEYS: [&str; 14] = [
+    pub const KEYS: [&str; 15] = [
         "trust_hints",
         "check_input",
         "check_output",
@@ -131,6 +147,7 @@ impl Rules {
         "lazy",
         "idle_stop",
         "max_memory",
+        "tasks",
         "max_output",
         "timeout_ms",
         "on_timeout",

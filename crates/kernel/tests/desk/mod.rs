@@ -245,6 +245,7 @@ fn words(action: &Action) -> Option<String> {
     Some(match action {
         Action::Route { call } => format!("route {call}"),
         Action::Serve { call } => format!("serve {call}"),
+        Action::Overdue { call } => format!("overdue {call}"),
         Action::End(end) => end_words(end),
         Action::Progress(_) => return None,
         Action::Spawn { generation, .. } => format!("spawn {generation}"),

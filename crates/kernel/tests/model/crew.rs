@@ -103,6 +103,7 @@ impl World {
             Action::Progress(_)
             | Action::Cancel { .. }
             | Action::Ping { .. }
+            | Action::Overdue { .. }
             | Action::RolloutOver { .. } => {}
         }
     }

@@ -175,6 +175,7 @@ fn record(lives: &mut BTreeMap<CallId, Life>, at: usize, now: Time, action: &Act
         | Action::Ping { .. }
         | Action::Look { .. }
         | Action::SlotOver { .. }
+        | Action::Overdue { .. }
         | Action::RolloutOver { .. } => {}
     }
 }

@@ -162,6 +162,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             discovered: None,
             version: "1".to_owned(),
             trial: false,
+            backend: None,
             prefix: None,
             limits: None,
         }],
@@ -209,6 +210,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         packs: names.iter().map(pack).collect(),
         servers: Vec::new(),
         lifetime: Lifetime::Service,
+        tasks: BTreeMap::new(),
     }
 }
 
@@ -296,6 +298,7 @@ impl Shell {
             op,
             progress_token: None,
             trace: None,
+            task: None,
         });
         let bytes = 100;
         self.handle(CoreEvent::Ask {
@@ -674,6 +677,7 @@ fn ready(build: Build) -> Ready {
         argument_aliases: Vec::new(),
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     };
     Ready {
         protocol: rpc::PROTOCOL,

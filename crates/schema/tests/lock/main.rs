@@ -56,6 +56,7 @@ fn spec(name: &str) -> ToolSpec {
         argument_aliases: vec![("q".to_owned(), "query".to_owned())],
         rejections: Rejections::Plain,
         pace: Pace::Short,
+        tasks: false,
     }
 }
 

@@ -29,6 +29,7 @@ impl Launch {
             variables: vec![
                 ("MAINSTAY_RUNTIME_DIR".into(), runtime.into()),
                 ("MAINSTAY_CACHE_DIR".into(), folder.join("cache").into()),
+                ("MAINSTAY_STATE_DIR".into(), folder.join("state").into()),
             ],
             folder,
             marker: unique("run"),

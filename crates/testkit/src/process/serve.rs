@@ -63,6 +63,8 @@ impl Serve {
         let runtime = serve.folder.join("run");
         serve.variable("MCP_READY_FILE", ready);
         serve.variable("MAINSTAY_RUNTIME_DIR", runtime);
+        let state = serve.folder.join("state");
+        serve.variable("MAINSTAY_STATE_DIR", state);
         Ok(serve)
     }
 

@@ -474,6 +474,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         },
         progress_token: None,
         trace: None,
+        task: None,
     };
     let asked = Asked {
         id: "1".to_owned(),

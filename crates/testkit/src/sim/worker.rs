@@ -67,6 +67,7 @@ fn spec(tool: Tool) -> ToolSpec {
         argument_aliases: Vec::new(),
         rejections: Rejections::Coded,
         pace: Pace::Short,
+        tasks: false,
     }
 }
 

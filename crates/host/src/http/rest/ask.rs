@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mainstay_contract::dialect::{Op, Request};
+use mainstay_contract::dialect::{Op, Request, TaskWish};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::RequestId;
 use mainstay_contract::outcome::{Outcome, Problem};
@@ -49,7 +49,7 @@ pub(super) fn millis_since(started: Instant) -> f64 {
 }
 
 /// What is known about a request beside what it asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Order<'a> {
     pub(super) bytes: usize,
     /// Under which it is known in telemetry.
@@ -57,6 +57,8 @@ pub(super) struct Order<'a> {
     pub(super) reader: Reader,
     /// The span of the client that asks.
     pub(super) trace: Option<TraceContext>,
+    /// The caller takes a task for an answer, or names a key.
+    pub(super) task: Option<TaskWish>,
 }
 
 impl Order<'static> {
@@ -67,6 +69,7 @@ impl Order<'static> {
             id,
             reader: Reader::Program,
             trace: None,
+            task: None,
         }
     }
 }
@@ -82,6 +85,7 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         op,
         progress_token: None,
         trace: order.trace,
+        task: order.task,
     };
     let single = Single {
         request,

@@ -18,6 +18,7 @@ use super::super::refusals::Denied;
 use super::super::respond::{self, Answer};
 use super::Sender;
 use super::ask::{self, Order};
+use super::tasks;
 use crate::clock::iso_now;
 use crate::envelopes::Responds;
 use crate::forwarded::Reader;
@@ -79,19 +80,22 @@ pub(super) async fn answer(
     };
     front.recorder.invocation(&invocation);
     let id = format!("{TOOL_ID_PREFIX}{}", invocation.tool);
-    let outcome = match run_of(&id, Some(invocation.payload.as_str())) {
-        Ok(op) => {
+    let run = run_of(&id, Some(invocation.payload.as_str()));
+    let outcome = match run.and_then(|op| Ok((op, tasks::wish(headers)?))) {
+        Ok((op, task)) => {
             let order = Order {
                 bytes: body.len(),
                 id: &invocation.id,
                 reader: Reader::Program,
                 trace: invocation.trace_id.as_deref().map(TraceContext::named),
+                task,
             };
             ask::run(front, &who, op, order).await.outcome
         }
         Err(problem) => Err(problem),
     };
-    respond_to(front, &asked, &outcome, started)
+    let answer = respond_to(front, &asked, &outcome, started);
+    tasks::accepted(&outcome, answer)
 }
 
 /// Refuses a request that was not read.

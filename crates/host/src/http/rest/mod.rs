@@ -3,6 +3,7 @@
 //!
 //! * [`ask`]: one typed request and its end;
 //! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
+//! * [`tasks`]: runs that outlive their caller;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
 //! * [`openapi`]: what a program must know to use them.
 //!
@@ -16,6 +17,7 @@ mod invoke;
 mod metrics;
 mod openapi;
 mod schemas;
+mod tasks;
 mod tool;
 
 use std::net::IpAddr;
@@ -45,6 +47,8 @@ pub(super) enum Route<'a> {
     Schema(&'a str),
     OpenApi,
     Metrics,
+    /// A task, as it stands in the path.
+    Task(&'a str),
 }
 
 impl<'a> Route<'a> {
@@ -56,9 +60,10 @@ impl<'a> Route<'a> {
             "/v1/diagnostics" => Self::Diagnostics,
             "/openapi.json" => Self::OpenApi,
             "/metrics" => Self::Metrics,
-            _ => match (below("/v1/tool/"), below("/schemas/")) {
-                (Some(tool), _) => Self::Tool(tool),
-                (_, Some(file)) => Self::Schema(file.strip_prefix("v1/").unwrap_or(file)),
+            _ => match (below("/v1/tool/"), below("/schemas/"), below("/v1/tasks/")) {
+                (Some(tool), _, _) => Self::Tool(tool),
+                (_, _, Some(id)) => Self::Task(id),
+                (_, Some(file), _) => Self::Schema(file.strip_prefix("v1/").unwrap_or(file)),
                 _ => return None,
             },
         })
@@ -67,6 +72,7 @@ impl<'a> Route<'a> {
     const fn allows(self) -> &'static str {
         match self {
             Self::Tool(_) | Self::Invoke => "POST",
+            Self::Task(_) => "GET, HEAD, DELETE",
             _ => "GET, HEAD",
         }
     }
@@ -83,6 +89,7 @@ pub(super) async fn answer(
 ) -> Answer {
     let is_allowed = match route {
         Route::Tool(_) | Route::Invoke => parts.method == Method::POST,
+        Route::Task(_) => [Method::GET, Method::HEAD, Method::DELETE].contains(&parts.method),
         _ => parts.method == Method::GET || parts.method == Method::HEAD,
     };
     if !is_allowed {
@@ -98,6 +105,7 @@ pub(super) async fn answer(
     };
     match route {
         Route::Tool(tool) => tool::answer(front, tool, &parts.headers, body, &who).await,
+        Route::Task(id) => tasks::answer(front, id, &parts.method, &who).await,
         Route::Tools => catalog::answer(front, &who).await,
         Route::Schema(file) => schemas::answer(front, file, &who).await,
         Route::Diagnostics => diagnostics::answer(front).await,

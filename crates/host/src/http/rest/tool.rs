@@ -18,6 +18,7 @@ use super::super::respond::{self, Answer};
 use super::super::{Front, headers};
 use super::Sender;
 use super::ask::{self, Ended, Order};
+use super::tasks;
 use crate::forwarded::Reader;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -37,8 +38,9 @@ pub(super) async fn answer(
         Ok(body) => body,
         Err(problem) => return refuse(front, tool, &problem),
     };
-    match run(front, tool, &body) {
-        Ok((op, asked)) => {
+    let wished = tasks::wish(headers);
+    match run(front, tool, &body).and_then(|run| Ok((run, wished?))) {
+        Ok(((op, asked), task)) => {
             let mut meta = front.envelopes.meta(&asked, Transport::Http);
             if let Op::CallTool { name, .. } = &op {
                 meta.tool_id = known_id(&identifier(name));
@@ -54,6 +56,7 @@ pub(super) async fn answer(
                 id: &id,
                 reader,
                 trace,
+                task,
             };
             let ended = ask::run(front, who, op, order).await;
             match &ended.outcome {
@@ -66,7 +69,7 @@ pub(super) async fn answer(
                     }
                     answer
                 }
-                _ => envelope(front, meta, &ended),
+                outcome => tasks::accepted(outcome, envelope(front, meta, &ended)),
             }
         }
         Err(problem) => refuse(front, tool, &problem),

@@ -74,6 +74,7 @@ fn paths() -> Value {
     );
     add("/v1/tool/{tool}", tool());
     add("/v1/invoke", invoke());
+    add("/v1/tasks/{id}", task());
     let diagnostics = "The last inputs, outputs and envelopes that did not fit their schemas.";
     add(
         "/v1/diagnostics",
@@ -153,25 +154,64 @@ fn tool() -> Value {
     let text = json!({ "type": "string" });
     merge(&mut good, content("text/plain", &text));
     let name = r"^(mcp\.tool:)?[A-Za-z0-9_][A-Za-z0-9_./-]*$";
+    let mut parameters = vec![parts::in_path("tool", name)];
+    parameters.extend(parts::run_headers());
     json!({
-        "parameters": [parts::in_path("tool", name)],
+        "parameters": parameters,
         "post": {
             "operationId": "callTool",
             "summary": "Runs a tool.",
             "requestBody": { "required": true, "content": content("application/json", &body) },
-            "responses": responses(&good, &answers, &of_a_run()),
+            "responses": with_accepted(responses(&good, &answers, &of_a_run()), &answers),
         },
+    })
+}
+
+/// A run may be accepted as a task.
+fn with_accepted(mut responses: Value, content: &Value) -> Value {
+    let header = |says: &str| json!({ "description": says, "schema": { "type": "string" } });
+    let accepted = json!({
+        "description": "It runs as a task.",
+        "content": content,
+        "headers": {
+            "Location": header("Where the task is read."),
+            "Preference-Applied": header("respond-async"),
+        },
+    });
+    merge(&mut responses, json!({ "202": accepted }));
+    responses
+}
+
+fn task() -> Value {
+    let kinds = [
+        &ANYWHERE[..],
+        &[ErrorKind::ResourceNotFound, ErrorKind::TaskNotRecorded],
+    ]
+    .concat();
+    let operation = |id: &str, summary: &str| {
+        json!({
+            "operationId": id,
+            "summary": summary,
+            "responses": responses(&json("Task"), &json("Error"), &kinds),
+        })
+    };
+    json!({
+        "parameters": [parts::in_path("id", "^[^/]+$")],
+        "get": operation("getTask", "A task, and its outcome once there is one."),
+        "head": operation("getTaskHead", "A task, and its outcome once there is one."),
+        "delete": operation("cancelTask", "Cancels a task; one that has ended stays as it is."),
     })
 }
 
 fn invoke() -> Value {
     let answers = json("InvocationResponse");
     json!({
+        "parameters": parts::run_headers(),
         "post": {
             "operationId": "invoke",
             "summary": "Runs the tool that a request envelope names.",
             "requestBody": { "required": true, "content": json("InvocationRequest") },
-            "responses": responses(&answers, &answers, &of_a_run()),
+            "responses": with_accepted(responses(&answers, &answers, &of_a_run()), &answers),
         },
     })
 }

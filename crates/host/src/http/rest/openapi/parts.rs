@@ -14,6 +14,23 @@ pub(super) fn in_path(name: &str, pattern: &str) -> Value {
     })
 }
 
+/// The headers of a run that concern tasks.
+pub(super) fn run_headers() -> [Value; 2] {
+    let header = |name: &str, says: &str, schema: Value| json!({ "name": name, "in": "header", "description": says, "schema": schema });
+    [
+        header(
+            "Idempotency-Key",
+            "The same key with the same arguments gives the recorded outcome and runs nothing again.",
+            json!({ "type": "string", "pattern": "^[!-~]{1,255}$" }),
+        ),
+        header(
+            "Prefer",
+            "respond-async: run as a task, if the tool may.",
+            json!({ "type": "string", "enum": ["respond-async"] }),
+        ),
+    ]
+}
+
 /// A published schema as a part of the document: without a base of its own, so that its references
 /// lead into the document and a saved copy needs no other file.
 fn published(name: &str, file: &str) -> Value {
@@ -68,6 +85,24 @@ pub(super) fn schemas() -> Value {
                 "stdout": { "type": "string" },
             },
             "required": ["message", "code", "retryable"],
+            "additionalProperties": false,
+        },
+        "Task": {
+            "type": "object",
+            "properties": {
+                "taskId": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
+                "status": { "enum": ["working", "completed", "failed", "cancelled"] },
+                "statusMessage": { "type": "string" },
+                "createdAt": { "type": "string", "format": "date-time" },
+                "lastUpdatedAt": { "type": "string", "format": "date-time" },
+                "ttlMs": count,
+                "pollIntervalMs": count,
+                "tool": { "type": "string" },
+                "replay": { "enum": ["convergent", "probe_required", "never_replay"] },
+                "result": { "description": "The tool's own answer, once the task is completed." },
+                "error": { "$ref": "#/components/schemas/Error" },
+            },
+            "required": ["taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "tool", "replay"],
             "additionalProperties": false,
         },
         "Catalog": {

@@ -1,0 +1,272 @@
+//! Tasks in front of a wrapped server: the calls that the host records, and the offer in handshakes and lists.
+//!
+//! The host makes tasks only for a server that makes none itself: the ids and `tasks/*` of a server that does pass
+//! unchanged. A recorded call never runs in the session of its client: the core runs it as a request of the
+//! house ([`super::house`]), so it outlives the client and its server.
+
+use mainstay_contract::dialect::{Dialect, Op, TaskAnswer, TaskFacts, TaskWish, task_op};
+use mainstay_contract::error::ErrorKind;
+use mainstay_contract::id::CallId;
+use mainstay_contract::json::Json;
+use mainstay_contract::meta;
+use mainstay_contract::method::Method;
+use mainstay_contract::outcome::Problem;
+use mainstay_contract::replay::Replay;
+use mainstay_contract::scan;
+use serde::{Deserialize, Serialize};
+
+use super::requests::ClientRequest;
+use super::{Cx, Link, edit};
+use crate::call::{Task, Work};
+use crate::core::tasks;
+
+/// The member of a tool that may run as a task, and its value, in legacy lists.
+const EXECUTION: (&str, &str) = ("execution", r#"{"taskSupport":"optional"}"#);
+
+/// The facts about tasks that a link learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OwnTasks {
+    /// The server makes tasks itself.
+    of_server: bool,
+    /// The client has no identity of its own, so it cannot list its tasks.
+    is_anonymous: bool,
+}
+
+/// The part of a call in a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CallTask {
+    /// The client takes a task for an answer, or names a key.
+    Wished(TaskWish),
+    /// It is recorded before it runs.
+    Recorded(NewCall),
+    /// It is the call of a task.
+    Runs(TaskRun),
+}
+
+impl CallTask {
+    /// The time for the call of a task.
+    pub(super) const fn timeout_ms(&self) -> Option<u64> {
+        match self {
+            Self::Runs(run) => Some(run.timeout_ms),
+            Self::Wished(_) | Self::Recorded(_) => None,
+        }
+    }
+}
+
+/// A call that is to be recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NewCall {
+    pub(crate) dialect: Dialect,
+    pub(crate) tool: String,
+    pub(crate) arguments: Json,
+    pub(crate) replay: Replay,
+    /// The time for the call, unless the client takes a task for an answer.
+    pub(crate) timeout_ms: u64,
+    /// The client takes a task for an answer.
+    pub(crate) as_task: bool,
+    pub(crate) key: Option<String>,
+}
+
+/// The contract under which the call of a task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskRun {
+    pub(crate) replay: Replay,
+    pub(crate) timeout_ms: u64,
+    /// A lost host may have sent it.
+    pub(crate) resumed: bool,
+}
+
+/// A request that the ledger of tasks answers.
+#[derive(Debug)]
+pub(crate) enum LinkTask {
+    Record(NewCall),
+    Ask { dialect: Dialect, op: Op },
+    Reject(Problem),
+}
+
+impl Link {
+    /// True if the host makes tasks of calls: the operator permits it, and the server makes none itself.
+    pub(super) fn offers_tasks(&self) -> bool {
+        self.rules().has_tasks() && !self.own_tasks.of_server
+    }
+
+    /// The client is known by nothing but the ids of its tasks.
+    pub(crate) const fn mark_anonymous(&mut self) {
+        self.own_tasks.is_anonymous = true;
+    }
+
+    /// Decides if a call whose arguments are checked is sent now, or recorded first.
+    pub(super) fn as_task(
+        &self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        request: &mut ClientRequest,
+        work: Work,
+    ) -> Work {
+        let (Work::Worker(task), Some(part), Some(tool)) =
+            (&work, request.task.as_deref(), request.tool.clone())
+        else {
+            return work;
+        };
+        let wish = match part {
+            CallTask::Wished(wish) => wish,
+            CallTask::Recorded(_) => return Work::Host,
+            CallTask::Runs(run) => {
+                if run.resumed {
+                    cx.kernel.mark_resumed(call);
+                }
+                // The contract under which it was recorded counts.
+                return Work::Worker(Task {
+                    timeout_ms: run.timeout_ms,
+                    replay: run.replay,
+                    ..task.clone()
+                });
+            }
+        };
+        let may_be_task = self.offers_tasks() && self.rules().may_be_task(&tool);
+        if wish.required && !may_be_task {
+            return Work::Refused(tasks::not_a_task(&tool));
+        }
+        let as_task = may_be_task && wish.answer == TaskAnswer::Task;
+        if !as_task && wish.key.is_none() {
+            return work;
+        }
+        let new = NewCall {
+            dialect: request.dialect,
+            arguments: Json::from_scanned(request.param("arguments").unwrap_or("{}")),
+            tool,
+            replay: task.replay,
+            timeout_ms: task.timeout_ms,
+            as_task,
+            key: wish.key.clone(),
+        };
+        request.task = Some(Box::new(CallTask::Recorded(new)));
+        Work::Host
+    }
+
+    /// True for a question about a task of the host.
+    pub(super) fn is_about_task(&self, request: &ClientRequest) -> bool {
+        let Some(method) = Method::parse(&request.method) else {
+            return false;
+        };
+        match method {
+            Method::ReadResource => self.rules().has_tasks() && task_uri(request).is_some(),
+            Method::GetTask
+            | Method::GetTaskResult
+            | Method::ListTasks
+            | Method::CancelTask
+            | Method::UpdateTask => self.offers_tasks(),
+            _ => false,
+        }
+    }
+
+    /// The part of a request that the ledger of tasks answers.
+    pub(crate) fn take_task(&mut self, call: CallId) -> Option<LinkTask> {
+        let request = self.requests.get_mut(call)?;
+        let is_recorded = matches!(request.task.as_deref(), Some(CallTask::Recorded(_)));
+        if is_recorded && let Some(part) = request.task.take() {
+            return match *part {
+                CallTask::Recorded(new) => Some(LinkTask::Record(new)),
+                CallTask::Wished(_) | CallTask::Runs(_) => None,
+            };
+        }
+        let request = self.requests.get(call)?;
+        if !self.is_about_task(request) {
+            return None;
+        }
+        let (method, dialect) = (Method::parse(&request.method)?, request.dialect);
+        if let Some(uri) = task_uri(request) {
+            return Some(LinkTask::Ask {
+                dialect,
+                op: Op::ReadResource { uri },
+            });
+        }
+        if !method.era().includes(dialect) {
+            let problem = super::client::unknown_method(&request.method);
+            return Some(LinkTask::Reject(problem));
+        }
+        let op = task_op(method, dialect, request.params().unwrap_or("{}"));
+        Some(match op {
+            Ok(op) => LinkTask::Ask {
+                dialect,
+                op: Op::Task(op),
+            },
+            Err(problem) => LinkTask::Reject(problem),
+        })
+    }
+
+    /// The result of a handshake with the offer of tasks, if the host makes it.
+    pub(super) fn with_tasks(&mut self, result: &str) -> Option<String> {
+        let capabilities = scan::member(result, "capabilities").unwrap_or("{}");
+        let extensions = scan::member(capabilities, "extensions").unwrap_or("{}");
+        self.own_tasks.of_server = scan::member(capabilities, "tasks").is_some()
+            || scan::member(extensions, meta::TASKS).is_some();
+        if !self.offers_tasks() {
+            return None;
+        }
+        let is_legacy = scan::member(result, "protocolVersion").is_some();
+        Some(match is_legacy {
+            true => {
+                let list = !self.own_tasks.is_anonymous;
+                let offer = TaskFacts { list }.capability().to_string();
+                edit::with_inner(result, "capabilities", "tasks", &offer)
+            }
+            false => {
+                let extensions = edit::with_member(extensions, meta::TASKS, "{}");
+                edit::with_inner(result, "capabilities", "extensions", &extensions)
+            }
+        })
+    }
+
+    /// A page of tools for a legacy client, with the tools that may run as tasks marked. `None` without any.
+    pub(super) fn with_task_support(
+        &self,
+        dialect: Option<Dialect>,
+        result: &str,
+    ) -> Option<String> {
+        if dialect != Some(Dialect::Legacy) || !self.offers_tasks() {
+            return None;
+        }
+        let (member, optional) = EXECUTION;
+        let tools = edit::items(scan::member(result, "tools")?);
+        let marked: Vec<String> = tools
+            .into_iter()
+            .map(|tool| {
+                let name = scan::member(tool, "name").and_then(scan::unquote);
+                let may = name.is_some_and(|name| self.rules().may_be_task(&name));
+                match may && scan::member(tool, member).is_none() {
+                    true => edit::with_member(tool, member, optional),
+                    false => tool.to_owned(),
+                }
+            })
+            .collect();
+        let tools = edit::array(marked.iter().map(String::as_str));
+        Some(edit::with_member(result, "tools", &tools))
+    }
+}
+
+/// The URI of a task that a client reads as a resource.
+fn task_uri(request: &ClientRequest) -> Option<String> {
+    let is_read = Method::parse(&request.method) == Some(Method::ReadResource);
+    let uri = request.param("uri").filter(|_| is_read)?;
+    let uri = scan::unquote(uri)?;
+    tasks::id_of(&uri).map(|_| uri.clone().into_owned())
+}
+
+impl NewCall {
+    /// The request of the client, as the core keeps it.
+    pub(crate) fn op(&self) -> Op {
+        Op::CallTool {
+            name: self.tool.clone(),
+            arguments: self.arguments.clone(),
+        }
+    }
+
+    /// The error of a host that has no identity for the server.
+    pub(crate) fn not_recorded() -> Problem {
+        let said = "this host has no directory in which it can record tasks";
+        Problem::new(ErrorKind::TaskNotRecorded, said)
+            .with_hint("set MAINSTAY_STATE_DIR to a directory that it can write")
+    }
+}

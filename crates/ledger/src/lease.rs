@@ -1,0 +1,158 @@
+//! The lease of a host: a locked file that is free again once the host and all its workers are gone.
+//!
+//! The lock belongs to the open file, not to a process. The host gives a duplicate of its descriptor to the
+//! shim of every worker, so a host that was killed is called dead only when the trees of its workers are dead,
+//! too. No heartbeat is written, and no clock decides.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+/// The name of a host in the ledger: random, so that no two hosts share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder(String);
+
+impl LeaseHolder {
+    pub fn from_random(bits: [u8; 16]) -> Self {
+        Self(format!("{:032x}", u128::from_be_bytes(bits)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A host's own lease. Dropping it frees the lock once no worker has a duplicate; the next host removes the file.
+#[derive(Debug)]
+pub struct Lease {
+    holder: LeaseHolder,
+    file: File,
+}
+
+impl Lease {
+    /// Takes a new lease in this directory, which is made if it is missing.
+    pub fn take(directory: &Path, holder: LeaseHolder) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory)?;
+        let path = path_of(directory, holder.as_str());
+        remove_free(directory);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // Another host may have taken the file for one that was left behind before it was locked.
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(Self { holder, file })
+    }
+
+    pub const fn holder(&self) -> &LeaseHolder {
+        &self.holder
+    }
+
+    /// The lease behind a descriptor that was handed over by another program of the same host.
+    pub fn restore(holder: String, lease: OwnedFd) -> Self {
+        Self {
+            holder: LeaseHolder(holder),
+            file: lease.into(),
+        }
+    }
+
+    /// A descriptor that holds the lease, too.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
+    }
+}
+
+impl AsFd for Lease {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// True if no process holds the lease of this host. Its file is removed then.
+pub(crate) fn is_dead(directory: &Path, holder: &str) -> bool {
+    let path = path_of(directory, holder);
+    let is_dead = is_free(&path);
+    if is_dead {
+        let _ = std::fs::remove_file(&path);
+    }
+    is_dead
+}
+
+/// True if a process holds the lease of this host.
+pub fn is_held(directory: &Path, holder: &str) -> bool {
+    !is_free(&path_of(directory, holder))
+}
+
+/// Removes the leases that killed hosts have left.
+fn remove_free(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_lease = path
+            .extension()
+            .is_some_and(|extension| extension == "lease");
+        if is_lease && let Ok(file) = File::open(&path) {
+            // Removed under the lock, so that its host, if it is just starting, notices.
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+fn is_free(path: &Path) -> bool {
+    match File::open(path) {
+        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+fn path_of(directory: &Path, holder: &str) -> PathBuf {
+    directory.join(format!("{holder}.lease"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("lease-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_lease_ends_with_the_last_descriptor_that_holds_it() {
+        let directory = scratch("last");
+        let lease = Lease::take(&directory, LeaseHolder::from_random([7; 16])).unwrap();
+        let holder = lease.holder().as_str().to_owned();
+        assert!(!is_dead(&directory, &holder));
+        let of_a_worker = lease.share().unwrap();
+        drop(lease);
+        assert!(!is_dead(&directory, &holder), "a worker of it lives");
+        drop(of_a_worker);
+        assert!(is_dead(&directory, &holder));
+        assert!(is_dead(&directory, &holder), "it has no file any more");
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn no_two_hosts_take_one_lease() {
+        let directory = scratch("twice");
+        let _first = Lease::take(&directory, LeaseHolder::from_random([1; 16])).unwrap();
+        Lease::take(&directory, LeaseHolder::from_random([1; 16])).unwrap_err();
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
