@@ -40,7 +40,7 @@ pub(crate) fn config(
     let packs = select(packs, &file, &asset, &code, &executable)?;
     let sections = file.packs.values();
     let tasks = sections.flat_map(|section| section.tools.clone()).collect();
-    let servers = servers::of_file(&file)?;
+    let servers = servers::of_file(&file, &packs)?;
     let mut limits = file.limits;
     // A wrapped server takes longer lines than a pack.
     if !servers.is_empty() && limits.request_frame_bytes == Limits::default().request_frame_bytes {

@@ -211,9 +211,7 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),
-        ServeError::Packs(_) => {
-            Some("serve fewer packs with --pack, or give a server another key or prefix")
-        }
+        ServeError::Packs(_) => Some("serve fewer packs with --pack"),
         // What a pack says about itself says what to do.
         ServeError::Setup(_) => None,
         ServeError::State(_) | ServeError::Io { .. } => None,

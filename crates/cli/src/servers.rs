@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use mainstay_contract::envelope::redact::is_secret_variable;
-use mainstay_host::config::{Command, Server, ServerCommand, TreeKill};
+use mainstay_host::config::{Command, Pack, Server, ServerCommand, TreeKill};
 
 use crate::config_file::ConfigFile;
 use crate::environment::{variable, withheld};
@@ -18,13 +18,18 @@ use crate::server_file::{self, ServerEntry};
 /// Longest prefix: names of tools have at most 64 characters.
 const PREFIX_CHARS: usize = 48;
 
-/// The servers of a file, by their keys.
-pub(crate) fn of_file(file: &ConfigFile) -> Result<Vec<Server>, Failure> {
+/// The servers of a file, by their keys. None may share its key with a pack, or its prefix with another one.
+pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, Failure> {
     let entries = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
     let servers = entries
         .into_iter()
         .map(server)
         .collect::<Result<Vec<_>, _>>()?;
+    let is_pack = |server: &&Server| packs.iter().any(|pack| pack.name == server.name);
+    if let Some(server) = servers.iter().find(is_pack) {
+        let said = anyhow!("a pack and a server are both called {}", server.name);
+        return Err(Failure::input(said).hint("give the server another key"));
+    }
     reject_equal_prefixes(&servers)?;
     Ok(servers)
 }

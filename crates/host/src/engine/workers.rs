@@ -22,7 +22,8 @@ use super::{Engine, Event};
 use crate::check::Checked;
 use crate::config::{Command, ServerCommand, Shim};
 use crate::drivers::{
-    self, Grip, SavedWorker, ServerHandle, Surroundings, What, WorkerEvent, WorkerHandle,
+    self, Grip, SavedWorker, ServerHandle, ServerStderr, Surroundings, What, WorkerEvent,
+    WorkerHandle,
 };
 use crate::log::Level;
 use crate::process::programs::Programs;
@@ -217,12 +218,18 @@ impl Engine {
                 else {
                     return Err(("belongs to no server".to_owned(), false));
                 };
-                let one = self.facts.mode == "stdio";
+                let stderr = match self.facts.mode {
+                    _ if self.core.is_served_beside_others(slot) => {
+                        ServerStderr::Log(self.core.name_of(slot))
+                    }
+                    "stdio" => ServerStderr::Client,
+                    _ => ServerStderr::Host,
+                };
                 let shim = &Shim {
                     tree_kill: *tree_kill,
                     ..shim.clone()
                 };
-                drivers::start_server(shim, command, one, around)
+                drivers::start_server(shim, command, stderr, around)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {

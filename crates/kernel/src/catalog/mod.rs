@@ -106,14 +106,8 @@ enum Owner {
 /// Packs that cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
-    #[error("two packs or servers are called {0}")]
+    #[error("two packs are called {0}")]
     DuplicatePack(String),
-    #[error("the servers {one} and {other} have the same prefix {prefix}")]
-    SamePrefix {
-        prefix: String,
-        one: String,
-        other: String,
-    },
     #[error("pack {pack} offers {what} {name}, which {owner} has already")]
     Taken {
         pack: String,
@@ -313,11 +307,6 @@ impl PackCatalog {
     fn offered(&self) -> impl Iterator<Item = &Tool> {
         let tools = self.tools.values();
         tools.filter(|tool| tool.withdrawn.is_none())
-    }
-
-    /// True if a pack has this name.
-    pub(crate) fn has_pack(&self, name: &str) -> bool {
-        self.packs.values().any(|pack| pack.name == name)
     }
 
     /// True if a tool has this name, or had it.

@@ -319,13 +319,13 @@ impl Core {
         for (key, slot) in group {
             let config = self.links.served().find(|(served, _)| **served == key);
             let prefix = config.map(|(_, config)| config.name_prefix());
-            let told = self.with_link(slot, |link, _| {
+            let introduced = self.with_link(slot, |link, _| {
                 (
                     link.introduction("instructions"),
                     link.introduction("capabilities"),
                 )
             });
-            let (instructions, capabilities) = told.unwrap_or_default();
+            let (instructions, capabilities) = introduced.unwrap_or_default();
             if let Some(text) = instructions.as_deref().and_then(scan::unquote) {
                 let of = match prefix.as_deref() {
                     None | Some("") => key.clone(),

@@ -237,7 +237,6 @@ impl Core {
                 .filter(|_| config.lifetime == Lifetime::Client);
             roots.add_pack(slot, pack.settings, follows);
         }
-        check_servers(&config.servers, |name| catalog.has_pack(name))?;
         Ok(Self {
             kernel,
             identity: Identity {
@@ -465,6 +464,12 @@ impl Core {
         matches!(self.sessions.get(&session), Some(Front::Link(_)))
     }
 
+    /// True if a worker belongs to one of several servers that are served together.
+    pub fn is_served_beside_others(&self, slot: SlotId) -> bool {
+        let server = self.server_of(slot);
+        server.is_some_and(|server| self.links.served().any(|(key, _)| key == server))
+    }
+
     /// The key of a worker's server, if it is one.
     pub fn server_of(&self, slot: SlotId) -> Option<&str> {
         self.links.get(slot).map(crate::server::Link::server)
@@ -566,30 +571,6 @@ impl Core {
     fn log_at(&mut self, level: LogLevel, line: String) {
         self.out.push_back(CoreAction::Log { level, line });
     }
-}
-
-/// Rejects servers that would share names with each other or with a pack.
-fn check_servers(
-    servers: &[ServerConfig],
-    is_pack: impl Fn(&str) -> bool,
-) -> Result<(), CatalogError> {
-    let mut prefixes = BTreeMap::new();
-    for server in servers {
-        if is_pack(&server.name) {
-            return Err(CatalogError::DuplicatePack(server.name.clone()));
-        }
-        let prefix = server.prefix.as_deref().filter(|prefix| !prefix.is_empty());
-        if let Some(prefix) = prefix
-            && let Some(other) = prefixes.insert(prefix, &server.name)
-        {
-            return Err(CatalogError::SamePrefix {
-                prefix: prefix.to_owned(),
-                one: other.clone(),
-                other: server.name.clone(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// An instant of the core in milliseconds of wall-clock time: the core counts from its start.
