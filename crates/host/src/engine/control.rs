@@ -181,16 +181,16 @@ impl Engine {
             Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
             Changed::Served { settings, servers } => {
                 self.report(CoreEvent::Settings(settings));
-                self.change_servers(servers);
+                self.change_servers(&servers);
             }
         }
     }
 
     /// Applies changed servers. One with another command is rolled out; the others go on.
-    fn change_servers(&mut self, servers: Vec<Server>) {
+    fn change_servers(&mut self, servers: &[Server]) {
         let commands = &mut self.launch.commands.servers;
         let mut restart = Vec::new();
-        for server in &servers {
+        for server in servers {
             let (name, launch) = (server.name.clone(), server.launch.clone());
             let before = commands.insert(name.clone(), launch.clone());
             if before.is_some_and(|before| before != launch) {

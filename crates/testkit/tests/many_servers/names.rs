@@ -352,7 +352,7 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
     };
     eventually("the losses are counted for each server", || {
         let page = ask("GET", "/metrics", None).unwrap_or_default();
-        lost(&page, "alpha") == Some(1) && lost(&page, "beta") == Some(2)
+        lost(&page, "alpha") == Some(2) && lost(&page, "beta") == Some(2)
     })?;
     let page = ask("GET", "/metrics", None)?;
     ensure!(
