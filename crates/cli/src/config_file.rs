@@ -12,7 +12,7 @@ use mainstay_host::config::{EnvelopeMode, TreeKill};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
@@ -28,6 +28,9 @@ const MAX_BYTES: u64 = 1024 * 1024;
 pub(crate) struct ConfigFile {
     pub(crate) limits: Limits,
     pub(crate) packs: BTreeMap<String, PackSection>,
+    /// Servers that are served beside the packs, as clients write them.
+    #[serde(alias = "mcp_servers", alias = "mcpServers")]
+    pub(crate) servers: Map<String, Value>,
     pub(crate) roots: Roots,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
@@ -106,12 +109,21 @@ pub(crate) struct Roots {
     pub(crate) examples: Option<PathBuf>,
 }
 
-/// A JSON configuration: the ecosystem's file with our object beside the servers.
+/// A JSON configuration of ours alone.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonFile {
     #[serde(default)]
     mainstay: ConfigFile,
+}
+
+/// The ecosystem's file, with our object beside the servers. Other members belong to other programs.
+#[derive(Debug, Deserialize)]
+struct ServersFile {
+    #[serde(default)]
+    mainstay: ConfigFile,
+    #[serde(alias = "mcpServers", alias = "mcp_servers")]
+    servers: Map<String, Value>,
 }
 
 /// The text of a configuration, and whether it is JSON rather than TOML.
@@ -160,19 +172,19 @@ impl ConfigFile {
             return toml::from_str(text)
                 .map_err(|error| anyhow!("{}", error.to_string().trim_end()));
         }
-        match serde_json::from_str::<JsonFile>(text) {
-            Ok(file) => Ok(file.mainstay),
-            Err(error) => {
-                let servers = ["mcpServers", "servers"];
-                if servers
-                    .iter()
-                    .any(|key| error.to_string().contains(&format!("`{key}`")))
-                {
-                    bail!("{error}; this version serves packs, not the servers of a client's file");
-                }
-                Err(error.into())
-            }
+        let has_servers = |file: &Value| {
+            let keys = ["mcpServers", "servers", "mcp_servers"];
+            keys.iter().any(|key| file.get(key).is_some())
+        };
+        if serde_json::from_str::<Value>(text).is_ok_and(|file| has_servers(&file)) {
+            let ServersFile {
+                mut mainstay,
+                servers,
+            } = serde_json::from_str(text)?;
+            mainstay.servers.extend(servers);
+            return Ok(mainstay);
         }
+        Ok(serde_json::from_str::<JsonFile>(text)?.mainstay)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -280,11 +292,21 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_servers_are_refused_in_words() {
-        let error = ConfigFile::parse(r#"{"mcpServers": {}}"#, true)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("this version serves packs"), "{error}");
+    fn servers_are_read_as_every_client_writes_them() {
+        let entry = r#"{"files": {"command": "npx"}}"#;
+        let toml = "name = \"x\"\n[servers.files]\ncommand = \"npx\"\n";
+        let toml = ConfigFile::parse(toml, false).unwrap();
+        let codex = "name = \"x\"\n[mcp_servers.files]\ncommand = \"npx\"\n";
+        assert_eq!(ConfigFile::parse(codex, false).unwrap(), toml);
+        for key in ["mcpServers", "servers"] {
+            let text = format!(
+                r#"{{"theirs": 1, "inputs": [], "mainstay": {{"name": "x"}}, "{key}": {entry}}}"#
+            );
+            assert_eq!(ConfigFile::parse(&text, true).unwrap(), toml, "{key}");
+        }
+        let twice = format!(r#"{{"mcpServers": {entry}, "servers": {entry}}}"#);
+        let error = ConfigFile::parse(&twice, true).unwrap_err().to_string();
+        assert!(error.contains("duplicate field"), "{error}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod progress_bar;
 mod remote;
 mod serve;
 mod server_file;
+mod servers;
 mod start;
 mod target;
 mod tasks;

@@ -18,7 +18,7 @@ use crate::args::{Packs, Serve};
 use crate::config_file::ConfigFile;
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
-use crate::{local, lock, start, transport};
+use crate::{local, lock, servers, start, transport};
 
 /// Default of `MCP_READY_FILE`.
 const READY_FILE: &str = "/tmp/mcp.ready";
@@ -109,6 +109,7 @@ pub(crate) fn redactor(config: &Config) -> Redactor {
             add_secrets(&settings, &mut values);
         }
     }
+    values.extend(servers::secrets(&config.servers));
     if let Transport::Http(http) = &config.transport {
         values.extend(http.token.clone());
     }
@@ -175,7 +176,8 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let later = Fixed::of(&now).differences(&first);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
-        let changed = Changed::Settings(settings);
+        let servers = now.servers;
+        let changed = Changed::Served { settings, servers };
         Ok(Found { changed, later })
     })
 }

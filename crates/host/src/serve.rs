@@ -23,7 +23,7 @@ pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport, Watched};
+use crate::config::{Config, IdSource, ServerCommand, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
     Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
@@ -101,6 +101,7 @@ pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeErr
 /// A host that is configured and not yet running.
 struct Plan {
     core: Core,
+    serves: Serves,
     commands: Commands,
     named_only: Vec<PathBuf>,
     shim: Shim,
@@ -186,6 +187,7 @@ impl Plan {
         let tasks = TaskLedger::new(store, may_run_tasks);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
+        let (servers, version) = (&config.servers, &config.server_version);
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -197,16 +199,25 @@ impl Plan {
             render: config.render,
             locked: config.locked,
             packs,
-            server: None,
+            servers: servers
+                .iter()
+                .map(|server| server.config(version))
+                .collect(),
             tasks: config.tasks,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
-        let version = &config.server_version;
+        let servers = servers.iter();
+        let servers = servers.map(|server| (server.name.clone(), server.launch.clone()));
+        let servers = servers.collect();
         let (core, resumed) = resume(core, config.upgrade.as_mut(), version, &builds)?;
         Ok(Self {
             core,
-            commands: Commands::Packs(commands),
+            serves: Serves::Packs,
+            commands: Commands {
+                packs: commands,
+                servers,
+            },
             named_only,
             shim,
             tasks,
@@ -275,7 +286,7 @@ impl Plan {
             render: RenderMode::default(),
             locked: None,
             packs: Vec::new(),
-            server: Some(ServerConfig {
+            servers: vec![ServerConfig {
                 name: config.name.clone(),
                 rules: config.rules,
                 locked: config.locked,
@@ -286,15 +297,25 @@ impl Plan {
                     Transport::Socket { .. } | Transport::Http(_)
                 ),
                 backend,
-            }),
+                prefix: None,
+                limits: None,
+            }],
             tasks: BTreeMap::new(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let launch = ServerCommand {
+            command: config.command,
+            tree_kill: shim.tree_kill,
+        };
         let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
-            commands: Commands::Server(config.command),
+            serves: Serves::Wrapped,
+            commands: Commands {
+                packs: Vec::new(),
+                servers: [(config.name.clone(), launch)].into(),
+            },
             named_only: Vec::new(),
             shim,
             tasks,
@@ -482,13 +503,9 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if let Clients::Many(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
     }
-    let serves = match plan.commands {
-        Commands::Packs(_) => Serves::Packs,
-        Commands::Server(_) => Serves::Wrapped,
-    };
     let facts = FrontFacts {
         limits: limits.clone(),
-        serves,
+        serves: plan.serves,
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
         log: log.clone(),

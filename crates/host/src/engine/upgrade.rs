@@ -545,7 +545,8 @@ impl Engine {
         }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {
-            let handle = Handle::restore(&self.launch.commands, saved, &mut descriptors, &limits)?;
+            let handle =
+                Handle::restore(self.core.is_server(slot), saved, &mut descriptors, &limits)?;
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }
