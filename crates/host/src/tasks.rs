@@ -47,7 +47,6 @@ pub struct TaskStore {
     path: PathBuf,
     leases: PathBuf,
     settings: Settings,
-    retention_ms: u64,
 }
 
 impl TaskStore {
@@ -62,8 +61,8 @@ impl TaskStore {
                     0 => Flush::Checkpoints,
                     _ => Flush::Every,
                 },
+                retention_ms: limits.task_retention_ms,
             },
-            retention_ms: limits.task_retention_ms,
         }
     }
 
@@ -73,19 +72,13 @@ impl TaskStore {
             return Ok(None);
         }
         let holder = LeaseHolder::from_random(entropy::random_id());
-        let ledger = SqliteLedger::open(&self.path, &self.leases, &holder, self.settings);
-        let ledger = ledger.map_err(|error| problem(&error))?;
+        let ledger = self.ledger(&holder).map_err(|error| problem(&error))?;
         let store = self.clone();
         Ok(Some(TaskDesk { ledger, store }))
     }
 
     fn ledger(&self, holder: &LeaseHolder) -> Result<SqliteLedger, LedgerError> {
-        let mut ledger = SqliteLedger::open(&self.path, &self.leases, holder, self.settings)?;
-        let now_ms = wall_ms();
-        let before_ms = now_ms.saturating_sub(self.retention_ms);
-        // Old tasks that cannot be removed now are removed next time.
-        let _ = ledger.apply(now_ms, &[Order::Prune { before_ms }]);
-        Ok(ledger)
+        SqliteLedger::open(&self.path, &self.leases, holder, self.settings)
     }
 }
 
@@ -147,15 +140,19 @@ impl TaskDesk {
     pub fn prune(&mut self, age_ms: u64) -> Result<u64, Problem> {
         // A task that ended in this millisecond has ended, too.
         let before_ms = wall_ms().saturating_sub(age_ms).saturating_add(1);
-        match self.apply(Order::Prune { before_ms })? {
-            Reply::Pruned(count) => Ok(count),
-            _ => Err(Problem::of(ErrorKind::Internal)),
+        let mut removed = 0;
+        loop {
+            match self.apply(Order::Prune { before_ms })? {
+                Reply::Pruned(0) => return Ok(removed),
+                Reply::Pruned(count) => removed += count,
+                _ => return Err(Problem::of(ErrorKind::Internal)),
+            }
         }
     }
 
     fn line(&self, task: &Task) -> TaskLine {
         TaskLine {
-            view: view(task, self.store.retention_ms),
+            view: view(task, self.store.settings.retention_ms),
             is_held: mainstay_ledger::is_held(&self.store.leases, &task.holder),
         }
     }
@@ -265,7 +262,8 @@ impl TaskLedger {
         }
         if self.clerk.is_none() {
             let (store, holder) = (store.clone(), lease.holder().clone());
-            match Clerk::start(move || store.ledger(&holder), wall_ms) {
+            let unknown = text_of(&Err(Problem::of(ErrorKind::OutcomeUnknown)));
+            match Clerk::start(move || store.ledger(&holder), wall_ms, unknown) {
                 Ok(clerk) => self.clerk = Some(clerk),
                 Err(error) => {
                     let said = format!("the thread of the task ledger cannot start: {error}");
@@ -273,7 +271,7 @@ impl TaskLedger {
                 }
             }
         }
-        let retention_ms = store.retention_ms;
+        let retention_ms = store.settings.retention_ms;
         let sent = self.clerk.as_ref().is_some_and(|clerk| {
             clerk.send(order, move |reply| {
                 let reply = reply

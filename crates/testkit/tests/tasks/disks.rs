@@ -19,7 +19,7 @@ impl Disk {
         let path = world.state();
         std::fs::create_dir(&path)?;
         let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"])
             .arg(&path)
             .output();
         match output {
