@@ -183,7 +183,7 @@ impl Plan {
                 Some((catalog, _)) => catalog.tools.iter().any(|tool| tool.tasks),
                 None => true,
             });
-        let tasks = TaskLedger::new(store, may_run_tasks);
+        let tasks = TaskLedger::new(store, may_run_tasks, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {
@@ -261,7 +261,7 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
-        let tasks = TaskLedger::new(store, true);
+        let tasks = TaskLedger::new(store, true, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {

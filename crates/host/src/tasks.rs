@@ -20,8 +20,8 @@ use mainstay_kernel::core::tasks::{
 };
 pub use mainstay_kernel::core::tasks::{TaskRules, TaskView, ToolTasks, describe};
 use mainstay_ledger::{
-    Clerk, Flush, Key, Lease, LeaseHolder, Ledger, LedgerError, Order, Origin, Owner, Recorded,
-    Reply, Settings, SqliteLedger, Status, Task, TaskId,
+    Clerk, Flush, Key, Lease, LeaseHolder, LeaseSlot, Ledger, LedgerError, Order, Origin, Owner,
+    Recorded, Reply, Settings, SqliteLedger, Status, Task, TaskId,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use crate::clock::wall_ms;
 use crate::engine::Event;
 use crate::entropy;
+use crate::log::{Level, Log};
 
 /// The file in the state directory.
 const FILE: &str = "tasks.db";
@@ -38,6 +39,8 @@ const LEASES: &str = "hosts";
 const DIRECTORY_HINT: &str = "set MAINSTAY_STATE_DIR to a directory that the host can write";
 /// The longest time that a hand-over to another program may take, in milliseconds.
 const HANDED_OVER_MS: u64 = 600_000;
+/// Milliseconds between two attempts to take the lease.
+const RETRY_MS: u64 = 1_000;
 /// Tasks of one page.
 const PAGE: usize = 50;
 
@@ -75,6 +78,15 @@ impl TaskStore {
         let ledger = self.ledger(&holder).map_err(|error| problem(&error))?;
         let store = self.clone();
         Ok(Some(TaskDesk { ledger, store }))
+    }
+
+    fn take_lease(&self) -> Result<Lease, Problem> {
+        let holder = LeaseHolder::from_random(entropy::random_id());
+        Lease::take(&self.leases, holder).map_err(|error| {
+            let place = self.leases.display();
+            let said = format!("the host cannot record tasks: {place}: {error}");
+            Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
+        })
     }
 
     fn ledger(&self, holder: &LeaseHolder) -> Result<SqliteLedger, LedgerError> {
@@ -166,13 +178,21 @@ impl TaskDesk {
     }
 }
 
+/// A lease that the host could not take at its start: tasks are rejected, and all other calls are served.
+#[derive(Debug)]
+struct LateLease {
+    /// The shims of all workers hold it.
+    slot: Option<LeaseSlot>,
+    refusal: Problem,
+    tried_ms: u64,
+}
+
 /// The loop's end of the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct TaskLedger {
     store: Option<TaskStore>,
     lease: Option<Lease>,
-    /// The reason why there is no lease: tasks are rejected with it, and all other calls are served.
-    refusal: Option<Problem>,
+    late: Option<LateLease>,
     clerk: Option<Clerk>,
     /// When this host last looked for tasks that were cancelled through others.
     watched_ms: u64,
@@ -181,28 +201,47 @@ pub(crate) struct TaskLedger {
 }
 
 impl TaskLedger {
-    /// A ledger in this store. With `may_run_tasks` the host takes its lease now.
-    pub(crate) fn new(store: Option<TaskStore>, may_run_tasks: bool) -> Self {
-        let lease = store.as_ref().filter(|_| may_run_tasks).map(|store| {
-            let holder = LeaseHolder::from_random(entropy::random_id());
-            Lease::take(&store.leases, holder).map_err(|error| {
-                let place = store.leases.display();
-                let said = format!("the host cannot record tasks: {place}: {error}");
-                Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
-            })
-        });
-        let (lease, refusal) = match lease {
+    /// A ledger in this store. With `may_run_tasks` the host takes its lease now, or with a later task.
+    pub(crate) fn new(store: Option<TaskStore>, may_run_tasks: bool, log: &Log) -> Self {
+        let lease = store.as_ref().filter(|_| may_run_tasks);
+        let (lease, late) = match lease.map(TaskStore::take_lease) {
             Some(Ok(lease)) => (Some(lease), None),
-            Some(Err(problem)) => (None, Some(problem)),
+            Some(Err(refusal)) => {
+                let line = format!("mcp:warning reason=tasks_not_recorded {}", refusal.message);
+                log.say(Level::Warn, line);
+                let late = LateLease {
+                    slot: LeaseSlot::new().ok(),
+                    refusal,
+                    tried_ms: wall_ms(),
+                };
+                (None, Some(late))
+            }
             None => (None, None),
         };
         Self {
             store,
             lease,
-            refusal,
+            late,
             clerk: None,
             watched_ms: wall_ms(),
             in_flight: 0,
+        }
+    }
+
+    /// Takes the lease if the directory allows it by now.
+    fn retry_lease(&mut self) {
+        let now_ms = wall_ms();
+        let (Some(store), Some(late)) = (&self.store, &mut self.late) else {
+            return;
+        };
+        if self.lease.is_some() || now_ms.abs_diff(late.tried_ms) < RETRY_MS {
+            return;
+        }
+        late.tried_ms = now_ms;
+        match (store.take_lease(), &late.slot) {
+            (Ok(lease), Some(slot)) if slot.put(&lease).is_ok() => self.lease = Some(lease),
+            (Ok(_), _) => {}
+            (Err(refusal), _) => late.refusal = refusal,
         }
     }
 
@@ -231,8 +270,11 @@ impl TaskLedger {
 
     /// A descriptor that holds the lease, for shims.
     pub(crate) fn share_lease(&self) -> Option<Arc<OwnedFd>> {
-        let lease = self.lease.as_ref()?;
-        lease.share().ok().map(Arc::new)
+        let shared = match (&self.lease, &self.late) {
+            (Some(lease), _) => lease.share(),
+            (None, late) => late.as_ref()?.slot.as_ref()?.share(),
+        };
+        shared.ok().map(Arc::new)
     }
 
     /// Carries out an order; the reply comes as an event, or at once where no file is needed.
@@ -242,6 +284,9 @@ impl TaskLedger {
         order: TaskOrder,
         events: mpsc::Sender<Event>,
     ) -> Option<Result<TaskReply, Problem>> {
+        if matches!(order, TaskOrder::Record(_)) {
+            self.retry_lease();
+        }
         let Some(store) = &self.store else {
             return Some(without_store(&order, None));
         };
@@ -250,7 +295,8 @@ impl TaskLedger {
             return Some(nothing(&order));
         }
         let Some(lease) = &self.lease else {
-            return Some(without_store(&order, self.refusal.as_ref()));
+            let late = self.late.as_ref();
+            return Some(without_store(&order, late.map(|late| &late.refusal)));
         };
         let now_ms = wall_ms();
         let order = match to_ledger(order, self.watched_ms) {
