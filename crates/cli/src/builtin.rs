@@ -96,7 +96,7 @@ impl Executable {
                 // Its shim runs from our descriptor, so this is the same file.
                 program: PathBuf::from("/proc/self/exe"),
                 called: Some("mainstay-worker".to_owned()),
-                arguments: ["worker", "--pack", name].map(OsString::from).to_vec(),
+                arguments: [crate::WORKER, "--pack", name].map(OsString::from).to_vec(),
                 without_env: withheld(),
                 env: Vec::new(),
                 cwd: None,

@@ -2,22 +2,21 @@
 //! their place.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
+use mainstay_host::SettingsFile;
 use mainstay_host::config::{EnvelopeMode, TreeKill};
-use mainstay_host::files::{self, Links};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
+use crate::start;
 use crate::values;
 
 /// Largest file that is read.
@@ -29,6 +28,9 @@ const MAX_BYTES: u64 = 1024 * 1024;
 pub(crate) struct ConfigFile {
     pub(crate) limits: Limits,
     pub(crate) packs: BTreeMap<String, PackSection>,
+    /// Servers that are served beside the packs, as clients write them.
+    #[serde(alias = "mcp_servers", alias = "mcpServers")]
+    pub(crate) servers: Map<String, Value>,
     pub(crate) roots: Roots,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
@@ -107,7 +109,7 @@ pub(crate) struct Roots {
     pub(crate) examples: Option<PathBuf>,
 }
 
-/// A JSON configuration: the ecosystem's file with our object beside the servers.
+/// A JSON configuration of ours alone.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonFile {
@@ -115,14 +117,23 @@ struct JsonFile {
     mainstay: ConfigFile,
 }
 
+/// The ecosystem's file, with our object beside the servers. Other members belong to other programs.
+#[derive(Debug, Deserialize)]
+struct ServersFile {
+    #[serde(default)]
+    mainstay: ConfigFile,
+    #[serde(alias = "mcpServers", alias = "mcp_servers")]
+    servers: Map<String, Value>,
+}
+
 /// The text of a configuration, and whether it is JSON rather than TOML.
 pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
     let cannot = || format!("cannot read {}", path.display());
-    let (text, facts) = files::read(path, MAX_BYTES, Links::Follow).with_context(cannot)?;
-    if let Some(warning) = untrusted(&facts) {
+    let file = start::read(path, MAX_BYTES).with_context(cannot)?;
+    if let Some(warning) = untrusted(&file) {
         exit::warn_once(format!("{} {warning}", path.display()));
     }
-    let text = String::from_utf8(text).with_context(cannot)?;
+    let text = String::from_utf8(file.bytes).with_context(cannot)?;
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
@@ -130,9 +141,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
 }
 
 /// The reason why other users can decide what a configuration starts.
-fn untrusted(facts: &Metadata) -> Option<&'static str> {
-    let ours = [0, rustix::process::geteuid().as_raw()].contains(&facts.uid());
-    if facts.mode() & 0o002 != 0 {
+fn untrusted(file: &SettingsFile) -> Option<&'static str> {
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&file.uid);
+    if file.mode & 0o002 != 0 {
         return Some("can be written by every user, and names programs to run: chmod o-w");
     }
     (!ours).then_some("belongs to another user, and names programs to run")
@@ -161,19 +172,19 @@ impl ConfigFile {
             return toml::from_str(text)
                 .map_err(|error| anyhow!("{}", error.to_string().trim_end()));
         }
-        match serde_json::from_str::<JsonFile>(text) {
-            Ok(file) => Ok(file.mainstay),
-            Err(error) => {
-                let servers = ["mcpServers", "servers"];
-                if servers
-                    .iter()
-                    .any(|key| error.to_string().contains(&format!("`{key}`")))
-                {
-                    bail!("{error}; this version serves packs, not the servers of a client's file");
-                }
-                Err(error.into())
-            }
+        let has_servers = |file: &Value| {
+            let keys = ["mcpServers", "servers", "mcp_servers"];
+            keys.iter().any(|key| file.get(key).is_some())
+        };
+        if serde_json::from_str::<Value>(text).is_ok_and(|file| has_servers(&file)) {
+            let ServersFile {
+                mut mainstay,
+                servers,
+            } = serde_json::from_str(text)?;
+            mainstay.servers.extend(servers);
+            return Ok(mainstay);
         }
+        Ok(serde_json::from_str::<JsonFile>(text)?.mainstay)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -198,7 +209,10 @@ impl ConfigFile {
             ("schemas", &self.roots.schemas),
             ("examples", &self.roots.examples),
         ] {
-            if let Some(root) = root.as_ref().filter(|root| !root.is_dir()) {
+            if let Some(root) = root
+                .as_ref()
+                .filter(|root| !root.is_dir() && !start::is_continuing())
+            {
                 mistakes.push(format!(
                     "roots.{name} is {}, which is not a directory",
                     root.display()
@@ -278,11 +292,21 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_servers_are_refused_in_words() {
-        let error = ConfigFile::parse(r#"{"mcpServers": {}}"#, true)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("this version serves packs"), "{error}");
+    fn servers_are_read_as_every_client_writes_them() {
+        let entry = r#"{"files": {"command": "npx"}}"#;
+        let toml = "name = \"x\"\n[servers.files]\ncommand = \"npx\"\n";
+        let toml = ConfigFile::parse(toml, false).unwrap();
+        let codex = "name = \"x\"\n[mcp_servers.files]\ncommand = \"npx\"\n";
+        assert_eq!(ConfigFile::parse(codex, false).unwrap(), toml);
+        for key in ["mcpServers", "servers"] {
+            let text = format!(
+                r#"{{"theirs": 1, "inputs": [], "mainstay": {{"name": "x"}}, "{key}": {entry}}}"#
+            );
+            assert_eq!(ConfigFile::parse(&text, true).unwrap(), toml, "{key}");
+        }
+        let twice = format!(r#"{{"mcpServers": {entry}, "servers": {entry}}}"#);
+        let error = ConfigFile::parse(&twice, true).unwrap_err().to_string();
+        assert!(error.contains("duplicate field"), "{error}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_host::config::{Command, Config, FollowsRoots, IdSource, Pack, Transport, Watched};
 use mainstay_host::files;
@@ -16,6 +17,9 @@ use crate::config_file::{ConfigFile, PackSection};
 use crate::environment::{Environment, withheld};
 use crate::exit::{self, Failure};
 use crate::program;
+use crate::server_file::FRAME_BYTES;
+use crate::servers;
+use crate::start;
 
 /// What every client is told about this server.
 const INSTRUCTIONS: &str = "Tool failures are JSON with a stable code, a hint and whether a retry \
@@ -37,15 +41,22 @@ pub(crate) fn config(
     let packs = select(packs, &file, &asset, &code, &executable)?;
     let sections = file.packs.values();
     let tasks = sections.flat_map(|section| section.tools.clone()).collect();
+    let servers = servers::of_file(&file, &packs)?;
+    let mut limits = file.limits;
+    // A wrapped server takes longer lines than a pack.
+    if !servers.is_empty() && limits.request_frame_bytes == Limits::default().request_frame_bytes {
+        limits.request_frame_bytes = FRAME_BYTES;
+    }
     Ok(Config {
         server_name: NAME.to_owned(),
         server_version: VERSION.to_owned(),
         instructions: Some(INSTRUCTIONS.to_owned()),
         host_name: file.name.unwrap_or_else(|| NAME.to_owned()),
         control_dir: None,
-        limits: file.limits,
+        limits,
         render: file.render.map(RenderMode::from).unwrap_or_default(),
         packs,
+        servers,
         shim: executable.shim(file.tree_kill),
         transport,
         ready_file: None,
@@ -174,7 +185,8 @@ impl Asset {
     }
 }
 
-/// The packs to serve: those named on the command line, else those of the file and all built-in.
+/// The packs to serve: those named on the command line, else those of the file and, in a file without servers,
+/// all built-in.
 fn select(
     packs: &Packs,
     file: &ConfigFile,
@@ -187,7 +199,9 @@ fn select(
         let of_file = of_file.filter(|name| !NAMES.contains(name));
         let is_enabled = |name: &&str| {
             let section = file.packs.get(*name);
-            section.and_then(|section| section.enabled) != Some(false)
+            let enabled = section.and_then(|section| section.enabled);
+            // Beside servers, built-in packs are served only on request.
+            enabled.unwrap_or(file.servers.is_empty() || !NAMES.contains(name))
         };
         let all = NAMES.iter().copied().chain(of_file);
         all.filter(is_enabled).map(str::to_owned).collect()
@@ -275,7 +289,7 @@ impl Code {
         transport: &Transport,
     ) -> Result<Self, Failure> {
         for root in &packs.roots {
-            if !root.is_dir() {
+            if !root.is_dir() && !start::is_continuing() {
                 let shown = root.display();
                 return Err(Failure::input(anyhow!("--root {shown} is not a directory"))
                     .hint("name the directory of a checkout"));

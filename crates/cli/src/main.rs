@@ -28,6 +28,8 @@ mod progress_bar;
 mod remote;
 mod serve;
 mod server_file;
+mod servers;
+mod start;
 mod target;
 mod tasks;
 mod tools;
@@ -47,9 +49,17 @@ use crate::exit::{Failure, report};
 /// SemVer plus commit, or SemVer alone where there is no repository.
 const VERSION: &str = env!("MAINSTAY_VERSION");
 
+/// The command of a worker.
+const WORKER: &str = "worker";
+
 fn main() -> ExitCode {
     // A shim hands its signals on to the server that it starts.
     mainstay_system::restore_file_size_limit();
+    // A host blocks its signals, and what it starts inherits that. A program that continues in the place of another one
+    // keeps them: some may be waiting.
+    if !environment::is_second_start() {
+        mainstay_system::unblock_operator_signals();
+    }
     // The process between a host and its worker; the command line proper does not know it.
     if let Some(code) = mainstay_host::run_shim(std::env::args_os().skip(1)) {
         return code;
@@ -58,10 +68,18 @@ fn main() -> ExitCode {
     if let Some(code) = mainstay_host::run_checker(std::env::args_os().skip(1)) {
         return code;
     }
+    let mut words: Vec<_> = std::env::args_os().collect();
+    // Until it is known whether this is a host, which reads them, and must not end by them before.
+    mainstay_system::block_operator_signals();
+    // A worker has no secrets of the host's.
+    if words.get(1).is_none_or(|word| word != WORKER)
+        && let Err(failure) = environment::protect()
+    {
+        return report(&failure);
+    }
     mainstay_system::survive_file_size_limit();
     mainstay_system::return_large_buffers();
     // The process in which a running host lets this executable read its state.
-    let mut words: Vec<_> = std::env::args_os().collect();
     let is_check = words
         .get(1)
         .is_some_and(|word| word == mainstay_host::CHECK);
@@ -92,20 +110,15 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
-    // A host reads its configuration again at a hangup, and must not end before it can.
-    if let Some(Command::Serve(_) | Command::Wrap(_)) | None = arguments.command {
-        mainstay_system::ignore_operators();
+    let is_host = match arguments.command {
+        Some(Command::Serve(_) | Command::Wrap(_)) => true,
+        Some(_) => false,
+        None => arguments.validate.is_none(),
+    };
+    if !is_host {
+        mainstay_system::unblock_operator_signals();
     }
-    // A worker has no secrets of the host's.
-    if !matches!(arguments.command, Some(Command::Worker(_))) {
-        environment::protect()?;
-    }
-    if is_check
-        && !matches!(
-            arguments.command,
-            None | Some(Command::Serve(_) | Command::Wrap(_))
-        )
-    {
+    if is_check && !is_host {
         return Err(Failure::input(anyhow::anyhow!(
             "this is not a host's command line"
         )));

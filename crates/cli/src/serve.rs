@@ -18,13 +18,14 @@ use crate::args::{Packs, Serve};
 use crate::config_file::ConfigFile;
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
-use crate::{local, lock, transport};
+use crate::{local, lock, servers, start, transport};
 
 /// Default of `MCP_READY_FILE`.
 const READY_FILE: &str = "/tmp/mcp.ready";
 
 /// Serves until the client leaves or a signal comes.
 pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
+    start::begin();
     let environment = Environment::read()?;
     let file = ConfigFile::named(serve.packs.config.as_deref())?;
     let transport = transport::chosen(&serve.transport, &environment, &file)?;
@@ -53,7 +54,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     }
     if serve.watch {
         config.watch = config.packs.iter().filter_map(local::watched).collect();
-        if config.watch.is_empty() {
+        if config.watch.is_empty() && !start::is_continuing() {
             let said = anyhow!("--watch: none of the packs has files to watch");
             return Err(Failure::input(said).hint(
                 "add --pack NAME=COMMAND, or set SYN_SCHEMAS_DIR for the asset pack; the code pack \
@@ -82,7 +83,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     }
     let level = level.map(Into::into).unwrap_or_default();
     let log = Log::start(level, redactor(&config));
-    let upgrade = environment::upgrade();
+    let upgrade = environment::upgrade()?;
     let approval = upgrade.approval();
     config.upgrade = Some(upgrade);
     if is_check {
@@ -108,6 +109,7 @@ pub(crate) fn redactor(config: &Config) -> Redactor {
             add_secrets(&settings, &mut values);
         }
     }
+    values.extend(servers::secrets(&config.servers));
     if let Transport::Http(http) = &config.transport {
         values.extend(http.token.clone());
     }
@@ -174,7 +176,8 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let later = Fixed::of(&now).differences(&first);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
-        let changed = Changed::Settings(settings);
+        let servers = now.servers;
+        let changed = Changed::Served { settings, servers };
         Ok(Found { changed, later })
     })
 }

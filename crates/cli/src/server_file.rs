@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
 
 /// Longest line of a client or of a wrapped server.
-const FRAME_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 2] = ["limits", "isolate"];
+const MORE_KEYS: [&str; 3] = ["limits", "isolate", "prefix"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -38,6 +38,8 @@ pub(crate) struct ServerEntry {
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
+    /// The prefix of its names where it is served beside others.
+    pub(crate) prefix: Option<String>,
 }
 
 impl Default for ServerEntry {
@@ -52,6 +54,7 @@ impl Default for ServerEntry {
             host: ConfigFile::default(),
             limits: default_limits(),
             isolate: false,
+            prefix: None,
         }
     }
 }
@@ -95,6 +98,36 @@ struct Written {
     url: Option<Value>,
     #[serde(default)]
     mainstay: Map<String, Value>,
+}
+
+/// Every server of a file that `serve` starts, by its key. Clients leave out those with `disabled`.
+pub(crate) fn entries(
+    servers: &Map<String, Value>,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<ServerEntry>> {
+    let is_disabled = |entry: &Value| entry.get("disabled") == Some(&Value::Bool(true));
+    let enabled = servers.iter().filter(|(_, entry)| !is_disabled(entry));
+    let mut entries = Vec::new();
+    for (name, entry) in enabled {
+        let mut entry = read(name, entry, variable).with_context(|| format!("server {name}"))?;
+        // The host's own keys have their place beside the servers.
+        let lock = entry.host.lock.take();
+        if entry.host != ConfigFile::default() {
+            let keys: Vec<&str> = HOST_KEYS.into_iter().filter(|key| *key != "lock").collect();
+            let keys = keys.join(", ");
+            bail!(
+                "server {name}: under mainstay: of the host's keys only lock belongs here; set {keys} beside the servers"
+            );
+        }
+        entry.host.lock = lock;
+        if entry.rules.has_tasks() {
+            bail!(
+                "server {name}: under mainstay: tasks belong to a server that is wrapped alone; use mainstay wrap --tasks"
+            );
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
 /// Reads the one server that is meant.
@@ -160,6 +193,7 @@ fn read(
     let of_host = Value::Object(of_host.collect());
     let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
     let limits = ours.remove("limits");
+    let prefix = ours.remove("prefix");
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
@@ -167,6 +201,9 @@ fn read(
     let rules: Rules =
         serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
     let mut mistakes = rules.check();
+    if prefix.as_ref().is_some_and(|prefix| !prefix.is_string()) {
+        mistakes.push("prefix must be a string".to_owned());
+    }
     mistakes.extend(host.check_host());
     let limits = limits_of(limits).context("under mainstay.limits")?;
     if let Err(wrong) = limits.check() {
@@ -196,6 +233,7 @@ fn read(
         host,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
+        prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
     })
 }
 

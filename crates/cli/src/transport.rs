@@ -1,19 +1,18 @@
 //! How clients reach a host: what the command line says counts before the environment.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use mainstay_host::config::Transport;
-use mainstay_host::files::{self, Links};
 use mainstay_host::{HttpConfig, Issuer, Keys};
 
 use crate::args::Transports;
 use crate::config_file::ConfigFile;
 use crate::environment::{Endpoint, Environment, is_token};
 use crate::exit::Failure;
+use crate::start;
 
 /// Default of `MCP_SOCKET_PATH`.
 const SOCKET_PATH: &str = "/tmp/mcp.sock";
@@ -109,14 +108,14 @@ fn issuer(environment: &Environment, file: &ConfigFile) -> Result<Option<Issuer>
 }
 
 fn read_keys(file: &Path) -> anyhow::Result<Keys> {
-    let (text, _) = files::read(file, KEYS_BYTES, Links::Follow)?;
+    let text = start::read(file, KEYS_BYTES)?.bytes;
     Ok(Keys::parse(&String::from_utf8(text)?)?)
 }
 
 fn read_token(file: &Path) -> anyhow::Result<String> {
-    let (text, facts) = files::read(file, TOKEN_BYTES, Links::Follow)?;
-    check_access(facts.uid(), facts.mode())?;
-    let text = String::from_utf8(text)?;
+    let file = start::read(file, TOKEN_BYTES)?;
+    check_access(file.uid, file.mode)?;
+    let text = String::from_utf8(file.bytes)?;
     let token = text.trim();
     if is_token(token) {
         Ok(token.to_owned())

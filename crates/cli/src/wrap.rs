@@ -24,18 +24,21 @@ use crate::lock;
 use crate::program;
 use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
+use crate::start;
 use crate::transport;
 use crate::values;
 
 /// Wraps a server until its client leaves or a signal comes.
 pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
+    start::begin();
     let environment = Environment::read_for_wrap()?;
     let wanted = Wanted::read(&wrap.server, &wrap.command)?;
     let file = wanted.entry.host.clone();
     let transport = transport::chosen(&wrap.transport, &environment, &file)?;
     let mut config = wanted.config(&wrap.server, transport)?;
     config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
-    if let Some(missing) = wrap.watch.iter().find(|path| !path.exists()) {
+    let mut watched = wrap.watch.iter();
+    if let Some(missing) = watched.find(|path| !path.exists() && !start::is_continuing()) {
         let said = anyhow!("--watch {}: there is no such file", missing.display());
         return Err(Failure::input(said).hint("name a file or a directory of the server"));
     }
@@ -72,7 +75,7 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     }
     let level = wrap.log.or(file.log).map(Into::into).unwrap_or_default();
     let log = Log::start(level, redactor(&config));
-    let upgrade = environment::upgrade();
+    let upgrade = environment::upgrade()?;
     let approval = upgrade.approval();
     config.upgrade = Some(upgrade);
     if is_check {
@@ -148,7 +151,10 @@ impl Wanted {
             cwd: entry.cwd.as_deref(),
             path: entry.env.get("PATH").map(OsStr::new),
         };
-        let program = program::find_at(&program, place)?;
+        let program = match program::find_at(&program, place) {
+            Err(_) if start::is_continuing() => program.into(),
+            found => found?,
+        };
         apply(rules, &mut entry)?;
         Ok(Self {
             entry,

@@ -83,6 +83,29 @@ pub struct WorkerHealth {
     pub standby: Option<StandbyHealth>,
 }
 
+impl WorkerHealth {
+    /// A server that no client needs yet.
+    pub fn cold(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: Lifecycle::Cold,
+            generation: Generation::new(0),
+            pid: None,
+            build: None,
+            uptime_ms: None,
+            consecutive_failures: 0,
+            restart_count: 0,
+            rollout: Rollout::Stable,
+            last_fault: None,
+            queue_depth: 0,
+            in_flight: 0,
+            tree_kill: None,
+            facts: None,
+            standby: None,
+        }
+    }
+}
+
 /// A worker beside the one that serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyHealth {

@@ -1,5 +1,7 @@
 //! What metrics show of a host.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{Counts, SchemaMismatch};
@@ -12,6 +14,20 @@ pub struct HostMetrics {
     pub restart_count: u64,
     /// The last ones, oldest first.
     pub schema_mismatches: Vec<SchemaMismatch>,
+    /// Each pack and each wrapped server, by its name.
+    #[serde(default)]
+    pub packs: BTreeMap<String, PackMetrics>,
+}
+
+/// One pack, or one wrapped server with all its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackMetrics {
+    /// Processes that were lost after a fault, since the start of the host.
+    pub lost: u64,
+    /// Processes that serve calls now.
+    pub ready: usize,
+    pub queue_depth: usize,
+    pub in_flight: usize,
 }
 
 /// One method, or one tool.

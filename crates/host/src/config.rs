@@ -20,6 +20,7 @@ use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
+use mainstay_kernel::server::{Rules, ServerConfig};
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Config {
     /// Text form of answers when a client does not choose.
     pub render: RenderMode,
     pub packs: Vec<Pack>,
+    /// Wrapped servers that are served beside the packs.
+    pub servers: Vec<Server>,
     pub shim: Shim,
     pub transport: Transport,
     /// Written when the host is ready, removed when it ends.
@@ -110,6 +113,47 @@ pub struct Pack {
     pub expected: Option<Expected>,
     /// For packs that work on what the host's only client works on.
     pub follows_roots: Option<FollowsRoots>,
+}
+
+/// A wrapped server that is served beside packs and other servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its key in the configuration, and its name in logs and health.
+    pub name: String,
+    /// The prefix of its names, without the separator; empty for none.
+    pub prefix: String,
+    pub launch: ServerCommand,
+    pub rules: Arc<Rules>,
+    /// The definitions that an operator has reviewed; without a lock none is withdrawn.
+    pub locked: Option<Arc<Locked>>,
+    /// Restarts, queue, pool and time to start.
+    pub limits: Limits,
+}
+
+/// How a wrapped server is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerCommand {
+    #[serde(flatten)]
+    pub command: Command,
+    /// How its process tree is killed.
+    pub tree_kill: TreeKill,
+}
+
+impl Server {
+    /// The server, as the core knows it.
+    pub(crate) fn config(&self, version: &str) -> ServerConfig {
+        ServerConfig {
+            name: self.name.clone(),
+            rules: Arc::clone(&self.rules),
+            locked: self.locked.clone(),
+            discovered: None,
+            version: version.to_owned(),
+            trial: false,
+            backend: None,
+            prefix: Some(self.prefix.clone()),
+            limits: Some(self.limits.clone()),
+        }
+    }
 }
 
 /// How the roots of a host's only client become a setting of a pack.

@@ -31,8 +31,12 @@ const LINE: usize = 4096;
 /// Time for an operator's command to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same, once the host pauses for an upgrade.
+const LAST: Duration = Duration::from_millis(300);
+
 /// The reason while no request can be read.
 const NO_DESCRIPTORS: &str = "the host is out of file descriptors";
+
 /// The reason for processes that are not operators.
 const NOT_AN_OPERATOR: &str = "a process that a host started cannot operate hosts";
 
@@ -107,8 +111,16 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                         warning.warn(&log, &format!("reason=control_refused pid={pid}"));
                     }
                     let (events, reading) = (events.clone(), Arc::clone(&reading));
+                    let mut pause = pause.clone();
                     tokio::spawn(async move {
-                        converse(fd, is_operator, events).await;
+                        tokio::select! {
+                            () = converse(fd, is_operator, events) => {}
+                            // Half a request does not move into another program.
+                            () = async {
+                                pause.begun().await;
+                                tokio::time::sleep(LAST).await;
+                            } => {}
+                        }
                         drop(reading);
                     });
                 }

@@ -80,7 +80,7 @@ pub(crate) fn saved(marks: &Marks) -> SavedMarks {
 
 /// Waits for changes of files.
 pub(crate) struct FileWatch {
-    inotify: OwnedFd,
+    inotify: Arc<OwnedFd>,
     /// Directories by the kernel's number.
     directories: BTreeMap<i32, PathBuf>,
     /// The directories of the last search.
@@ -108,25 +108,27 @@ struct Target {
 }
 
 impl FileWatch {
-    /// Waits for changes on a thread of its own: since `saved`, the marks of the program before this one, or
-    /// since now.
+    /// Waits for changes on a thread of its own: since `saved`, the marks of the program that this one continues,
+    /// or since now. `inherited` is the inotify descriptor of that program. Returns the descriptor and the marks in use.
     pub(crate) fn start(
         watched: Vec<Watched>,
         saved: &[(Watched, Fingerprint)],
+        inherited: Option<OwnedFd>,
         events: mpsc::Sender<Event>,
         log: &Log,
-    ) -> io::Result<Marks> {
-        let mut watch = Self::new(watched, saved, events, log)?;
-        let marks = Arc::clone(&watch.marks);
+    ) -> io::Result<(Arc<OwnedFd>, Marks)> {
+        let mut watch = Self::new(watched, saved, inherited, events, log)?;
+        let in_use = (Arc::clone(&watch.inotify), Arc::clone(&watch.marks));
         std::thread::Builder::new()
             .name("file-watch".to_owned())
             .spawn(move || while watch.turn().is_some() {})?;
-        Ok(marks)
+        Ok(in_use)
     }
 
     fn new(
         watched: Vec<Watched>,
         saved: &[(Watched, Fingerprint)],
+        inherited: Option<OwnedFd>,
         events: mpsc::Sender<Event>,
         log: &Log,
     ) -> io::Result<Self> {
@@ -139,7 +141,10 @@ impl FileWatch {
             closed: false,
         });
         let mut watch = Self {
-            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            inotify: Arc::new(match inherited {
+                Some(inotify) => inotify,
+                None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            }),
             directories: BTreeMap::new(),
             found: BTreeMap::new(),
             targets: targets.collect(),

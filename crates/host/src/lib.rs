@@ -60,4 +60,4 @@ pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, check_state, check_wrapped_state, serve, serve_wrapped};
 pub use self::shim::run_shim;
 pub use self::telemetry::OtlpConfig;
-pub use self::upgrade::{Arrival, CHECK, MARKER, UpgradeConfig};
+pub use self::upgrade::{Arrival, CHECK, MARKER, SettingsFile, Start, UpgradeConfig};

@@ -7,6 +7,8 @@ use mainstay_contract::json::Json;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::Rules;
 
+use crate::config::Server;
+
 /// Reads the configuration again. The host does not know its files; the program that starts it does.
 pub struct Reread(Box<dyn Fn() -> Result<Found, String> + Send + Sync>);
 
@@ -23,8 +25,11 @@ pub struct Found {
 pub enum Changed {
     /// The rules of the wrapped server.
     Rules(Arc<Rules>),
-    /// The settings of packs, each by its name.
-    Settings(Vec<(String, Json)>),
+    /// The settings of packs, each by its name, and the wrapped servers beside them.
+    Served {
+        settings: Vec<(String, Json)>,
+        servers: Vec<Server>,
+    },
 }
 
 impl Reread {

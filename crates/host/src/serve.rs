@@ -1,6 +1,7 @@
 //! One host, from its start to its end.
 
 mod clients;
+mod signals;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,18 +17,17 @@ pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig, SetupError};
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, Shim, Transport, Watched};
+use crate::config::{Config, IdSource, ServerCommand, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, Event, HostFacts, Launch, Links, PackCommand, Queue, Reports,
-    Resumed, Setup, Upgrades,
+    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
+    Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -101,6 +101,7 @@ pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeErr
 /// A host that is configured and not yet running.
 struct Plan {
     core: Core,
+    serves: Serves,
     commands: Commands,
     named_only: Vec<PathBuf>,
     shim: Shim,
@@ -186,6 +187,7 @@ impl Plan {
         let tasks = TaskLedger::new(store, may_run_tasks, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
+        let (servers, version) = (&config.servers, &config.server_version);
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -197,16 +199,25 @@ impl Plan {
             render: config.render,
             locked: config.locked,
             packs,
-            server: None,
+            servers: servers
+                .iter()
+                .map(|server| server.config(version))
+                .collect(),
             tasks: config.tasks,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
-        let version = &config.server_version;
+        let servers = servers.iter();
+        let servers = servers.map(|server| (server.name.clone(), server.launch.clone()));
+        let servers = servers.collect();
         let (core, resumed) = resume(core, config.upgrade.as_mut(), version, &builds)?;
         Ok(Self {
             core,
-            commands: Commands::Packs(commands),
+            serves: Serves::Packs,
+            commands: Commands {
+                packs: commands,
+                servers,
+            },
             named_only,
             shim,
             tasks,
@@ -275,7 +286,7 @@ impl Plan {
             render: RenderMode::default(),
             locked: None,
             packs: Vec::new(),
-            server: Some(ServerConfig {
+            servers: vec![ServerConfig {
                 name: config.name.clone(),
                 rules: config.rules,
                 locked: config.locked,
@@ -286,15 +297,25 @@ impl Plan {
                     Transport::Socket { .. } | Transport::Http(_)
                 ),
                 backend,
-            }),
+                prefix: None,
+                limits: None,
+            }],
             tasks: BTreeMap::new(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
+        let launch = ServerCommand {
+            command: config.command,
+            tree_kill: shim.tree_kill,
+        };
         let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
-            commands: Commands::Server(config.command),
+            serves: Serves::Wrapped,
+            commands: Commands {
+                packs: Vec::new(),
+                servers: [(config.name.clone(), launch)].into(),
+            },
             named_only: Vec::new(),
             shim,
             tasks,
@@ -325,6 +346,26 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// A part of the host cannot be started. A host that continues another one has sessions to lose, and serves them
+    /// without that part.
+    fn without<T>(
+        &self,
+        reason: &str,
+        error: ServeError,
+        log: &Log,
+        none: T,
+    ) -> Result<T, ServeError> {
+        if self.resumed.is_none() {
+            return Err(error);
+        }
+        let source = std::error::Error::source(&error);
+        let source = source.map_or_else(String::new, |source| format!(": {source}"));
+        log.line(&format!("mcp:warning reason={reason} {error}{source}"));
+        Ok(none)
+    }
+}
+
 /// A host with one client ends with it.
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
@@ -343,7 +384,9 @@ fn with_sessions(mut limits: Limits, transport: &Transport) -> Limits {
 
 fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
     let sinks = std::mem::take(&mut plan.sinks);
-    let recorder = sinks.open(plan.core.limits(), log)?;
+    let opened = sinks.open(plan.core.limits(), plan.resumed.is_some(), log);
+    let recorder =
+        opened.or_else(|error| plan.without("no_telemetry", error, log, Recorder::off()))?;
     in_runtime(run(plan, log.clone(), recorder.clone()), &recorder, log)
 }
 
@@ -356,10 +399,10 @@ struct Sinks {
 }
 
 impl Sinks {
-    fn open(self, limits: &Limits, log: &Log) -> Result<Recorder, ServeError> {
+    fn open(self, limits: &Limits, resumed: bool, log: &Log) -> Result<Recorder, ServeError> {
         let recorder = match self.file {
             None => Recorder::off(),
-            Some(path) => Recorder::start(&path, limits, log).map_err(|source| {
+            Some(path) => Recorder::start(&path, limits, resumed, log).map_err(|source| {
                 let path = path.display().to_string();
                 ServeError::Telemetry { path, source }
             })?,
@@ -414,26 +457,36 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     let grace = Duration::from_millis(limits.grace_ms);
     let queue = Queue::new();
     let events = queue.sender();
-    watch_signals(&events)?;
-    if plan.facts.reread.is_some() {
-        watch_signal(SignalKind::hangup(), &events, || Event::Reread)?;
-    }
     let mut upgrades = Upgrades::default();
-    if plan.upgrade.is_some() {
-        watch_signal(SignalKind::user_defined2(), &events, || Event::Upgrade)?;
-        upgrades = Upgrades::new(plan.upgrade);
-    }
-    if !plan.watch.is_empty() {
-        // Before any worker reads its files, so that no change falls between.
-        let resumed = plan.resumed.as_ref();
-        let saved = resumed.map_or(&[][..], |resumed| &resumed.shell.marks);
-        let marks = FileWatch::start(plan.watch, saved, events.clone(), &log);
-        upgrades.marks = marks.map_err(|source| ServeError::Io {
-            what: "watch files for changes",
-            source,
-        })?;
+    match plan.upgrade.take() {
+        Some(config) => {
+            upgrades = Upgrades::new(config.words, config.start, config.build);
+            signals::watch_blocked(config.signals, &events, upgrades.pauses.watch())?;
+        }
+        None => signals::watch_ends(&events)?,
     }
     let failed = |error: io::Error| ServeError::State(error.to_string());
+    if !plan.watch.is_empty() {
+        let (inherited, marks) = match &mut plan.resumed {
+            Some(resumed) => (
+                resumed.take_inotify(),
+                std::mem::take(&mut resumed.shell.marks),
+            ),
+            None => (None, Vec::new()),
+        };
+        // Before any worker reads its files, so that no change falls between.
+        let watched = std::mem::take(&mut plan.watch);
+        let started = FileWatch::start(watched, &marks, inherited, events.clone(), &log);
+        let started = started.map(Some).map_err(|source| ServeError::Io {
+            what: "watch files for changes",
+            source,
+        });
+        let started = started.or_else(|error| plan.without("not_watching", error, &log, None))?;
+        if let Some((inotify, marks)) = started {
+            upgrades.inotify = Some(inotify);
+            upgrades.marks = marks;
+        }
+    }
     let mut control = None;
     let Opened { place, source } = match &mut plan.resumed {
         None => open_transport(plan.transport)?,
@@ -450,13 +503,9 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
     if let Clients::Many(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
     }
-    let serves = match plan.commands {
-        Commands::Packs(_) => Serves::Packs,
-        Commands::Server(_) => Serves::Wrapped,
-    };
     let facts = FrontFacts {
         limits: limits.clone(),
-        serves,
+        serves: plan.serves,
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
         log: log.clone(),
@@ -536,7 +585,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
 #[cfg(feature = "simulation")]
 pub(crate) fn simulate(
     config: Result<Config, WrapConfig>,
-) -> Result<(mpsc::Sender<Event>, Engine), ServeError> {
+) -> Result<(tokio::sync::mpsc::Sender<crate::engine::Event>, Engine), ServeError> {
     let log = Log::silent();
     let plan = match config {
         Ok(config) => Plan::packs(config, &log)?,
@@ -592,32 +641,4 @@ pub(crate) fn write_ready_file(
         }
     }
     None
-}
-
-fn watch_signals(events: &mpsc::Sender<Event>) -> Result<(), ServeError> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        watch_signal(kind, events, || Event::Stop)?;
-    }
-    Ok(())
-}
-
-/// Reports each signal of a kind as an event.
-fn watch_signal(
-    kind: SignalKind,
-    events: &mpsc::Sender<Event>,
-    event: fn() -> Event,
-) -> Result<(), ServeError> {
-    let mut signals = signal(kind).map_err(|source| ServeError::Io {
-        what: "watch for signals",
-        source,
-    })?;
-    let events = events.clone();
-    tokio::spawn(async move {
-        while signals.recv().await.is_some() {
-            if events.send(event()).await.is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }

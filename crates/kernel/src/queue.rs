@@ -29,6 +29,11 @@ impl Queue {
         }
     }
 
+    /// Takes another number of new calls from now on.
+    pub const fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// A new call, last in line.
     pub fn push(&mut self, call: CallId, pace: Pace) -> Result<(), Full> {
         if self.calls.len() >= self.limit && !is_planted(Defect::QueueUnbounded) {

@@ -26,6 +26,8 @@ pub struct Slot {
     /// Since when its client is asked something; meanwhile the deadlines of its calls are paused.
     pub asking: Option<Time>,
     pub supervisor: Supervisor,
+    /// Calls that one worker runs at the same time.
+    pub pool: usize,
     pub queue: Queue,
     pub workers: BTreeMap<Generation, Worker>,
     /// The supervisor's entry among the timers.
@@ -156,6 +158,13 @@ pub enum Run {
 }
 
 impl Slot {
+    /// Applies other limits. Calls that are queued stay.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        self.supervisor.set_policy(Policy::from(limits));
+        self.queue.set_limit(limits.queue);
+        self.pool = limits.pool;
+    }
+
     /// A cold slot.
     pub fn new(
         name: String,
@@ -172,6 +181,7 @@ impl Slot {
             asking: None,
             supervisor: Supervisor::new(Policy::from(limits), seed),
             queue: Queue::new(limits.queue),
+            pool: limits.pool,
             workers: BTreeMap::new(),
             timer: None,
             spare: Spare::None,

@@ -162,6 +162,7 @@ impl Stats {
             methods: methods.map(|(name, method)| method.metrics(name)).collect(),
             restart_count,
             schema_mismatches: self.mismatches.iter().cloned().collect(),
+            packs: BTreeMap::new(),
         }
     }
 

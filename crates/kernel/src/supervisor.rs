@@ -106,6 +106,11 @@ impl Supervisor {
         }
     }
 
+    /// Applies another policy from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
     /// Somebody needs a worker.
     pub fn demand(&mut self, now: Time) -> Directive {
         match self.state {

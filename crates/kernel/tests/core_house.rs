@@ -245,7 +245,7 @@ fn an_operation_that_servers_do_not_have_is_rejected() {
 /// A host that serves many sessions and is new.
 fn service(rules: Value) -> Shell {
     let mut config = wrapping(rules);
-    config.server.as_mut().unwrap().trial = true;
+    config.servers[0].trial = true;
     Shell::new(config)
 }
 

@@ -1,4 +1,5 @@
-//! Random runs of a whole core, with a wrapped server or with a pack: what holds in every one of them.
+//! Random runs of a whole core, with a wrapped server, a pack, or both and several servers: what holds in every
+//! one of them.
 
 #![allow(
     unreachable_pub,
@@ -25,7 +26,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use self::shell::{Shell, packs, wrapping};
+use self::shell::{Shell, merging, packs, wrapping};
 
 /// Tools of the server; a pack has the first two.
 const TOOLS: [&str; 4] = ["read", "write", "once", "strict"];
@@ -120,6 +121,8 @@ type Asked = (SessionId, u64);
 /// One run, and what its clients know.
 struct Run {
     shell: Shell,
+    /// The text before the names of tools, for each server.
+    prefixes: Vec<(String, String)>,
     clients: Vec<SessionId>,
     next_id: u64,
     /// Every request, with the number of actions before it.
@@ -131,11 +134,20 @@ struct Run {
 
 impl Run {
     fn new(config: CoreConfig, restore_after: Option<usize>) -> Self {
+        let prefixes = config.servers.iter().filter_map(|server| {
+            let prefix = match server.prefix.as_deref()? {
+                "" => String::new(),
+                prefix => format!("{prefix}__"),
+            };
+            Some((server.name.clone(), prefix))
+        });
+        let prefixes = prefixes.collect();
         let mut shell = Shell::new(config);
         shell.restore_after = restore_after;
         let clients = vec![shell.greet()];
         Self {
             shell,
+            prefixes,
             clients,
             next_id: 0,
             asked: Vec::new(),
@@ -208,6 +220,21 @@ impl Run {
         self.shell.ask(session, &id.to_string(), method, params);
     }
 
+    /// The name of a tool, of each server in turn, and the key of that server.
+    fn tool(&self, tool: usize) -> (String, Option<String>) {
+        let number = usize::try_from(self.next_id).unwrap();
+        let count = self.prefixes.len().max(1);
+        match self.prefixes.get(number % count) {
+            None => (TOOLS[tool].to_owned(), None),
+            // The pack has these names, too.
+            Some((key, prefix)) if prefix.is_empty() && tool < 2 => {
+                let _ = key;
+                (TOOLS[tool].to_owned(), None)
+            }
+            Some((key, prefix)) => (format!("{prefix}{}", TOOLS[tool]), Some(key.clone())),
+        }
+    }
+
     fn worker(&self, number: usize) -> Option<Generation> {
         let workers = &self.shell.workers;
         workers.keys().nth(number % workers.len().max(1)).copied()
@@ -223,8 +250,9 @@ impl Run {
                 };
                 let id = self.fresh_id(session);
                 self.asked.push(((session, id), self.shell.did.len()));
-                self.shell
-                    .call(session, id, TOOLS[tool], json!({ "n": tool }));
+                let (name, to) = self.tool(tool);
+                let arguments = json!({ "n": tool, "who": session.get(), "to": to });
+                self.shell.call(session, id, &name, arguments);
             }
             Event::Ask { client, method } => {
                 let Some(session) = self.client(client) else {
@@ -265,7 +293,9 @@ impl Run {
                     .rev()
                     .find(|line| line["method"] == "roots/list");
                 let Some(question) = question else { return };
-                let line = json!({ "jsonrpc": "2.0", "id": question["id"], "result": {} });
+                let by = &question["params"]["by"];
+                let result = json!({ "by": by });
+                let line = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });
                 self.shell.say(session, line);
             }
             Event::InputEnds(client) => {
@@ -291,10 +321,11 @@ impl Run {
             Event::Single { caller, tool } => {
                 let op = match TOOLS.get(tool) {
                     None => Op::ListTools {},
-                    Some(name) => Op::CallTool {
-                        name: (*name).to_owned(),
-                        arguments: Json::empty_object(),
-                    },
+                    Some(_) => {
+                        let (name, to) = self.tool(tool);
+                        let arguments = Json::from(json!({ "to": to }));
+                        Op::CallTool { name, arguments }
+                    }
                 };
                 let caller = if caller == 0 { "a" } else { "b" };
                 let before = self.shell.did.len();
@@ -371,7 +402,8 @@ impl Run {
                     let news = WorkerNews::Progress { call, progress };
                     return self.shell.handle(CoreEvent::Worker { generation, news });
                 }
-                let params = json!({ "progressToken": token, "progress": 1 });
+                let by = generation.get().to_string();
+                let params = json!({ "progressToken": token, "progress": 1, "message": by });
                 let method = "notifications/progress";
                 let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
                 self.shell.server_says(generation, &line);
@@ -383,7 +415,9 @@ impl Run {
                 if self.shell.workers[&generation].asked.contains(&json!(id)) {
                     return;
                 }
-                let line = json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
+                let params = json!({ "by": generation.get() });
+                let line =
+                    json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list", "params": params });
                 self.shell.server_says(generation, &line);
             }
             Event::Withdraw { worker, id } => {
@@ -491,7 +525,64 @@ fn progress(action: &CoreAction) -> Option<Asked> {
     }
 }
 
+/// No message reaches another session or another server than the one that it is for.
+fn check_crosstalk(run: &Run) -> Result<(), TestCaseError> {
+    let shell = &run.shell;
+    let mut calls: BTreeSet<(Generation, SessionId, u64)> = BTreeSet::new();
+    for action in shell.actions() {
+        match action {
+            CoreAction::Forward {
+                generation, line, ..
+            } => {
+                let line = line.to_value().unwrap();
+                let (key, session) = &shell.homes[generation];
+                let arguments = &line["params"]["arguments"];
+                if let Some(to) = arguments["to"].as_str() {
+                    prop_assert_eq!(to, key, "{}", line);
+                }
+                if let Some(who) = arguments["who"].as_u64() {
+                    prop_assert_eq!(Some(who), session.map(SessionId::get), "{}", line);
+                }
+                let token = line["params"]["_meta"]["progressToken"].as_u64();
+                calls.extend(
+                    session
+                        .zip(token)
+                        .map(|(session, id)| (*generation, session, id)),
+                );
+            }
+            CoreAction::Call { call, .. } => {
+                if let rpc::Op::Tool { arguments, .. } = &call.op {
+                    let arguments = arguments.to_value().unwrap();
+                    prop_assert!(arguments["to"].is_null(), "{:?}", call);
+                }
+            }
+            CoreAction::Tell { session, line } => {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let params = &line["params"];
+                let by = match line["method"].as_str() {
+                    Some("roots/list") => params["by"].as_u64(),
+                    Some("notifications/progress") => {
+                        let by: u64 = params["message"].as_str().unwrap().parse().unwrap();
+                        let token = params["progressToken"].as_u64().unwrap();
+                        let call = (Generation::new(by), *session, token);
+                        prop_assert!(calls.contains(&call), "not its call: {}", line);
+                        Some(by)
+                    }
+                    _ => None,
+                };
+                if let Some(by) = by {
+                    let (_, home) = &shell.homes[&Generation::new(by)];
+                    prop_assert_eq!(*home, Some(*session), "{}", line);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn check(run: &Run) -> Result<(), TestCaseError> {
+    check_crosstalk(run)?;
     let shell = &run.shell;
     let mut counts: BTreeMap<Asked, usize> = BTreeMap::new();
     for (asked, _) in &run.asked {
@@ -554,6 +645,26 @@ proptest! {
     fn a_pack_keeps_every_promise(events in vec(event(), 0..60), standby in any::<bool>()) {
         let config = limits(packs(&["a"]), standby);
         check(&Run::of(&config, &events, None))?;
+    }
+
+    #[test]
+    fn several_servers_and_a_pack_keep_every_promise(
+        events in vec(event(), 0..60),
+        standby in any::<bool>(),
+    ) {
+        let config = limits(merging(), standby);
+        check(&Run::of(&config, &events, None))?;
+    }
+
+    #[test]
+    fn a_core_with_several_servers_that_is_restored_goes_on_as_before(
+        events in vec(event(), 0..60),
+        restore_after in 0..200_usize,
+        standby in any::<bool>(),
+    ) {
+        let config = limits(merging(), standby);
+        let restored = Run::of(&config, &events, Some(restore_after));
+        prop_assert_eq!(restored.shell.did, Run::of(&config, &events, None).shell.did);
     }
 
     #[test]

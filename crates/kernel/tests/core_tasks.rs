@@ -539,7 +539,7 @@ fn a_call_that_ends_while_it_is_recorded_ends_as_usual() {
 /// A host that wraps a server and makes tasks of its calls.
 fn wrapping_tasks() -> CoreConfig {
     let mut config = wrapping(json!({ "tasks": true, "tools": { "lookup": { "tasks": false } } }));
-    let server = config.server.as_mut().unwrap();
+    let server = &mut config.servers[0];
     server.backend = Some("server:x".to_owned());
     config
 }

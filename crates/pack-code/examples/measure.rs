@@ -526,7 +526,7 @@ fn features(repos: &str, queries: &str, cache: &str, rest: &[&str]) {
         cache,
         rest.contains(&"whole"),
         |pack, asked| {
-            let arguments = json!({"query": asked.query, "kind": "ranked", "limit": 60, "explain": true, "max_bytes": 1_000_000});
+            let arguments = json!({"query": asked.query, "kind": "ranked", "limit": 60, "explain": true, "max_bytes": 1_000_000, "render": "json"});
             let answer = call(pack, "search", &arguments);
             let hits: Vec<Value> = answer["hits"]
                 .as_array()

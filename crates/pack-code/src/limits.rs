@@ -75,7 +75,8 @@ pub(crate) const RERANK_FILES: usize = 28;
 pub(crate) const COMPARED_FILES: usize = 50;
 /// Passages of one file that a ranked query shows where few files are in scope.
 pub(crate) const FILE_PASSAGES: usize = 3;
-/// Windows of one file that are compared with the query because they have most of its words.
+/// Windows of one file that are compared with the query for each passage, because they have most of
+/// its words.
 pub(crate) const LIKELY_WINDOWS: usize = 4;
 /// Hits that are shown when nothing matches exactly.
 pub(crate) const GUESSES: usize = 5;

@@ -1,7 +1,10 @@
 //! The few settings of a process that `std` and `rustix` do not offer.
 //!
-//! This is the only crate with unsafe code: calls of libc without pointers. Everything else in the
-//! workspace forbids it.
+//! This is the only crate with unsafe code: a few calls of libc. Everything else in the workspace forbids it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 
 /// From this size on a buffer gets pages of its own, which go back to the system when it is freed.
 #[cfg(target_env = "gnu")]
@@ -24,11 +27,53 @@ pub fn return_large_buffers() {
     }
 }
 
-/// Ignores SIGHUP and SIGUSR2 until handlers are set. Without this a signal during the start, or while the process
-/// executes another program, would end it.
-pub fn ignore_operators() {
-    set_action(libc::SIGHUP, libc::SIG_IGN);
-    set_action(libc::SIGUSR2, libc::SIG_IGN);
+/// The signals that an operator sends to a host.
+const OPERATOR: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR2];
+
+/// Blocks SIGHUP, SIGINT, SIGTERM and SIGUSR2, to be called before there are other threads. They wait until
+/// [`operator_signals`] reads them, also while the process executes another program.
+pub fn block_operator_signals() {
+    set_mask(libc::SIG_BLOCK);
+}
+
+/// Reverts [`block_operator_signals`], also in a child: the mask is inherited.
+pub fn unblock_operator_signals() {
+    set_mask(libc::SIG_UNBLOCK);
+}
+
+/// A descriptor from which the blocked signals are read.
+pub fn operator_signals() -> io::Result<OwnedFd> {
+    let (set, flags) = (operator_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+    #[expect(unsafe_code, reason = "the standard library has no signalfd")]
+    // SAFETY: the set is initialized, and a descriptor that was just opened has no other owner.
+    unsafe {
+        match libc::signalfd(-1, &raw const set, flags) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+fn operator_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    #[expect(unsafe_code, reason = "the standard library has no signals")]
+    // SAFETY: `sigemptyset` initializes the set; the numbers are those of signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in OPERATOR {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+fn set_mask(how: libc::c_int) {
+    let set = operator_set();
+    #[expect(unsafe_code, reason = "the standard library has no signals")]
+    // SAFETY: the set is initialized, and the old mask is not asked for.
+    unsafe {
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
 }
 
 /// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default a signal ends the process.

@@ -93,9 +93,17 @@ impl Drive {
         };
         let marker = unique("drive");
         let plan = format!("tests/servers/plans/{}.json", lower(self.server));
+        let mut plan = workspace()?.join(plan);
+        let command = match self.way {
+            Way::Served => {
+                plan = with_tools_of_host(&plan, &folder)?;
+                served(&server, &folder)?
+            }
+            way => way.prefix()?.into_iter().chain(server).collect(),
+        };
         driver
             .arg(lower(self.mode))
-            .arg(workspace()?.join(plan))
+            .arg(plan)
             .arg("--folder")
             .arg(&files)
             .env(MARKER, &marker)
@@ -103,11 +111,39 @@ impl Drive {
         if self.kills {
             driver.args(["--kill-during", "--victim", self.server.victim()]);
         }
-        driver.arg("--").args(self.way.prefix()?).args(server);
+        driver.arg("--").args(command);
         let driven = finish(&mut driver, &folder)?;
         leftovers(MARKER, &marker, REAPED_WITHIN)?;
         Ok(driven)
     }
+}
+
+/// The command of a host that serves a server under its own names, beside another one.
+fn served(server: &[OsString], folder: &TempDir) -> anyhow::Result<Vec<OsString>> {
+    let words: Vec<_> = server.iter().map(|word| word.to_string_lossy()).collect();
+    let (command, args) = words.split_first().context("an empty command")?;
+    let entry = json!({"command": command, "args": args, "mainstay": {"prefix": ""}});
+    // Whatever becomes of the other one, this one serves.
+    let other = json!({"command": "false"});
+    let file = folder.join("servers.json");
+    let servers = json!({"mcpServers": {"other": other, "served": entry}});
+    fs::write(&file, servers.to_string()).context("writing the servers")?;
+    let host = [binary("mainstay")?.into_os_string(), "serve".into()].into_iter();
+    Ok(host
+        .chain(["--config".into(), file.into_os_string()])
+        .collect())
+}
+
+/// A plan that expects the host's own tools, too.
+fn with_tools_of_host(plan: &Path, folder: &TempDir) -> anyhow::Result<PathBuf> {
+    let mut value: Value = serde_json::from_str(&fs::read_to_string(plan)?)?;
+    let maybe = value.as_object_mut().context("a plan")?;
+    let maybe = maybe.entry("maybe").or_insert(json!([]));
+    let maybe = maybe.as_array_mut().context("names")?;
+    maybe.extend([json!("system_health"), json!("system_telemetry")]);
+    let file = folder.join("plan.json");
+    fs::write(&file, value.to_string()).context("writing the plan")?;
+    Ok(file)
 }
 
 fn skipped(what: impl std::fmt::Debug) -> Driven {

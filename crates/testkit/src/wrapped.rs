@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::process::{Launch, Running, binary, unique};
 
@@ -20,6 +20,8 @@ pub enum Way {
     Bare,
     /// By `mainstay wrap -- COMMAND`.
     Wrapped,
+    /// By `mainstay serve --config FILE`, which names it beside another server. It has no prefix of words.
+    Served,
 }
 
 /// The ways in which tests start such servers.
@@ -40,6 +42,7 @@ impl Way {
         Ok(match self {
             Self::Bare => Vec::new(),
             Self::Wrapped => vec![binary("mainstay")?.into(), "wrap".into(), "--".into()],
+            Self::Served => bail!("a server of a file has no words before its command"),
         })
     }
 
@@ -56,7 +59,7 @@ impl Way {
 
     /// Whether a session outlives its server.
     pub const fn survives_kills(self) -> bool {
-        matches!(self, Self::Wrapped)
+        matches!(self, Self::Wrapped | Self::Served)
     }
 }
 

@@ -75,6 +75,37 @@ tests! {
     inspector_outlives_the_fixture: Inspector Fixture;
 }
 
+tests! {
+    one_of_several_works_and_outlives_its_server:
+    python_uses_one_of_several_everything: Python Everything;
+    python_uses_one_of_several_filesystem: Python Filesystem;
+    python_uses_one_of_several_memory: Python Memory;
+    python_uses_one_of_several_git: Python Git;
+    python_uses_one_of_several_time: Python Time;
+    fastmcp_uses_one_of_several_memory: FastMcp Memory;
+    typescript_uses_one_of_several_everything: TypeScript Everything;
+    typescript_uses_one_of_several_filesystem: TypeScript Filesystem;
+    typescript_uses_one_of_several_memory: TypeScript Memory;
+    typescript_uses_one_of_several_time: TypeScript Time;
+    inspector_uses_one_of_several_time: Inspector Time;
+}
+
+fn one_of_several_works_and_outlives_its_server(
+    client: Client,
+    server: Server,
+) -> anyhow::Result<()> {
+    for kills in [false, true] {
+        done_well(Drive {
+            client,
+            server,
+            mode: Mode::Legacy,
+            way: Way::Served,
+            kills,
+        })?;
+    }
+    Ok(())
+}
+
 const MODES: [Mode; 2] = [Mode::Legacy, Mode::Auto];
 
 fn every_step_is_as_planned(client: Client, server: Server) -> anyhow::Result<()> {

@@ -15,7 +15,9 @@ use crate::exit::Failure;
 use crate::values;
 
 pub(crate) use self::collector::Collector;
-pub(crate) use self::secrets::{inherited, protect, upgrade, values as secret_values, withheld};
+pub(crate) use self::secrets::{
+    inherited, is_second_start, protect, upgrade, values as secret_values, withheld,
+};
 pub(crate) use self::table::{VARIABLES, markdown};
 
 /// Default of `TMPDIR`.

@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use mainstay_contract::envelope::redact::is_secret_variable;
 use mainstay_host::{Arrival, UpgradeConfig};
 use rustix::net::{
@@ -27,6 +27,7 @@ use rustix::process::DumpableBehavior;
 
 use crate::VERSION;
 use crate::exit::{Failure, eprint_line};
+use crate::start;
 
 /// Variables that are taken out of the environment at the start.
 const SECRETS: [&str; 5] = [
@@ -64,10 +65,11 @@ pub(crate) fn protect() -> Result<(), Failure> {
     if let Some(arrival) = get(mainstay_host::MARKER).and_then(|mark| Arrival::receive(&mark)) {
         let _ = rustix::thread::set_name(c"mainstay");
         let arrival = arrival.map_err(Failure::fault)?;
-        let secrets = arrival
-            .secrets()
+        let start = arrival
+            .start()
             .map_err(|why| Failure::fault(anyhow!("{why}")))?;
-        let _ = TAKEN.set(secrets);
+        let _ = TAKEN.set(start.secrets);
+        start::resume(start.files, start.program);
         *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
     } else if let Some(mark) = get(MARKER) {
         // The second start was called by the name of a link.
@@ -84,18 +86,24 @@ pub(crate) fn protect() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything that a host needs to replace its executable in place.
-pub(crate) fn upgrade() -> UpgradeConfig {
-    UpgradeConfig {
+/// Everything that a host needs to replace its executable in place. Its settings have been read.
+pub(crate) fn upgrade() -> Result<UpgradeConfig, Failure> {
+    let signals = mainstay_system::operator_signals().context("cannot watch for signals");
+    Ok(UpgradeConfig {
         words: std::env::args_os().collect(),
-        secrets: TAKEN.get().cloned().unwrap_or_default(),
+        start: start::finish(TAKEN.get().cloned().unwrap_or_default()),
         build: mainstay_worker::build_id(VERSION),
-        before_exec: mainstay_system::ignore_operators,
+        signals: signals.map_err(Failure::fault)?,
         arrival: ARRIVED
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take(),
-    }
+    })
+}
+
+/// True if another program was executed in this process before, and left its state or its secrets.
+pub(crate) fn is_second_start() -> bool {
+    get(mainstay_host::MARKER).is_some() || get(MARKER).is_some()
 }
 
 /// A variable, also one that was taken out.

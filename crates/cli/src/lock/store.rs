@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use mainstay_host::files::{self, Links};
+use mainstay_host::files;
 use mainstay_schema::lock::{Lock, LockError};
 
 use crate::exit::Failure;
+use crate::start;
 
 /// Largest file that is read.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -53,9 +54,9 @@ pub(crate) fn write(path: &Path, lock: &Lock) -> Result<bool, Failure> {
 /// The text of a file, if there is one.
 pub(crate) fn text_of(path: &Path) -> Result<Option<String>, Failure> {
     let cannot = || format!("cannot read {}", path.display());
-    let read = match files::read(path, LARGEST, Links::Follow) {
+    let read = match start::read(path, LARGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.with_context(cannot).map_err(Failure::input)?.0,
+        read => read.with_context(cannot).map_err(Failure::input)?.bytes,
     };
     let text = String::from_utf8(read).with_context(cannot);
     text.map(Some).map_err(Failure::input)

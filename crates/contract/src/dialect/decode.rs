@@ -292,6 +292,15 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             arguments: params::object(params, "arguments")?,
         }),
         Some(Method::Complete) => params::completion(params).map(Op::Complete),
+        Some(Method::SubscribeResource) => Ok(Op::Subscribe {
+            uri: params::string(params, "uri")?,
+        }),
+        Some(Method::UnsubscribeResource) => Ok(Op::Unsubscribe {
+            uri: params::string(params, "uri")?,
+        }),
+        Some(Method::SetLogLevel) => Ok(Op::SetLogLevel {
+            level: params::string(params, "level")?,
+        }),
         Some(
             method @ (Method::GetTask
             | Method::GetTaskResult
@@ -389,7 +398,7 @@ mod tests {
             _ => String::new(),
         };
         let line = format!(
-            r#"{{"jsonrpc":"2.0"{id},"method":"{}","params":{{"protocolVersion":"2025-11-25","name":"n","uri":"u:","taskId":"t","requestId":1,"ref":{{"type":"ref/prompt","name":"n"}},"argument":{{"name":"a","value":""}}{meta}}}}}"#,
+            r#"{{"jsonrpc":"2.0"{id},"method":"{}","params":{{"protocolVersion":"2025-11-25","name":"n","uri":"u:","taskId":"t","requestId":1,"level":"info","ref":{{"type":"ref/prompt","name":"n"}},"argument":{{"name":"a","value":""}}{meta}}}}}"#,
             method.name()
         );
         decode(line.as_bytes(), 16)
@@ -416,7 +425,7 @@ mod tests {
                 assert_ne!(method.direction(), Direction::ServerToClient);
             }
         }
-        assert_eq!(offered, 17, "every operation but the catalog of envelopes");
+        assert_eq!(offered, 20, "every operation but the catalog of envelopes");
     }
 
     #[test]

@@ -31,8 +31,18 @@ pub struct ServerFacts {
     pub completions: bool,
     /// The lists of tools and prompts may change while the server runs. That of resources always may.
     pub lists_change: bool,
+    /// Facts about wrapped servers that are served, too.
+    pub servers: Option<WrappedFacts>,
     /// Tools may run as tasks, and the client may list its own.
     pub tasks: Option<TaskFacts>,
+}
+
+/// Facts about the wrapped servers behind a host. Their lists may change, and it offers everything that a server
+/// can.
+#[derive(Clone, Debug, Default)]
+pub struct WrappedFacts {
+    /// Extensions of MCP that they declare.
+    pub extensions: Map<String, Value>,
 }
 
 /// What a server says about tasks.
@@ -86,11 +96,12 @@ impl ServerFacts {
 
     fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = Map::new();
+        let wraps = self.servers.is_some();
         let optional = [
-            ("tools", true, self.lists_change),
-            ("resources", self.resources, true),
-            ("prompts", self.prompts, self.lists_change),
-            ("completions", self.completions, false),
+            ("tools", true, self.lists_change || wraps),
+            ("resources", self.resources || wraps, true),
+            ("prompts", self.prompts || wraps, self.lists_change || wraps),
+            ("completions", self.completions || wraps, false),
         ];
         for (name, offered, changes) in optional {
             if offered {
@@ -99,6 +110,16 @@ impl ServerFacts {
                     false => json!({}),
                 };
                 capabilities.insert(name.into(), declared);
+            }
+        }
+        if let Some(servers) = &self.servers {
+            capabilities.insert("logging".into(), json!({}));
+            if let Some(resources) = capabilities.get_mut("resources") {
+                *resources = json!({ "listChanged": true, "subscribe": true });
+            }
+            if !servers.extensions.is_empty() {
+                let extensions = Value::Object(servers.extensions.clone());
+                capabilities.insert("extensions".into(), extensions);
             }
         }
         capabilities

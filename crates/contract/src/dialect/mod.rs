@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::decode::{decode, decode_oversize, modern_version, task_op, task_wish};
 pub use self::envelope::run_of;
 pub use self::handshake::{
-    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TaskFacts, negotiate_legacy,
+    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TaskFacts, WrappedFacts, negotiate_legacy,
 };
 pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
@@ -230,6 +230,17 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
+    /// News of a resource, until the client unsubscribes.
+    Subscribe {
+        uri: String,
+    },
+    Unsubscribe {
+        uri: String,
+    },
+    /// The lowest severity of log messages that the client wants.
+    SetLogLevel {
+        level: String,
+    },
     Task(TaskOp),
     /// Notifications about these lists until the client wants no more.
     Listen {
@@ -260,6 +271,9 @@ impl Op {
             Self::ListPrompts {} => Method::ListPrompts,
             Self::GetPrompt { .. } => Method::GetPrompt,
             Self::Complete(_) => Method::Complete,
+            Self::Subscribe { .. } => Method::SubscribeResource,
+            Self::Unsubscribe { .. } => Method::UnsubscribeResource,
+            Self::SetLogLevel { .. } => Method::SetLogLevel,
             Self::Task(TaskOp::Get { .. }) => Method::GetTask,
             Self::Task(TaskOp::Result { .. }) => Method::GetTaskResult,
             Self::Task(TaskOp::List { .. }) => Method::ListTasks,

@@ -11,7 +11,7 @@ use mainstay_contract::rpc::{Answer, Progress, Ready};
 
 pub(crate) use self::pack::{PackStart, WorkerHandle, start};
 pub(crate) use self::task::{Grip, SavedWorker, Surroundings};
-pub(crate) use self::wrapped::{ServerHandle, start as start_server};
+pub(crate) use self::wrapped::{ServerHandle, ServerStderr, start as start_server};
 
 /// What a worker does, as its driver tells it.
 #[derive(Debug)]

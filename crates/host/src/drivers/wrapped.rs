@@ -86,18 +86,32 @@ impl ServerHandle {
     }
 }
 
-/// Starts a server. With one client, the host's standard error is that client's pipe.
+/// Where the standard error of a server goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ServerStderr<'a> {
+    /// To the server's only client, whose pipe the host's standard error is.
+    Client,
+    /// To the host's own standard error.
+    Host,
+    /// To the log, with the name of the server: other servers write there, too.
+    Log(&'a str),
+}
+
+/// Starts a server.
 pub(crate) fn start<E: Listener>(
     shim: &Shim,
     command: &Command,
-    has_one_client: bool,
+    stderr: ServerStderr<'_>,
     around: Surroundings<'_, E>,
 ) -> io::Result<ServerHandle> {
     let outbox = Outbox::with_mark(around.limits.backlog_bytes);
-    let form = if has_one_client {
-        StderrForm::Unchanged
-    } else {
-        StderrForm::Redacted
+    let form = match stderr {
+        ServerStderr::Client => StderrForm::Unchanged,
+        ServerStderr::Host => StderrForm::Redacted,
+        ServerStderr::Log(name) => {
+            let generation = around.generation;
+            StderrForm::Prefixed(format!("server pack={name} generation={generation}"))
+        }
     };
     task::start(shim, command, None, Lines, form, outbox, around).map(ServerHandle)
 }

@@ -372,12 +372,14 @@ impl Engine {
         let gate = gate.clone();
         let changed = std::mem::replace(was_behind, behind) != behind;
         let mut stuck = false;
+        // One of several servers does not hold the others back; what it is sent is bounded by its queue.
+        let may_stick = self.core.has_one_server(session);
         for generation in self.core.workers_of(session) {
             let worker = self.workers.get(&generation);
             if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
                 let slow = server.watch_behind();
                 server.set_readable(!behind && !slow);
-                stuck |= slow;
+                stuck |= slow && may_stick;
             }
         }
         if changed {

@@ -11,7 +11,7 @@ use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use crate::config::{Changed, ReadLock};
+use crate::config::{Changed, ReadLock, Server};
 use crate::control::{Control, Replier};
 use crate::telemetry::with_client_ids;
 use crate::upgrade::{Incoming, Outgoing, Place};
@@ -177,9 +177,32 @@ impl Engine {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
         log.line(&format!("mcp:config reread name={}", self.facts.name));
-        self.report(match found.changed {
-            Changed::Rules(rules) => CoreEvent::Rules(rules),
-            Changed::Settings(settings) => CoreEvent::Settings(settings),
-        });
+        match found.changed {
+            Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
+            Changed::Served { settings, servers } => {
+                self.report(CoreEvent::Settings(settings));
+                self.change_servers(&servers);
+            }
+        }
+    }
+
+    /// Applies changed servers. One with another command is rolled out; the others go on.
+    fn change_servers(&mut self, servers: &[Server]) {
+        let commands = &mut self.launch.commands.servers;
+        let mut restart = Vec::new();
+        for server in servers {
+            let (name, launch) = (server.name.clone(), server.launch.clone());
+            let before = commands.insert(name.clone(), launch.clone());
+            if before.is_some_and(|before| before != launch) {
+                restart.push(name);
+            }
+        }
+        // Commands of removed servers stay: their last processes may be starting.
+        let version = &self.facts.version;
+        let servers = servers
+            .iter()
+            .map(|server| server.config(version))
+            .collect();
+        self.report(CoreEvent::Servers { servers, restart });
     }
 }

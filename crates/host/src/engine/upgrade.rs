@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -33,10 +33,12 @@ use crate::process;
 use crate::process::programs::{Programs, SavedPrograms};
 use crate::ready::ReadyFile;
 use crate::transport::socket::{Bound, SavedBound};
-use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, UpgradeConfig};
+use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, Start};
 
 /// Time for all tasks to reach a point where nothing is half done.
 const REST: Duration = Duration::from_secs(3);
+/// Time for clients to be sent the errors that end their requests.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -51,6 +53,8 @@ pub(crate) struct Upgrades {
     pub(crate) front: Option<Arc<Front>>,
     /// The files of `--watch` at their last rollouts.
     pub(crate) marks: Marks,
+    /// The inotify descriptor of the files that are watched.
+    pub(crate) inotify: Option<Arc<OwnedFd>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
     /// Both, while the host pauses.
@@ -67,10 +71,8 @@ pub(crate) struct Upgrades {
 #[derive(Debug)]
 struct Facts {
     words: Vec<OsString>,
-    secrets: Vec<(OsString, OsString)>,
+    start: Start,
     build: String,
-    before_exec: fn(),
-    started_from: PathBuf,
 }
 
 /// An upgrade under way.
@@ -80,6 +82,7 @@ struct Attempt {
     /// Answers over HTTP that do not end in time are ended.
     now: bool,
     file: Arc<File>,
+    path: PathBuf,
     /// The new executable can read the state.
     proved: bool,
 }
@@ -108,7 +111,7 @@ pub(crate) struct Shell {
     /// The lease of the host's tasks.
     lease: Option<(String, Place)>,
     pub(crate) front: Option<SavedFront>,
-    #[serde(default)]
+    pub(crate) inotify: Option<Place>,
     programs: SavedPrograms,
     #[serde(default)]
     pub(crate) marks: SavedMarks,
@@ -122,17 +125,22 @@ pub(crate) struct Resumed {
     pub(crate) descriptors: Incoming,
 }
 
+impl Resumed {
+    /// The inotify descriptor of the program that this one continues.
+    pub(crate) fn take_inotify(&mut self) -> Option<OwnedFd> {
+        let place = self.shell.inotify.take()?;
+        self.descriptors.take(place).ok()
+    }
+}
+
 impl Upgrades {
-    pub(crate) fn new(config: Option<UpgradeConfig>) -> Self {
-        let facts = config.map(|config| Facts {
-            words: config.words,
-            secrets: config.secrets,
-            build: config.build,
-            before_exec: config.before_exec,
-            started_from: upgrade::started_from(),
-        });
+    pub(crate) fn new(words: Vec<OsString>, start: Start, build: String) -> Self {
         Self {
-            facts,
+            facts: Some(Facts {
+                words,
+                start,
+                build,
+            }),
             ..Self::default()
         }
     }
@@ -160,11 +168,12 @@ impl Engine {
             return self.refuse_upgrade(waiter, reason);
         }
         match self.prove(binary) {
-            Ok(file) => {
+            Ok((file, path)) => {
                 self.upgrade.attempt = Some(Attempt {
                     waiter,
                     now,
                     file,
+                    path,
                     proved: false,
                 });
             }
@@ -172,7 +181,7 @@ impl Engine {
         }
     }
 
-    fn prove(&mut self, binary: Option<PathBuf>) -> Result<Arc<File>, String> {
+    fn prove(&mut self, binary: Option<PathBuf>) -> Result<(Arc<File>, PathBuf), String> {
         let Some(facts) = &self.upgrade.facts else {
             return Err("this host cannot be upgraded in place".to_owned());
         };
@@ -189,7 +198,7 @@ impl Engine {
                     .to_owned(),
             );
         }
-        let path = binary.unwrap_or_else(|| facts.started_from.clone());
+        let path = binary.unwrap_or_else(|| facts.start.program.clone().into());
         let file = Arc::new(upgrade::open(&path)?);
         let words = facts.words.clone();
         let state = self.seal(None, false, &mut Outgoing::default())?;
@@ -198,7 +207,7 @@ impl Engine {
             let proved = upgrade::probe(&proved, &words, &state).await;
             let _ = events.send(Event::Proved(proved)).await;
         });
-        Ok(file)
+        Ok((file, path))
     }
 
     /// The new executable has read the state, or has not.
@@ -258,7 +267,7 @@ impl Engine {
         let Some(facts) = &self.upgrade.facts else {
             return Err("this host cannot be upgraded in place".to_owned());
         };
-        let (words, before_exec) = (facts.words.clone(), facts.before_exec);
+        let words = facts.words.clone();
         let state = self.seal(attempt.waiter, true, &mut Outgoing::default())?;
         let to = upgrade::probe(&attempt.file, &words, &state).await?;
         // Events may have arrived meanwhile.
@@ -271,11 +280,8 @@ impl Engine {
         self.reports.log.flush();
         let mut descriptors = Outgoing::default();
         let state = self.seal(attempt.waiter, true, &mut descriptors)?;
-        before_exec();
         let error = upgrade::execute(&attempt.file, &words, &state, descriptors.all());
-        Err(format!(
-            "the new executable cannot be executed: {error}; SIGHUP and SIGUSR2 have no effect from now on"
-        ))
+        Err(format!("the new executable cannot be executed: {error}"))
     }
 
     /// Lets the answers over HTTP end, within the drain limit. New connections wait.
@@ -291,7 +297,12 @@ impl Engine {
             if Instant::now() >= until {
                 let open = front.open_answers();
                 // Answers of sessions continue in streams that their clients resume.
-                if open.is_empty() || ended {
+                if open.is_empty() {
+                    break;
+                }
+                if ended {
+                    // Their clients do not send the rest of a request, or do not read its answer.
+                    front.close_open(true);
                     break;
                 }
                 if !now {
@@ -306,7 +317,7 @@ impl Engine {
                 let all = self.conversations.values_mut();
                 all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
                 ended = true;
-                until = Instant::now() + REST;
+                until = Instant::now() + FAREWELL;
             }
             tokio::select! {
                 biased;
@@ -327,6 +338,9 @@ impl Engine {
         let (listener, control) = (&self.upgrade.listener, &self.upgrade.control);
         self.upgrade.doors = (listener.upgrade(), control.upgrade());
         let until = Instant::now() + REST;
+        let mut close_at = Some(Instant::now() + REST / 2);
+        let now = self.upgrade.attempt.as_ref();
+        let now = now.is_some_and(|attempt| attempt.now);
         loop {
             while let Ok(event) = self.queue.incoming.try_recv() {
                 self.handle(event);
@@ -345,10 +359,19 @@ impl Engine {
                     return Ok(());
                 }
             }
+            let front = self.upgrade.front.as_ref();
+            if let (Some(_), Some(front)) = (close_at.take_if(|at| Instant::now() >= *at), front) {
+                front.close_open(now);
+            }
             if Instant::now() >= until {
                 let seconds = REST.as_secs();
+                let open = front.map_or_else(Vec::new, |front| front.open_answers());
+                let open = match open.as_slice() {
+                    [] => String::new(),
+                    open => format!(": {}", open.join(", ")),
+                };
                 return Err(format!(
-                    "the host did not come to rest within {seconds} s; try again"
+                    "the host did not come to rest within {seconds} s{open}; try again"
                 ));
             }
             tokio::select! {
@@ -431,6 +454,7 @@ impl Engine {
             control: None,
             lease: None,
             front: None,
+            inotify: None,
             programs: SavedPrograms::default(),
             marks: file_watch::saved(&this.upgrade.marks),
         };
@@ -438,11 +462,14 @@ impl Engine {
             this.save_tasks(&mut shell, descriptors)?;
         }
         let text = serde_json::to_string(&shell).map_err(|error| error.to_string())?;
-        let (build, secrets) = match &this.upgrade.facts {
-            Some(facts) => (facts.build.as_str(), facts.secrets.as_slice()),
-            None => ("", [].as_slice()),
+        let mut start = match &this.upgrade.facts {
+            Some(facts) => facts.start.clone(),
+            None => Start::default(),
         };
-        upgrade::seal(&Header::new(build, secrets), &core, &text)
+        if let Some(attempt) = &this.upgrade.attempt {
+            start.program = attempt.path.clone().into_os_string();
+        }
+        upgrade::seal(&Header::new(this.upgrade.build(), start), &core, &text)
             .map_err(|error| format!("the state cannot be saved: {error}"))
     }
 
@@ -471,6 +498,8 @@ impl Engine {
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
         }
+        let inotify = self.upgrade.inotify.as_ref();
+        shell.inotify = inotify.map(|inotify| descriptors.add(inotify.as_fd()));
         shell.listener = self
             .upgrade
             .doors
@@ -516,7 +545,8 @@ impl Engine {
         }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {
-            let handle = Handle::restore(&self.launch.commands, saved, &mut descriptors, &limits)?;
+            let handle =
+                Handle::restore(self.core.is_server(slot), saved, &mut descriptors, &limits)?;
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }

@@ -20,9 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, Event};
 use crate::check::Checked;
-use crate::config::{Command, Shim};
+use crate::config::{Command, ServerCommand, Shim};
 use crate::drivers::{
-    self, Grip, SavedWorker, ServerHandle, Surroundings, What, WorkerEvent, WorkerHandle,
+    self, Grip, SavedWorker, ServerHandle, ServerStderr, Surroundings, What, WorkerEvent,
+    WorkerHandle,
 };
 use crate::log::Level;
 use crate::process::programs::Programs;
@@ -36,7 +37,6 @@ const VET: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) shim: Shim,
-    /// The commands of packs, in the order of their slots, or the one of the wrapped server.
     pub(crate) commands: Commands,
     /// Directories that a client's root can only be below of.
     pub(crate) named_only: Vec<PathBuf>,
@@ -46,11 +46,13 @@ pub(crate) struct Launch {
     pub(crate) programs: Programs,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Commands {
-    Packs(Vec<PackCommand>),
-    Server(Command),
+/// The commands of workers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Commands {
+    /// Of packs, in the order of their slots.
+    pub(crate) packs: Vec<PackCommand>,
+    /// Of wrapped servers, by their keys.
+    pub(crate) servers: BTreeMap<String, ServerCommand>,
 }
 
 /// The command of a pack.
@@ -101,18 +103,17 @@ impl Handle {
         }
     }
 
-    /// A worker of these commands that another process saved.
+    /// A worker that another process saved.
     pub(super) fn restore(
-        commands: &Commands,
+        is_server: bool,
         saved: SavedWorker,
         descriptors: &mut Incoming,
         limits: &Limits,
     ) -> io::Result<Self> {
-        match commands {
-            Commands::Packs(_) => WorkerHandle::restore(saved, descriptors, limits).map(Self::Pack),
-            Commands::Server(_) => {
-                ServerHandle::restore(saved, descriptors, limits).map(Self::Server)
-            }
+        if is_server {
+            ServerHandle::restore(saved, descriptors, limits).map(Self::Server)
+        } else {
+            WorkerHandle::restore(saved, descriptors, limits).map(Self::Pack)
         }
     }
 
@@ -168,13 +169,9 @@ impl Engine {
     /// The executable of a pack that is held open, if the worker must run it from there.
     fn program(&mut self, slot: SlotId, generation: Generation, fresh: bool) -> Option<OwnedFd> {
         let Launch {
-            commands: Commands::Packs(packs),
-            programs,
-            ..
-        } = &mut self.launch
-        else {
-            return None;
-        };
+            commands, programs, ..
+        } = &mut self.launch;
+        let packs = &commands.packs;
         let pack = packs.get(slot.0).filter(|pack| pack.is_held)?;
         programs.choose(slot, generation, &pack.command.program, fresh)
     }
@@ -199,9 +196,10 @@ impl Engine {
             let said = format!("cannot start the {what}'s shim: {error}");
             (said, is_shortage(error))
         };
-        match &self.launch.commands {
-            Commands::Packs(packs) => {
-                let Some(PackCommand { command, .. }) = packs.get(slot.0) else {
+        let commands = &self.launch.commands;
+        match self.core.server_of(slot) {
+            None => {
+                let Some(PackCommand { command, .. }) = commands.packs.get(slot.0) else {
                     return Err(("belongs to no pack".to_owned(), false));
                 };
                 let settings = settings.unwrap_or_else(Json::empty_object);
@@ -215,9 +213,23 @@ impl Engine {
                     .map(Handle::Pack)
                     .map_err(|error| failed("worker", &error))
             }
-            Commands::Server(command) => {
-                let one = self.facts.mode == "stdio";
-                drivers::start_server(shim, command, one, around)
+            Some(server) => {
+                let Some(ServerCommand { command, tree_kill }) = commands.servers.get(server)
+                else {
+                    return Err(("belongs to no server".to_owned(), false));
+                };
+                let stderr = match self.facts.mode {
+                    _ if self.core.is_served_beside_others(slot) => {
+                        ServerStderr::Log(self.core.name_of(slot))
+                    }
+                    "stdio" => ServerStderr::Client,
+                    _ => ServerStderr::Host,
+                };
+                let shim = &Shim {
+                    tree_kill: *tree_kill,
+                    ..shim.clone()
+                };
+                drivers::start_server(shim, command, stderr, around)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {

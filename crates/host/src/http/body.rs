@@ -11,6 +11,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::outcome::Problem;
 use tokio::time::{Instant, Sleep};
 
+use super::listen::Ends;
 use super::streams::{Event, ReaderId, StreamId, Streams};
 
 /// Silence after which a stream says that it is still there.
@@ -42,9 +43,13 @@ impl Body {
         }
     }
 
-    /// True if no answer ends the stream.
-    pub(super) fn is_endless(&self) -> bool {
-        matches!(self, Self::Events(events, _) if events.endless)
+    /// How it ends.
+    pub(super) fn ends(&self) -> Ends {
+        match self {
+            Self::Events(events, _) if events.endless => Ends::Reopened,
+            Self::Events(events, _) if events.numbered != Numbered::No => Ends::Resumed,
+            _ => Ends::ByAnswer,
+        }
     }
 
     /// Holds something as long as the stream goes on; what is in one piece has been answered.

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::Request;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, Request, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mainstay_contract::render::shorten;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -37,6 +38,8 @@ const RETRY: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(1);
 /// How often idle sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
+/// Characters of a request's path that operators read.
+const PATH: usize = 200;
 /// What a client hears when there are too many.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
@@ -99,7 +102,6 @@ pub(crate) fn start(
     });
     let open = Open {
         front,
-        connections: Connections::default(),
         tasks: JoinSet::new(),
         number: 0,
         stop: stopped,
@@ -109,9 +111,50 @@ pub(crate) fn start(
     Listening { stop, done }
 }
 
+/// How the answer to a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    ByAnswer,
+    /// It is a stream of a session: its client resumes it after an upgrade.
+    Resumed,
+    /// It is a stream that no answer ends: its client opens it again after an upgrade.
+    Reopened,
+}
+
+tokio::task_local! {
+    /// The connection that a task serves.
+    static SERVED: Arc<Connection>;
+}
+
+/// Names the request that this task serves, for operators.
+pub(super) fn name_request(name: String) {
+    let _ = SERVED.try_with(|served| {
+        if let Some(current) = &mut *lock(&served.current) {
+            current.name = name;
+        }
+    });
+}
+
+/// Notes how the request that this task serves will end.
+pub(super) fn note_end(ends: Ends) {
+    let _ = SERVED.try_with(|served| served.note_end(ends));
+}
+
+/// The last request of a connection.
+#[derive(Debug)]
+struct Current {
+    method: Method,
+    uri: Uri,
+    /// The tool that it calls, once that is known.
+    name: String,
+    ends: Ends,
+}
+
 /// What is known about a connection.
 #[derive(Debug)]
-struct Connection {
+pub(super) struct Connection {
+    peer: Option<SocketAddr>,
+    current: Mutex<Option<Current>>,
     /// Requests in flight on it.
     busy: AtomicUsize,
     idle_since: Mutex<Instant>,
@@ -121,12 +164,49 @@ struct Connection {
 }
 
 impl Connection {
+    /// True if the answer to its last request is not finished, and ends as `how` wants.
+    pub(super) fn has(&self, how: impl Fn(Ends) -> bool) -> bool {
+        let ends = || lock(&self.current).as_ref().map(|current| current.ends);
+        !self.is_at_rest() && how(ends().unwrap_or(Ends::Reopened))
+    }
+
+    /// Its last request, and where it comes from.
+    pub(super) fn describe(&self) -> String {
+        let current = lock(&self.current);
+        let request = current.as_ref().map_or_else(String::new, |current| {
+            let (method, path) = (&current.method, shorten(current.uri.path(), PATH));
+            match current.name.as_str() {
+                "" => format!("{method} {path}"),
+                name => format!("{method} {path}: {name}"),
+            }
+        });
+        match self.peer {
+            Some(peer) => format!("{request} from {peer}"),
+            None => request,
+        }
+    }
+
+    /// Closes it.
+    pub(super) fn leave(&self) {
+        self.leave.notify_one();
+    }
+
+    fn note_end(&self, ends: Ends) {
+        if let Some(current) = &mut *lock(&self.current) {
+            current.ends = ends;
+        }
+    }
+
+    /// True if nothing is half done here.
+    fn is_at_rest(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0 && !self.unflushed.load(Ordering::Relaxed)
+    }
+
     /// Waits until the host pauses and nothing is half done here.
     async fn rests(&self, pause: &mut Pause) {
         loop {
             pause.begun().await;
-            let is_busy = self.busy.load(Ordering::Relaxed) > 0;
-            if !is_busy && !self.unflushed.load(Ordering::Relaxed) {
+            if self.is_at_rest() {
                 return;
             }
             tokio::time::sleep(LOOK).await;
@@ -136,27 +216,18 @@ impl Connection {
 
 /// A request in flight on a connection.
 #[derive(Debug)]
-struct Busy {
-    connection: Arc<Connection>,
-    /// Counts it among the answers that must end, until it turns out to have no end.
-    front: Option<Arc<Front>>,
-}
+struct Busy(Arc<Connection>);
 
 impl Busy {
-    fn begin(connection: Arc<Connection>, front: Arc<Front>) -> Self {
+    fn begin(connection: Arc<Connection>, request: &Request<Incoming>) -> Self {
         connection.busy.fetch_add(1, Ordering::Relaxed);
-        front.answering.fetch_add(1, Ordering::Relaxed);
-        Self {
-            connection,
-            front: Some(front),
-        }
-    }
-
-    /// The answer is a stream that no answer ends.
-    fn is_endless(&mut self) {
-        if let Some(front) = self.front.take() {
-            front.answering.fetch_sub(1, Ordering::Relaxed);
-        }
+        *lock(&connection.current) = Some(Current {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            name: String::new(),
+            ends: Ends::ByAnswer,
+        });
+        Self(connection)
     }
 }
 
@@ -164,18 +235,16 @@ impl Held for Busy {}
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.is_endless();
-        *lock(&self.connection.idle_since) = Instant::now();
-        self.connection.busy.fetch_sub(1, Ordering::Relaxed);
+        *lock(&self.0.idle_since) = Instant::now();
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-type Connections = Arc<Mutex<BTreeMap<u64, Arc<Connection>>>>;
+pub(super) type Connections = Mutex<BTreeMap<u64, Arc<Connection>>>;
 
 /// The connections that are open.
 struct Open {
     front: Arc<Front>,
-    connections: Connections,
     tasks: JoinSet<Option<Idle>>,
     number: u64,
     stop: watch::Receiver<bool>,
@@ -189,20 +258,23 @@ impl Open {
         let counts = &self.front.counts;
         counts.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(Connection {
+            peer: idle.stream.peer_addr().ok(),
+            current: Mutex::new(None),
             busy: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
             leave: Notify::new(),
             unflushed: Arc::default(),
         });
-        lock(&self.connections).insert(number, Arc::clone(&connection));
-        let (front, connections) = (Arc::clone(&self.front), Arc::clone(&self.connections));
+        lock(&self.front.connections).insert(number, Arc::clone(&connection));
+        let front = Arc::clone(&self.front);
         let (stop, pause) = (self.stop.clone(), self.pause.clone());
-        self.tasks.spawn(async move {
-            let idle = serve(idle, Arc::clone(&front), &connection, stop, pause).await;
-            front.counts.connections.fetch_sub(1, Ordering::Relaxed);
-            lock(&connections).remove(&number);
-            idle
-        });
+        self.tasks
+            .spawn(SERVED.scope(Arc::clone(&connection), async move {
+                let idle = serve(idle, Arc::clone(&front), &connection, stop, pause).await;
+                front.counts.connections.fetch_sub(1, Ordering::Relaxed);
+                lock(&front.connections).remove(&number);
+                idle
+            }));
     }
 
     /// Gives all connections to the front while the host pauses, and serves them again when it continues.
@@ -280,13 +352,13 @@ async fn accept(
             Err(error) => {
                 warning.warn(&front.log, &format!("reason=accept_failed {error}"));
                 if is_shortage(&error) {
-                    make_way(&open.connections);
+                    make_way(&front.connections);
                 }
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
         };
-        if lock(&open.connections).len() >= most && !make_way(&open.connections) {
+        if lock(&front.connections).len() >= most && !make_way(&front.connections) {
             let counts = &front.counts;
             counts.turned_away_total.fetch_add(1, Ordering::Relaxed);
             open.tasks.spawn(turn_away(stream));
@@ -311,7 +383,7 @@ fn make_way(connections: &Connections) -> bool {
         .map(|(number, _)| *number);
     let leaves = idle.and_then(|number| connections.remove(&number));
     if let Some(connection) = &leaves {
-        connection.leave.notify_one();
+        connection.leave();
     }
     leaves.is_some()
 }
@@ -345,11 +417,9 @@ async fn serve(
         let (front, connection) = (Arc::clone(&front), Arc::clone(connection));
         let (has_body, unread) = (!request.body().is_end_stream(), Arc::clone(&unread));
         async move {
-            let mut busy = Busy::begin(connection, Arc::clone(&front));
+            let busy = Busy::begin(Arc::clone(&connection), &request);
             let mut answer = front.answer(request, Connected { local, peer }).await;
-            if answer.body().is_endless() {
-                busy.is_endless();
-            }
+            connection.note_end(answer.body().ends());
             if *front.draining.borrow() {
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);

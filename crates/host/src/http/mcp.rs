@@ -27,6 +27,7 @@ use mainstay_kernel::server::edit;
 use super::access::Credential;
 use super::body::{self, EventBody, Numbered};
 use super::headers::{self, LAST_EVENT, Mirrored, SESSION, VERSION};
+use super::listen::{self, Ends};
 use super::respond::{self, Answer, Tongue, not_allowed};
 use super::session::Session;
 use super::shared::Shared;
@@ -274,6 +275,7 @@ async fn legacy(
         let problem = Problem::of(ErrorKind::DuplicateId);
         return Err(respond::refuse(&problem, Tongue::Mcp(Some(&id))));
     };
+    listen::note_end(Ends::Resumed);
     if !session.input.say(line).await {
         return Err(gone(front, &session));
     }

@@ -58,6 +58,7 @@ use self::access::{Access, Admitted, Issuer, METADATA};
 use self::counts::Counts;
 use self::guard::Guard;
 pub(crate) use self::link::{Back, CHUNKS};
+use self::listen::Connections;
 pub(crate) use self::listen::{Idle, Listening, bind, start};
 pub(crate) use self::moving::{Moved, SavedFront};
 use self::refusals::{Denied, Refusals};
@@ -150,10 +151,8 @@ pub(crate) struct Front {
     /// Requests in flight whose sender is not known yet.
     unknown: AtomicUsize,
     log: Log,
-    /// Single typed requests in flight.
-    singles: AtomicUsize,
-    /// Answers that have an end and are not finished.
-    answering: AtomicUsize,
+    /// The connections that are open.
+    connections: Connections,
     /// True while the host waits for them: every answer then closes its connection.
     draining: watch::Sender<bool>,
     /// All connections, while the host pauses.
@@ -189,8 +188,7 @@ impl Front {
             in_flight: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
             log: facts.log,
-            singles: AtomicUsize::new(0),
-            answering: AtomicUsize::new(0),
+            connections: Connections::default(),
             draining: watch::Sender::new(false),
             parked: Mutex::new(None),
             listener: Arc::downgrade(listener),

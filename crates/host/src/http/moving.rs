@@ -9,13 +9,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::body::lock;
+use super::listen::Ends;
 use super::table::SavedTable;
 use super::{Front, Idle};
 use crate::engine::Links;
@@ -76,17 +76,28 @@ impl Front {
 
     /// True while an answer that has an end is not finished.
     pub(crate) fn is_answering(&self) -> bool {
-        self.answering.load(Ordering::Relaxed) > 0
+        let connections = lock(&self.connections);
+        let mut connections = connections.values();
+        connections.any(|connection| connection.has(|ends| ends != Ends::Reopened))
     }
 
-    /// The answers that cannot continue after an upgrade: modern ones, and single requests.
+    /// The requests whose answers cannot continue after an upgrade: all but those of sessions, and subscriptions.
     pub(crate) fn open_answers(&self) -> Vec<String> {
-        let mut open = self.table.open_answers();
-        let singles = self.singles.load(Ordering::Relaxed);
-        if singles > 0 {
-            open.push(format!("{singles} under /v1"));
+        let connections = lock(&self.connections);
+        let open = connections.values();
+        open.filter(|connection| connection.has(|ends| ends == Ends::ByAnswer))
+            .map(|connection| connection.describe())
+            .collect()
+    }
+
+    /// Closes the connections of such answers, if `all`, and of streams that their clients do not read.
+    pub(crate) fn close_open(&self, all: bool) {
+        let connections = lock(&self.connections);
+        for connection in connections.values() {
+            if connection.has(|ends| all || ends != Ends::ByAnswer) {
+                connection.leave();
+            }
         }
-        open
     }
 
     /// Ends the modern ones with an error.

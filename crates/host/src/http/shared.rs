@@ -28,6 +28,7 @@ use super::access::Credential;
 use super::body::{Reading, lock};
 use super::headers::Mirrored;
 use super::link::{Ending, Input, Output, lines};
+use super::listen;
 use super::streams::{Keep, StreamId, Streams};
 use crate::link_ids::{link_id, number_of};
 
@@ -70,8 +71,6 @@ struct Pending {
     id: String,
     token: Option<String>,
     wants_log: bool,
-    /// The method, and the name of the tool or prompt.
-    what: String,
     /// It is a subscription, which has no end of its own.
     is_endless: bool,
 }
@@ -111,14 +110,6 @@ impl Shared {
             (desk.next, desk.closed) = (saved.next, saved.closed);
         }
         (saved.credential, shared)
-    }
-
-    /// The requests whose answers are open, without subscriptions.
-    pub(super) fn open_answers(&self) -> Vec<String> {
-        let desk = lock(&self.desk);
-        let open = desk.pending.values().filter(|pending| !pending.is_endless);
-        open.map(|pending| format!("{} (id {})", pending.what, pending.id))
-            .collect()
     }
 
     /// Ends all answers with an error, but not subscriptions.
@@ -179,6 +170,11 @@ impl Shared {
 
     /// Sends a request; what belongs to it can be read.
     pub(super) async fn ask(self: &Arc<Self>, text: &str, request: &RelayedRequest<'_>) -> Reading {
+        let (method, id) = (&request.method, request.id.as_raw());
+        listen::name_request(match request.param("name").and_then(scan::unquote) {
+            Some(name) => format!("{method} {name:.64} (id {id:.64})"),
+            None => format!("{method} (id {id:.64})"),
+        });
         let (reading, line) = {
             let mut desk = lock(&self.desk);
             desk.next += 1;
@@ -193,10 +189,6 @@ impl Shared {
                 id: request.id.as_raw().to_owned(),
                 token,
                 wants_log: request.meta(meta::LOG_LEVEL).is_some(),
-                what: match request.param("name").and_then(scan::unquote) {
-                    Some(name) => format!("{} {name:.64}", request.method),
-                    None => request.method.to_string(),
-                },
                 is_endless: request.method == Method::Listen.name(),
             };
             desk.pending.insert(number, pending);
@@ -374,7 +366,6 @@ mod tests {
 
     fn desk() -> Desk {
         let pending = |stream, id: &str, token: Option<&str>, wants_log| Pending {
-            what: "tools/call".to_owned(),
             is_endless: false,
             stream: StreamId(stream),
             id: id.to_owned(),

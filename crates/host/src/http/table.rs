@@ -108,16 +108,7 @@ impl Table {
         }
     }
 
-    /// The modern requests whose answers are open, without subscriptions.
-    pub(super) fn open_answers(&self) -> Vec<String> {
-        let shared = lock(&self.shared);
-        shared
-            .values()
-            .flat_map(|shared| shared.open_answers())
-            .collect()
-    }
-
-    /// Ends those answers with an error.
+    /// Ends the modern answers that are open with an error, but not subscriptions.
     pub(super) fn end_answers(&self) {
         lock(&self.shared)
             .values()

@@ -53,7 +53,7 @@ use tokio::io::unix::AsyncFd;
 
 pub(crate) use self::ladder::{Climb, Ladder, SavedLadder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
-pub(crate) use self::orphans::{adopt, children, end_others, is_below_a_host};
+pub(crate) use self::orphans::{adopt, children, end_orphans, end_others, is_below_a_host};
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};

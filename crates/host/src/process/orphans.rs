@@ -7,10 +7,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
+use tokio::time::Instant;
 
+use super::LOOK;
 use super::descendants::{below, is_below, strangers};
+
+/// Time for orphans to end after they were killed.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The shims and piped children that have not been reaped. Children belong to a process, not to a host in it, so
 /// there is one set per process. A host that continues another one in place adds the shims of that one: a
@@ -60,6 +66,16 @@ pub(crate) fn end_others(children: &BTreeSet<i32>) {
             let _ = rustix::process::kill_process(other, Signal::KILL);
             let _ = rustix::process::waitpid(Some(other), WaitOptions::empty());
         }
+    }
+}
+
+/// Kills and reaps the orphans there are, within some seconds.
+pub(crate) async fn end_orphans() {
+    let (mut pause, longest) = LOOK;
+    let until = Instant::now() + PATIENCE;
+    while sweep() > 0 && Instant::now() < until {
+        tokio::time::sleep(pause).await;
+        pause = longest.min(pause * 2);
     }
 }
 

@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use mainstay_contract::id::Generation;
 use mainstay_kernel::call::SlotId;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::upgrade::{Incoming, Outgoing, Place};
@@ -122,9 +122,15 @@ impl Program {
     fn open(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+        let facts = rustix::fs::fstat(&file).ok()?;
+        // Opening a FIFO would wait for a writer.
+        if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
+            return None;
+        }
         let mut start = [0; SCRIPT.len()];
         // A file that may be run and not read is not a script: its interpreter would have to read it.
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read = File::open(same).and_then(|mut file| file.read_exact(&mut start));
         let is_script = read.is_ok() && start == SCRIPT;
         if is_script {
             return None;
@@ -178,5 +184,9 @@ mod tests {
         programs.accept(generation(8));
         let held = programs.choose(slot, generation(9), &path, false);
         assert!(held.is_none(), "{held:?}");
+        // A FIFO is not waited for.
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(programs.choose(slot, generation(10), &path, true).is_none());
     }
 }

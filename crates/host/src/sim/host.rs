@@ -41,6 +41,7 @@ impl Host {
             limits,
             render: RenderMode::Json,
             packs,
+            servers: Vec::new(),
             shim: shim()?,
             transport: transport(),
             ready_file: None,

@@ -27,7 +27,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,
-    file: File,
+    /// `None` until the first line is written, in a host that continues another program.
+    file: Option<File>,
     /// Size past which it is rotated.
     max_bytes: u64,
     /// Files that are kept, this one included.
@@ -45,34 +46,49 @@ impl EventFile {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         Ok(Self {
+            file: Some(file),
+            ..Self::later(path, max_bytes, files)
+        })
+    }
+
+    /// As [`Self::open`], but the file is opened when the first line is written.
+    pub(super) fn later(path: &Path, max_bytes: u64, files: usize) -> Self {
+        Self {
             path: path.to_owned(),
-            file,
+            file: None,
             max_bytes,
             files,
-        })
+        }
     }
 
     /// Appends whole lines: all of them, or none and an error.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..REOPENINGS {
-            self.lock()?;
-            let appended = self.append_locked(lines);
-            // Closing the file, as after a rotation, unlocks it as well.
-            let _ = self.file.unlock();
-            if appended? {
-                return Ok(());
+            let file = match self.file.take() {
+                Some(file) => file,
+                None => open(&self.path)?,
+            };
+            let appended = Self::lock(&file).and_then(|()| {
+                let appended = self.append_locked(&file, lines);
+                let _ = file.unlock();
+                appended
+            });
+            // Another file has its path now.
+            if matches!(appended, Ok(false)) {
+                continue;
             }
-            self.file = open(&self.path)?;
+            self.file = Some(file);
+            return appended.map(drop);
         }
         let said = "it is rotated faster than it can be opened";
         Err(io::Error::new(io::ErrorKind::ResourceBusy, said))
     }
 
     /// Takes the lock, which another process may hold for as long as it likes: not for long.
-    fn lock(&self) -> io::Result<()> {
+    fn lock(file: &File) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.file.try_lock() {
+            match file.try_lock() {
                 Ok(()) => return Ok(()),
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => {
@@ -85,8 +101,8 @@ impl EventFile {
     }
 
     /// Appends if the locked file is the current one and has room; else it is no longer current.
-    fn append_locked(&self, lines: &[u8]) -> io::Result<bool> {
-        let facts = self.file.metadata()?;
+    fn append_locked(&self, mut file: &File, lines: &[u8]) -> io::Result<bool> {
+        let facts = file.metadata()?;
         if !self.is_current(&facts)? {
             return Ok(false);
         }
@@ -95,15 +111,15 @@ impl EventFile {
             self.rotate()?;
             return Ok(false);
         }
-        let written = if self.ends_in_half_a_line(size) {
+        let written = if ends_in_half_a_line(file, size) {
             let ended = [b"\n", lines].concat();
-            (&self.file).write_all(&ended)
+            file.write_all(&ended)
         } else {
-            (&self.file).write_all(lines)
+            file.write_all(lines)
         };
         if let Err(error) = written {
             // Others append only after we have unlocked it: nobody else's line is cut.
-            let _ = self.file.set_len(size);
+            let _ = file.set_len(size);
             return Err(error);
         }
         Ok(true)
@@ -115,11 +131,6 @@ impl EventFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    fn ends_in_half_a_line(&self, size: u64) -> bool {
-        let mut last = [0];
-        size > 0 && self.file.read_exact_at(&mut last, size - 1).is_ok() && last != *b"\n"
     }
 
     /// Moves the current file out of the way, as its last step: until then nobody else rotates.
@@ -143,6 +154,11 @@ impl EventFile {
         name.push(format!(".{age}"));
         name.into()
     }
+}
+
+fn ends_in_half_a_line(file: &File, size: u64) -> bool {
+    let mut last = [0];
+    size > 0 && file.read_exact_at(&mut last, size - 1).is_ok() && last != *b"\n"
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -100,10 +100,19 @@ impl Recorder {
         Ok(self)
     }
 
-    /// Opens the file, and starts the thread that writes to it.
-    pub(crate) fn start(path: &Path, limits: &Limits, log: &Log) -> io::Result<Self> {
-        let max_bytes = limits.telemetry_file_bytes as u64;
-        let file = EventFile::open(path, max_bytes, limits.telemetry_files)?;
+    /// Opens the file, and starts the thread that writes to it. A `resumed` host opens it when there is something to
+    /// write: a file that cannot be opened must not end it.
+    pub(crate) fn start(
+        path: &Path,
+        limits: &Limits,
+        resumed: bool,
+        log: &Log,
+    ) -> io::Result<Self> {
+        let (max_bytes, files) = (limits.telemetry_file_bytes as u64, limits.telemetry_files);
+        let file = match resumed {
+            true => EventFile::later(path, max_bytes, files),
+            false => EventFile::open(path, max_bytes, files)?,
+        };
         let queue = Arc::new(Queue::default());
         let host = host_id();
         let (shown, named) = (path.display().to_string(), host.clone());

@@ -15,16 +15,17 @@ mod pause;
 mod probe;
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use mainstay_contract::frame::{FrameReader, Unread};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::parcel::Arrival;
 pub(crate) use self::parcel::{Header, seal};
@@ -35,22 +36,42 @@ pub(crate) use self::probe::probe;
 pub const MARKER: &str = "MAINSTAY_UPGRADE";
 /// First argument of the process in which a new executable reads the state.
 pub const CHECK: &str = "upgrade-check";
-/// The kernel's note behind the path of an executable that was replaced.
-const DELETED: &str = " (deleted)";
 
 /// Everything that a host needs to replace its executable.
 #[derive(Debug)]
 pub struct UpgradeConfig {
     /// The command line of this process, with the name of the program.
     pub words: Vec<OsString>,
-    /// Variables that were taken out of the environment.
-    pub secrets: Vec<(OsString, OsString)>,
+    pub start: Start,
     /// Version and fingerprint of this executable.
     pub build: String,
-    /// Ignores SIGHUP and SIGUSR2, whose handlers an exec would replace by the end of the process.
-    pub before_exec: fn(),
+    /// A signalfd for SIGHUP, SIGINT, SIGTERM and SIGUSR2, which are blocked. Pending signals and the mask survive an
+    /// exec, so none of these signals is lost.
+    pub signals: OwnedFd,
     /// The state of the host that this process continues.
     pub arrival: Option<Arrival>,
+}
+
+/// The part of a state that a new program needs before it has read its command line.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Start {
+    /// Variables that were taken out of the environment.
+    pub secrets: Vec<(OsString, OsString)>,
+    /// The files of the settings, as they were when the host was started.
+    pub files: Vec<SettingsFile>,
+    /// The path of the executable, with the links in it: the next upgrade runs the file to which it leads then.
+    pub program: OsString,
+}
+
+/// A file that a host read at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsFile {
+    pub path: OsString,
+    #[serde(with = "blob")]
+    pub bytes: Vec<u8>,
+    /// Owner and permissions.
+    pub uid: u32,
+    pub mode: u32,
 }
 
 impl UpgradeConfig {
@@ -61,40 +82,15 @@ impl UpgradeConfig {
     }
 }
 
-/// Installs the handlers of the signals that a host watches: until then they would end the process. A signal that
-/// arrives before the host watches for it is kept.
-fn hold_signals() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let Ok(runtime) = runtime else {
-        return;
-    };
-    let _entered = runtime.enter();
-    for kind in [
-        SignalKind::user_defined2(),
-        SignalKind::hangup(),
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-    ] {
-        let _ = signal(kind);
-    }
-}
-
-/// The path of the running executable, also if the file was replaced since.
-pub(crate) fn started_from() -> PathBuf {
-    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    match path.to_str().and_then(|text| text.strip_suffix(DELETED)) {
-        Some(text) => text.into(),
-        None => path,
-    }
-}
-
 /// Opens an executable file: the file that is probed is the file that is executed.
 pub(crate) fn open(path: &Path) -> Result<File, String> {
-    use std::os::unix::fs::PermissionsExt as _;
     let failed = |why: &dyn std::fmt::Display| format!("cannot use {}: {why}", path.display());
-    let file = File::open(path).map_err(|error| failed(&error))?;
+    // Opening a FIFO would wait for a writer.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(|error| failed(&error))?;
     let facts = file.metadata().map_err(|error| failed(&error))?;
     if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
         return Err(failed(&"it is not an executable file"));

@@ -3,7 +3,7 @@
 //! The file has three lines of JSON: a [`Header`], the core, and the shell. The first message in the socket is a
 //! mark, the number of descriptors, and the memory file; the others carry descriptors.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _};
 use std::mem::MaybeUninit;
@@ -19,10 +19,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Incoming;
+use super::{Incoming, Start};
 
 /// Version of the shell's part of the state. A change of any saved type of `host` raises it.
-pub(super) const SHELL_VERSION: u32 = 1;
+pub(super) const SHELL_VERSION: u32 = 2;
 /// Largest state.
 const STATE_BYTES: usize = 1 << 30;
 /// Descriptors in one message; the system's limit is 253.
@@ -39,17 +39,17 @@ pub(crate) struct Header {
     protocol: u32,
     /// The build of the host that wrote it.
     pub(crate) build: String,
-    secrets: Vec<(OsString, OsString)>,
+    start: Start,
 }
 
 impl Header {
-    pub(crate) fn new(build: &str, secrets: &[(OsString, OsString)]) -> Self {
+    pub(crate) fn new(build: &str, start: Start) -> Self {
         Self {
             shell: SHELL_VERSION,
             core: STATE_VERSION,
             protocol: PROTOCOL,
             build: build.to_owned(),
-            secrets: secrets.to_vec(),
+            start,
         }
     }
 
@@ -158,7 +158,6 @@ impl Arrival {
         if mark.is_empty() || length != mark.len() || seen != mark.as_bytes() {
             return None;
         }
-        super::hold_signals();
         Some(Self::take(stdin.as_fd(), mark))
     }
 
@@ -191,10 +190,10 @@ impl Arrival {
         })
     }
 
-    /// The variables that were taken out of the environment of the host that wrote the state.
-    pub fn secrets(&self) -> Result<Vec<(OsString, OsString)>, String> {
+    /// The part that is needed before the command line is read.
+    pub fn start(&self) -> Result<Start, String> {
         let (header, ..) = self.read()?;
-        Ok(header.secrets)
+        Ok(header.start)
     }
 
     /// The line with which a process that checks a state reports that it can be read.
@@ -233,11 +232,24 @@ pub(super) fn approval(mark: &str, build: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SettingsFile;
     use super::*;
 
+    fn start() -> Start {
+        Start {
+            secrets: vec![("NAME".into(), "value".into())],
+            files: vec![SettingsFile {
+                path: OsStr::from_bytes(b"\xff.toml").to_owned(),
+                bytes: vec![0, 0xff],
+                uid: 1,
+                mode: 0o600,
+            }],
+            program: "/bin/mainstay".into(),
+        }
+    }
+
     fn sealed() -> OwnedFd {
-        let secrets = [(OsString::from("NAME"), OsString::from("value"))];
-        seal(&Header::new("1+a", &secrets), "{}", "[1]").unwrap()
+        seal(&Header::new("1+a", start()), "{}", "[1]").unwrap()
     }
 
     #[test]
@@ -267,7 +279,11 @@ mod tests {
                 ("1+a", "{}", "[1]")
             );
         }
-        assert_eq!(arrival.secrets().unwrap().len(), 1);
+        let (arrived, sent) = (arrival.start().unwrap(), start());
+        assert_eq!(
+            (arrived.secrets, arrived.files, arrived.program),
+            (sent.secrets, sent.files, sent.program)
+        );
     }
 
     #[test]
@@ -275,7 +291,7 @@ mod tests {
         let state = sealed();
         assert!(rustix::io::write(&state, b"x").is_err());
         assert!(rustix::fs::ftruncate(&state, 0).is_err());
-        let mut header = Header::new("1+a", &[]);
+        let mut header = Header::new("1+a", Start::default());
         header.shell += 1;
         let state = seal(&header, "{}", "{}").unwrap();
         let (mark, socket) = post(&state, &[]).unwrap();

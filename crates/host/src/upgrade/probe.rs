@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{CHECK, MARKER, parcel, program};
 use crate::io::Source;
-use crate::process::{End, PipedChild};
+use crate::process::{End, PipedChild, end_orphans};
 
 /// Time for the new executable to read the state.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,8 +41,17 @@ pub(crate) async fn probe(
         .process_group(0)
         .spawn()
         .map_err(|error| failed(&error))?;
-    // Dropping it kills and reaps it.
     let (mut child, output) = watch(child).map_err(|error| failed(&error))?;
+    let proved = prove(&mut child, output, &mark).await;
+    // Kills and reaps it.
+    drop(child);
+    end_orphans().await;
+    proved
+}
+
+/// Waits until the new executable has read the state.
+async fn prove(child: &mut PipedChild, output: Outputs, mark: &str) -> Result<String, String> {
+    let failed = |error: &std::io::Error| format!("the new executable cannot be watched: {error}");
     let ended = async {
         let (stdout, stderr) = output;
         let (stdout, stderr) = tokio::join!(read(stdout), read(stderr));
@@ -56,7 +65,7 @@ pub(crate) async fn probe(
     };
     let said = mainstay_contract::render::shorten(stderr.trim(), SHOWN);
     let status = status.map_err(|error| failed(&error))?;
-    let build = stdout.strip_prefix(&parcel::approval(&mark, ""));
+    let build = stdout.strip_prefix(&parcel::approval(mark, ""));
     match build.and_then(|build| build.strip_suffix('\n')) {
         Some(build) if status.success() => Ok(build.to_owned()),
         _ => {

@@ -309,6 +309,29 @@ impl PackCatalog {
         tools.filter(|tool| tool.withdrawn.is_none())
     }
 
+    /// True if a tool has this name, or had it.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.has_tool(name) || self.aliases.contains_key(name)
+    }
+
+    /// True if a prompt has this name.
+    pub(crate) fn has_prompt(&self, name: &str) -> bool {
+        self.prompts.contains_key(name)
+    }
+
+    /// True if a pack has an item of a list.
+    pub(crate) fn has_item(&self, kind: ListKind, name: &str) -> bool {
+        match kind {
+            ListKind::Tools => self.has_name(name),
+            ListKind::Prompts => self.has_prompt(name),
+            ListKind::Resources => self.serves_uri(name),
+            ListKind::Templates => self.catalogs().any(|(_, catalog)| {
+                let mut templates = catalog.resource_templates.iter();
+                templates.any(|template| template.uri_template == name)
+            }),
+        }
+    }
+
     /// True if a tool has this name.
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.tools.contains_key(name)

@@ -66,6 +66,7 @@ impl PackCatalog {
                 Op::ReadResource { uri } => self.resource_owner(uri).is_some(),
                 Op::GetPrompt { name, .. } => self.prompts.contains_key(name),
                 Op::Complete(completion) => self.completion_owner(completion).is_ok(),
+                Op::Subscribe { .. } | Op::Unsubscribe { .. } | Op::SetLogLevel { .. } => true,
                 Op::Initialize { .. }
                 | Op::Discover {}
                 | Op::Catalog {}
@@ -117,6 +118,9 @@ impl PackCatalog {
             | Op::Ping {}
             | Op::Listen { .. }
             | Op::List { .. }
+            | Op::Subscribe { .. }
+            | Op::Unsubscribe { .. }
+            | Op::SetLogLevel { .. }
             | Op::ListTools {}
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {}
@@ -133,7 +137,10 @@ impl PackCatalog {
             }
             Op::ListPrompts {} | Op::GetPrompt { .. } => !self.prompts.is_empty(),
             Op::Complete(_) => self.has_completions(),
-            Op::List { .. } => false,
+            Op::List { .. }
+            | Op::Subscribe { .. }
+            | Op::Unsubscribe { .. }
+            | Op::SetLogLevel { .. } => false,
             Op::Task(_) => self.has_tasks(),
             Op::Initialize { .. }
             | Op::Discover {}
@@ -145,7 +152,7 @@ impl PackCatalog {
         }
     }
 
-    pub(super) fn has_resources(&self) -> bool {
+    pub(crate) fn has_resources(&self) -> bool {
         let mut catalogs = self.catalogs();
         catalogs.any(|(_, catalog)| !catalog.resource_schemes.is_empty())
     }
@@ -288,14 +295,25 @@ impl PackCatalog {
     }
 
     /// The result of `resources/list`: one pack's resources, and where the next pack's are.
-    pub(crate) fn resource_listing(&self, slot: SlotId, resources: &Json) -> Json {
+    /// `last` is the cursor of the page after those of packs.
+    pub(crate) fn resource_listing(
+        &self,
+        slot: SlotId,
+        resources: &Json,
+        last: Option<&str>,
+    ) -> Json {
         let page =
             ObjectWriter::with_capacity(resources.len() + 64).raw("resources", resources.as_str());
         let page = match self.next_resources(slot.0 + 1) {
             Some(next) => page.string("nextCursor", &next.0.to_string()),
-            None => page,
+            None => page.optional_string("nextCursor", last),
         };
         Json::from_scanned(&page.finish())
+    }
+
+    /// True if a pack serves a resource.
+    pub(crate) fn serves_uri(&self, uri: &str) -> bool {
+        self.resource_owner(uri).is_some()
     }
 
     fn resource_owner(&self, uri: &str) -> Option<SlotId> {
@@ -375,6 +393,7 @@ impl PackCatalog {
             prompts: !self.prompts.is_empty(),
             completions: self.has_completions(),
             lists_change: self.may_change(),
+            servers: None,
         }
     }
 

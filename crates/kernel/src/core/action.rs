@@ -18,7 +18,7 @@ use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
 use crate::core::tasks::{TaskOrder, TaskReply};
 use crate::locked::Locked;
-use crate::server::{Activity, Discovered, Rules};
+use crate::server::{Activity, Discovered, Rules, ServerConfig};
 use crate::time::Time;
 
 /// Something that happened outside the core.
@@ -71,6 +71,12 @@ pub enum CoreEvent {
     Rules(Arc<Rules>),
     /// An operator changed settings of packs: each pack by its name.
     Settings(Vec<(String, Json)>),
+    /// An operator changed the servers that are served together: all of them, and the keys of those that
+    /// have another command.
+    Servers {
+        servers: Vec<ServerConfig>,
+        restart: Vec<String>,
+    },
     /// The time of [`Core::next_timeout`](crate::Core::next_timeout) has come.
     Timeout,
     /// The host must stop.

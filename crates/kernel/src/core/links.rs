@@ -9,6 +9,8 @@ use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::outcome::Problem;
 use serde::{Deserialize, Serialize};
 
+use super::gather::Merged;
+use super::merged::Member;
 use super::readiness::Proof;
 use super::sessions::Front;
 use super::{Core, Pending};
@@ -22,16 +24,19 @@ use crate::time::Time;
 /// How long more servers than the limit may run before an idle one is stopped, in milliseconds.
 const CROWDED_MS: u64 = 1000;
 
-/// All links of a host, and the server that they lead to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// All links of a host, and the servers that they lead to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Links {
-    server: Option<ServerConfig>,
-    discovered: Option<Discovered>,
-    /// Does the server answer?
-    pub(super) proof: Proof,
+    /// By their keys.
+    servers: BTreeMap<String, Server>,
     by_slot: BTreeMap<SlotId, Link>,
-    /// The links of callers without a session.
-    houses: BTreeMap<String, SlotId>,
+    /// The links of clients that several servers serve together.
+    pub(super) members: BTreeMap<SessionId, Member>,
+    /// The links of callers without a session, by the keys of their servers.
+    houses: BTreeMap<String, BTreeMap<String, SlotId>>,
+    /// The callers of single requests.
+    pub(super) callers: BTreeMap<SessionId, Caller>,
+    pub(super) merged: Merged,
     opened: u64,
     /// Links whose serving server may have changed.
     touched: BTreeSet<SlotId>,
@@ -44,21 +49,43 @@ pub(super) struct Links {
     pub(super) refusals: LogLimit,
 }
 
-impl Links {
-    pub(super) fn new(server: Option<ServerConfig>) -> Self {
-        let discovered = server.as_ref().and_then(|server| server.discovered.clone());
+/// A wrapped server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Server {
+    pub(super) config: ServerConfig,
+    discovered: Option<Discovered>,
+    /// Does the server answer?
+    pub(super) proof: Proof,
+    /// It is no longer configured; its last links are being closed.
+    retired: bool,
+}
+
+impl Server {
+    fn new(config: ServerConfig) -> Self {
         Self {
-            server,
-            discovered,
+            discovered: config.discovered.clone(),
+            config,
             proof: Proof::default(),
-            by_slot: BTreeMap::new(),
-            houses: BTreeMap::new(),
-            opened: 0,
-            touched: BTreeSet::new(),
-            stale: BTreeSet::new(),
-            due: BTreeMap::new(),
-            crowded: None,
-            refusals: LogLimit::default(),
+            retired: false,
+        }
+    }
+}
+
+/// The caller of a single request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Caller {
+    pub(super) name: String,
+    pub(super) nonce: u64,
+}
+
+impl Links {
+    pub(super) fn new(servers: impl IntoIterator<Item = ServerConfig>) -> Self {
+        let servers = servers.into_iter();
+        Self {
+            servers: servers
+                .map(|server| (server.name.clone(), Server::new(server)))
+                .collect(),
+            ..Self::default()
         }
     }
 
@@ -80,17 +107,105 @@ impl Links {
     pub(super) fn remove(&mut self, slot: SlotId) {
         self.by_slot.remove(&slot);
         self.due.remove(&slot);
-        self.houses.retain(|_, house| *house != slot);
+        self.forget_slot(slot);
+        let by_slot = &self.by_slot;
+        let is_used = |key: &str| by_slot.values().any(|link| link.server() == key);
+        self.servers
+            .retain(|key, server| !server.retired || is_used(key));
     }
 
-    /// The server, if the host wraps one.
-    pub(super) const fn server(&self) -> Option<&ServerConfig> {
-        self.server.as_ref()
+    /// Sends nothing more to a link.
+    fn forget_slot(&mut self, slot: SlotId) {
+        for links in self.houses.values_mut() {
+            links.retain(|_, house| *house != slot);
+        }
+        self.houses.retain(|_, links| !links.is_empty());
+        for member in self.members.values_mut() {
+            member.links.retain(|_, link| *link != slot);
+        }
     }
 
-    /// The name of the server, if the host wraps one.
+    /// The server that is wrapped alone, if the host does that.
+    pub(super) fn wrapped(&self) -> Option<&Server> {
+        let mut servers = self.servers.values();
+        servers.find(|server| server.config.prefix.is_none())
+    }
+
+    pub(super) fn wrapped_mut(&mut self) -> Option<&mut Server> {
+        let mut servers = self.servers.values_mut();
+        servers.find(|server| server.config.prefix.is_none())
+    }
+
+    /// The name of the server that is wrapped alone.
     pub(super) fn server_name(&self) -> Option<&str> {
-        self.server.as_ref().map(|server| server.name.as_str())
+        self.wrapped().map(|server| server.config.name.as_str())
+    }
+
+    /// The servers that are served together, by their keys.
+    pub(super) fn served(&self) -> impl Iterator<Item = (&str, &ServerConfig)> {
+        let servers = self.servers.iter();
+        let served = servers.filter(|(_, server)| server.config.prefix.is_some());
+        served
+            .filter(|(_, server)| !server.retired)
+            .map(|(key, server)| (key.as_str(), &server.config))
+    }
+
+    /// True if servers are served together, and beside packs.
+    pub(super) fn serves_many(&self) -> bool {
+        self.served().next().is_some()
+    }
+
+    /// Every server that the host knows.
+    pub(super) fn configs(&self) -> impl Iterator<Item = &ServerConfig> {
+        let servers = self.servers.values();
+        servers
+            .filter(|server| !server.retired)
+            .map(|server| &server.config)
+    }
+
+    /// Adds a server, or replaces its configuration.
+    pub(super) fn set_server(&mut self, config: ServerConfig) {
+        match self.servers.get_mut(&config.name) {
+            Some(server) => {
+                server.retired = false;
+                server.config = config;
+            }
+            None => {
+                let server = Server::new(config);
+                self.servers.insert(server.config.name.clone(), server);
+            }
+        }
+    }
+
+    /// Removes a server. Returns the slots to close.
+    pub(super) fn retire(&mut self, key: &str) -> Vec<SlotId> {
+        let slots = self.slots_of(key);
+        if let Some(server) = self.servers.get_mut(key) {
+            server.retired = true;
+        }
+        if slots.is_empty() {
+            self.servers.remove(key);
+        }
+        for slot in &slots {
+            self.forget_slot(*slot);
+        }
+        self.merged.forget(key);
+        slots
+    }
+
+    /// The slots of a server's links.
+    pub(super) fn slots_of(&self, key: &str) -> Vec<SlotId> {
+        let links = self.by_slot.iter();
+        let of_server = links.filter(|(_, link)| link.server() == key);
+        of_server.map(|(slot, _)| *slot).collect()
+    }
+
+    /// The links of a client or a caller, by the keys of their servers.
+    pub(super) fn group(&self, session: SessionId) -> Option<&BTreeMap<String, SlotId>> {
+        match self.callers.get(&session) {
+            Some(caller) => self.houses.get(&caller.name),
+            None => self.members.get(&session).map(|member| &member.links),
+        }
     }
 }
 
@@ -110,20 +225,29 @@ impl Core {
             ..
         } = self;
         links.touch(slot);
-        let server = links.server.as_ref()?;
         let link = links.by_slot.get_mut(&slot)?;
+        let server = links.servers.get_mut(link.server())?;
         let mut cx = Cx {
             now: clock.now,
             kernel,
             out,
             checks,
-            discovered: &mut links.discovered,
-            proof: &mut links.proof,
+            discovered: &mut server.discovered,
+            proof: &mut server.proof,
             epoch_ms: clock.epoch_ms,
-            version: &server.version,
+            version: &server.config.version,
             spans: &mut clock.spans,
         };
         Some(work(link, &mut cx))
+    }
+
+    /// Works on a link alone, which cannot change when it has something to do.
+    pub(super) fn with_link_quietly<T>(
+        &mut self,
+        slot: SlotId,
+        work: impl FnOnce(&mut Link) -> T,
+    ) -> Option<T> {
+        self.links.by_slot.get_mut(&slot).map(work)
     }
 
     /// The link that a request belongs to.
@@ -138,13 +262,13 @@ impl Core {
         }
     }
 
-    /// True if another server may be started; an idle one is stopped if that makes room.
-    pub(super) fn has_room_for_server(&mut self) -> bool {
-        if self.links.server.is_none() {
-            return true;
-        }
+    /// True if the servers of another client may be started; idle ones are stopped if that makes room.
+    pub(super) fn has_room_for_servers(&mut self) -> bool {
+        let needed = self.links.configs().count();
         let most = self.kernel.limits().wrapped_workers;
-        self.kernel.running_workers() < most || self.stop_idlest()
+        let running = self.kernel.running_workers();
+        let excess = (running + needed).saturating_sub(most);
+        (0..excess.min(needed)).all(|_| self.stop_idlest())
     }
 
     /// Stops the server that has been idle for longest, if there is one.
@@ -167,7 +291,8 @@ impl Core {
     /// A server that had been stopped is started again, perhaps one too many.
     pub(super) fn watch_crowd(&mut self) {
         let most = self.kernel.limits().wrapped_workers;
-        let is_crowded = self.links.server.is_some() && self.kernel.running_workers() > most;
+        let wraps = !self.links.servers.is_empty();
+        let is_crowded = wraps && self.kernel.running_workers() > most;
         let until = self.clock.now.plus_ms(CROWDED_MS);
         self.links.crowded = is_crowded.then_some(until);
     }
@@ -175,11 +300,19 @@ impl Core {
     /// Opens the link of a client. `None` if the host serves packs.
     pub(super) fn open_link(&mut self, session: SessionId, nonce: u64) -> Option<SlotId> {
         let many = self.identity.lifetime == super::Lifetime::Service;
-        self.add_link(Client::Session(session), many, nonce)
+        let server = self.links.server_name()?.to_owned();
+        self.add_link(&server, Client::Session(session), many, nonce)
     }
 
-    pub(super) fn add_link(&mut self, client: Client, many: bool, nonce: u64) -> Option<SlotId> {
-        let config = self.links.server.clone()?;
+    /// Opens a link to a server.
+    pub(super) fn add_link(
+        &mut self,
+        server: &str,
+        client: Client,
+        many: bool,
+        nonce: u64,
+    ) -> Option<SlotId> {
+        let config = self.links.servers.get(server)?.config.clone();
         let name = if many {
             self.links.opened += 1;
             format!("{}#{}", config.name, self.links.opened)
@@ -188,9 +321,12 @@ impl Core {
         };
         let session = match &client {
             Client::Session(session) => Some(*session),
-            Client::House(_) => None,
+            Client::House(house) => house.session,
         };
         let slot = self.kernel.add_slot(&name, Conduct::Lenient, session);
+        if let Some(limits) = &config.limits {
+            self.kernel.limit_slot(slot, limits);
+        }
         let now = self.clock.now;
         let link = Link::open(now, &config, slot, name, client, nonce);
         self.links.by_slot.insert(slot, link);
@@ -201,34 +337,33 @@ impl Core {
         Some(slot)
     }
 
-    /// The link of a caller without a session, opened if there is none. `Ok(None)` if the host serves packs;
-    /// an error if there is no room.
-    pub(super) fn house_of(&mut self, caller: &str, nonce: u64) -> Result<Option<SlotId>, ()> {
-        if self.links.server.is_none() {
-            return Ok(None);
-        }
-        if let Some(slot) = self.links.houses.get(caller) {
-            return Ok(Some(*slot));
+    /// The link of a caller without a session to a server, opened if there is none. `None` if there is no
+    /// room.
+    pub(super) fn house_of(&mut self, caller: &str, server: &str, nonce: u64) -> Option<SlotId> {
+        let houses = self.links.houses.get(caller);
+        if let Some(slot) = houses.and_then(|links| links.get(server)) {
+            return Some(*slot);
         }
         let most = self.kernel.limits().http_sessions;
-        if self.links.houses.len() >= most && !self.close_idle_house() {
-            return Err(());
+        let is_full = self.links.houses.len() >= most && !self.links.houses.contains_key(caller);
+        if is_full && !self.close_idle_house() {
+            return None;
         }
-        if !self.has_room_for_server() {
-            return Err(());
+        let most = self.kernel.limits().wrapped_workers;
+        if self.kernel.running_workers() >= most && !self.stop_idlest() {
+            return None;
         }
         let client = Client::House(House::of(caller.to_owned()));
-        let slot = self.add_link(client, true, nonce);
-        if let Some(slot) = slot {
-            self.links.houses.insert(caller.to_owned(), slot);
-        }
-        Ok(slot)
+        let slot = self.add_link(server, client, true, nonce)?;
+        let links = self.links.houses.entry(caller.to_owned()).or_default();
+        links.insert(server.to_owned(), slot);
+        Some(slot)
     }
 
     /// Closes the house that has been idle for longest. False if all are busy.
     fn close_idle_house(&mut self) -> bool {
         let kernel = &self.kernel;
-        let houses = self.links.houses.values();
+        let houses = self.links.houses.values().flat_map(BTreeMap::values);
         let idle = houses.filter_map(|slot| {
             let link = self.links.by_slot.get(slot)?;
             let is_idle = link.is_idle(kernel);
@@ -242,7 +377,7 @@ impl Core {
     }
 
     fn close_house(&mut self, slot: SlotId) {
-        self.links.houses.retain(|_, house| *house != slot);
+        self.links.forget_slot(slot);
         self.kernel.close_slot(self.clock.now, slot);
     }
 
@@ -293,6 +428,7 @@ impl Core {
         self.with_link(slot, |link, cx| link.settle(cx));
         self.links.touched.remove(&slot);
         self.end_trial(slot);
+        self.settle_member(slot);
         true
     }
 
@@ -302,7 +438,8 @@ impl Core {
         while let Some(slot) = self.links.stale.pop_first() {
             let next = self.links.get(slot).and_then(|link| {
                 let own = link.next_timeout(&self.kernel);
-                let idle = link.house().map(|_| link.last_work().plus_ms(idle_ms));
+                let idle = link.is_house();
+                let idle = idle.then(|| link.last_work().plus_ms(idle_ms));
                 [own, idle].into_iter().flatten().min()
             });
             match next {
@@ -310,8 +447,9 @@ impl Core {
                 None => self.links.due.remove(&slot),
             };
         }
-        let crowded = self.links.crowded;
-        self.links.due.values().copied().chain(crowded).min()
+        let others = [self.links.crowded, self.links.merged.timeout()];
+        let others = others.into_iter().flatten();
+        self.links.due.values().copied().chain(others).min()
     }
 
     /// Works on the links whose time has come.
@@ -334,17 +472,18 @@ impl Core {
             let kernel = &self.kernel;
             let is_over = self.links.get(slot).is_some_and(|link| {
                 let is_old = now.ms_since(link.last_work()) >= idle_ms;
-                link.house().is_some() && is_old && link.is_idle(kernel)
+                link.is_house() && is_old && link.is_idle(kernel)
             });
             if is_over {
                 self.close_house(slot);
             }
         }
+        self.gathers_due();
     }
 
     pub(super) fn apply_rules(&mut self, rules: &Arc<Rules>) {
-        if let Some(server) = &mut self.links.server {
-            server.rules = Arc::clone(rules);
+        if let Some(server) = self.links.wrapped_mut() {
+            server.config.rules = Arc::clone(rules);
         }
         let slots: Vec<SlotId> = self.links.by_slot.keys().copied().collect();
         for slot in slots {
@@ -353,12 +492,12 @@ impl Core {
     }
 
     pub(super) fn apply_server_lock(&mut self, locked: &Arc<Locked>) {
-        if let Some(server) = &mut self.links.server {
-            server.locked = Some(Arc::clone(locked));
+        if let Some(server) = self.links.wrapped_mut() {
+            server.config.locked = Some(Arc::clone(locked));
         }
         let slots: Vec<SlotId> = self.links.by_slot.keys().copied().collect();
         for slot in slots {
-            self.with_link(slot, |link, cx| link.apply_lock(cx, locked));
+            self.with_link(slot, |link, cx| link.apply_lock(cx, Some(locked)));
         }
     }
 }

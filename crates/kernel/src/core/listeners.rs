@@ -5,6 +5,8 @@
 //! subscribes gets an acknowledgement, the notifications that it asked for, and the result when its
 //! subscription ends.
 
+use std::collections::BTreeSet;
+
 use mainstay_contract::dialect::{Op, encode};
 use mainstay_contract::id::{CallId, RequestId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
@@ -13,7 +15,6 @@ use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::outcome::Success;
 
 use super::action::{CoreAction, LogLevel};
-use super::sessions::Front;
 use super::{Core, PendingStage};
 use crate::call::SlotId;
 
@@ -25,7 +26,9 @@ impl Core {
         };
         let mut granted = ObjectWriter::with_capacity(96);
         if let Some(Op::Listen { lists }) = self.requests.get(&call).map(|pending| &pending.op) {
-            for kind in lists.iter().filter(|kind| self.catalog.announces(**kind)) {
+            let wraps = self.links.serves_many();
+            let announces = |kind: &&ListKind| wraps || self.catalog.announces(**kind);
+            for kind in lists.iter().filter(announces) {
                 granted = granted.raw(kind.wanted(), "true");
             }
         }
@@ -46,11 +49,23 @@ impl Core {
             return;
         }
         self.log_at(LogLevel::Info, format!("lists changed pack={pack}"));
-        let opened = |front: &Front| matches!(front, Front::Packs { opened: true, .. });
-        let sessions = self.sessions.iter().filter(|(_, front)| opened(front));
-        let sessions: Vec<SessionId> = sessions.map(|(session, _)| *session).collect();
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for session in sessions {
-            for kind in lists {
+            self.announce_to(session, lists.iter().copied().collect());
+        }
+    }
+
+    /// Announces changed lists to one client, in the ways that it asked for.
+    pub(super) fn announce_to(&mut self, session: SessionId, mut lists: BTreeSet<ListKind>) {
+        // Templates are announced with the resources.
+        if lists.remove(&ListKind::Templates) {
+            lists.insert(ListKind::Resources);
+        }
+        if lists.is_empty() {
+            return;
+        }
+        if self.is_opened(session) {
+            for kind in &lists {
                 let line = notification(*kind, None);
                 self.out.push_back(CoreAction::Tell { session, line });
             }
@@ -58,12 +73,13 @@ impl Core {
         let requests = self.requests.iter();
         let listening = requests.filter(|(_, pending)| pending.stage == PendingStage::Listening);
         for (call, pending) in listening {
-            let (Op::Listen { lists: wanted }, Some((session, id))) =
+            let (Op::Listen { lists: wanted }, Some((listener, id))) =
                 (&pending.op, self.kernel.request_of(*call))
             else {
                 continue;
             };
-            for kind in lists.iter().filter(|kind| wanted.contains(kind)) {
+            let wanted = lists.iter().filter(|kind| wanted.contains(kind));
+            for kind in wanted.filter(|_| listener == session) {
                 let line = notification(*kind, Some(id));
                 self.out.push_back(CoreAction::Tell { session, line });
             }

@@ -3,7 +3,8 @@
 //! Theory of operation. The shell calls [`Core::handle`] with an event and the time, then carries out what
 //! [`Core::poll`] returns until it returns nothing, and calls again at [`Core::next_timeout`]. Clients are
 //! sessions (`sessions`); packs are served by the catalog ([`crate::catalog`], `packs`), a wrapped server by
-//! one [`Link`] per session ([`crate::server`], `links`). Both use one [`Kernel`], which decides about
+//! one [`Link`] per session ([`crate::server`], `links`), several servers beside packs by one link per session and
+//! server (`merged`). All use one [`Kernel`], which decides about
 //! admission, order, deadlines, replay and restarts. A request ends with one [`CoreAction::End`], whichever
 //! front asked.
 //!
@@ -15,8 +16,10 @@
 
 pub mod action;
 pub(crate) mod checks;
+mod gather;
 mod links;
 mod listeners;
+mod merged;
 pub(crate) mod mismatches;
 mod operators;
 mod packs;
@@ -32,12 +35,14 @@ use std::sync::Arc;
 
 use mainstay_contract::dialect::{Dialect, Op, TaskWish};
 use mainstay_contract::envelope::Asked;
-use mainstay_contract::health::{Health, Lifecycle};
+use mainstay_contract::health::{Health, Lifecycle, WorkerHealth};
 use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::metrics::{HostMetrics, PackMetrics};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
+use mainstay_contract::trace::TraceContext;
 use mainstay_schema::check::Definition;
 use serde::{Deserialize, Serialize};
 
@@ -83,8 +88,8 @@ pub struct CoreConfig {
     /// The tools of packs that an operator has reviewed.
     pub locked: Option<Arc<Locked>>,
     pub packs: Vec<PackConfig>,
-    /// The server that is wrapped; a host serves packs or one server.
-    pub server: Option<ServerConfig>,
+    /// One server that is wrapped alone, or servers with prefixes, which are served together and beside packs.
+    pub servers: Vec<ServerConfig>,
     pub lifetime: Lifetime,
     /// What the operator says about tasks, by tool.
     pub tasks: TaskRules,
@@ -155,7 +160,17 @@ struct Pending {
     /// The request envelope that the answer refers to.
     asked: Option<Box<Asked>>,
     stage: PendingStage,
-    /// The link of the house that serves it.
+    /// The line of a client that several servers serve.
+    #[serde(default)]
+    line: Option<Json>,
+    #[serde(default)]
+    progress_token: Option<Json>,
+    #[serde(default)]
+    trace: Option<TraceContext>,
+    /// The lists of servers that decide its route were read.
+    #[serde(default)]
+    gathered: bool,
+    /// The link that serves it, where the host opened its session.
     house: Option<SlotId>,
     /// What its client says about a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +195,10 @@ impl Pending {
             op,
             asked,
             stage: PendingStage::Open,
+            line: None,
+            progress_token: None,
+            trace: None,
+            gathered: false,
             house: None,
             task: None,
             admitted: None,
@@ -235,7 +254,7 @@ impl Core {
             roots,
             sessions: BTreeMap::new(),
             requests: BTreeMap::new(),
-            links: Links::new(config.server),
+            links: Links::new(config.servers),
             checks: Checks::default(),
             workers: Workers::default(),
             rollouts: Rollouts::default(),
@@ -261,12 +280,13 @@ impl Core {
 
     /// Logs what a lock does not cover.
     fn report_lock(&mut self) {
-        let of_server = self
-            .links
-            .server()
-            .and_then(|server| server.locked.as_ref());
-        let locked = of_server.or(self.catalog.locked());
-        if locked.is_some_and(|locked| locked.covers_tools_only()) {
+        let of_servers = self.links.configs();
+        let mut locked = of_servers
+            .filter_map(|server| server.locked.as_ref())
+            .chain(self.catalog.locked());
+        let is_partial = locked.any(|locked| locked.covers_tools_only());
+        drop(locked);
+        if is_partial {
             self.log(
                 "mcp:warning reason=lock_covers_tools_only instructions, prompts, resources and \
                  templates are not held to it; mainstay lock write adds them"
@@ -303,6 +323,7 @@ impl Core {
             CoreEvent::Lock(locked) => self.apply_lock(locked),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
             CoreEvent::Settings(settings) => self.apply_settings(settings),
+            CoreEvent::Servers { servers, restart } => self.apply_servers(servers, &restart),
             CoreEvent::Timeout => self.handle_timeout(),
             CoreEvent::Stop => self.stop(),
         }
@@ -397,11 +418,10 @@ impl Core {
 
     /// True if a client waits for nothing: its connection can be closed without losing an answer.
     pub fn is_idle_session(&self, session: SessionId) -> bool {
-        let link = match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => self.links.get(*slot),
-            _ => None,
-        };
-        self.kernel.is_idle_session(session) && link.is_none_or(|link| link.is_idle(&self.kernel))
+        let slots = self.slots_of_client(session);
+        let links = slots.into_iter().filter_map(|slot| self.links.get(slot));
+        self.kernel.is_idle_session(session)
+            && links.into_iter().all(|link| link.is_idle(&self.kernel))
     }
 
     /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.
@@ -427,12 +447,32 @@ impl Core {
 
     /// The workers of a wrapped session.
     pub fn workers_of(&self, session: SessionId) -> impl Iterator<Item = Generation> {
-        let slot = match self.sessions.get(&session) {
-            Some(Front::Link(slot)) => Some(*slot),
-            _ => None,
-        };
-        slot.into_iter()
-            .flat_map(|slot| self.kernel.workers_of(slot))
+        let slots = self.slots_of_client(session).into_iter();
+        slots.flat_map(|slot| self.kernel.workers_of(slot))
+    }
+
+    fn slots_of_client(&self, session: SessionId) -> Vec<SlotId> {
+        match self.sessions.get(&session) {
+            Some(Front::Link(slot)) => vec![*slot],
+            Some(Front::Packs { .. }) => self.member_slots(session),
+            _ => Vec::new(),
+        }
+    }
+
+    /// True if a client has one server, which may hold it back.
+    pub fn has_one_server(&self, session: SessionId) -> bool {
+        matches!(self.sessions.get(&session), Some(Front::Link(_)))
+    }
+
+    /// True if a worker belongs to one of several servers that are served together.
+    pub fn is_served_beside_others(&self, slot: SlotId) -> bool {
+        let server = self.server_of(slot);
+        server.is_some_and(|server| self.links.served().any(|(key, _)| key == server))
+    }
+
+    /// The key of a worker's server, if it is one.
+    pub fn server_of(&self, slot: SlotId) -> Option<&str> {
+        self.links.get(slot).map(crate::server::Link::server)
     }
 
     /// The name of a worker's pack or server, in logs and health.
@@ -456,18 +496,43 @@ impl Core {
     }
 
     /// The numbers behind `/metrics`.
-    pub fn metrics(&self, now: Time) -> mainstay_contract::metrics::HostMetrics {
-        self.kernel.metrics(now)
+    pub fn metrics(&self, now: Time) -> HostMetrics {
+        let mut metrics = self.kernel.metrics(now);
+        let packs = &mut metrics.packs;
+        for (key, _) in self.links.served() {
+            packs.insert(key.to_owned(), PackMetrics::default());
+        }
+        let slots = self.kernel.slot_ids();
+        for (slot, worker) in slots.zip(self.kernel.health(now).workers) {
+            let pack = packs.entry(self.pack_of(slot).to_owned()).or_default();
+            pack.ready += usize::from(worker.state == Lifecycle::Ready);
+            pack.queue_depth += worker.queue_depth;
+            pack.in_flight += worker.in_flight;
+        }
+        for (name, lost) in self.workers.losses() {
+            packs.entry(name.clone()).or_default().lost = *lost;
+        }
+        metrics
+    }
+
+    /// The name of a slot's pack, or the key of its server.
+    fn pack_of(&self, slot: SlotId) -> &str {
+        self.server_of(slot).unwrap_or(self.name_of(slot))
     }
 
     /// Health of the host and of each worker.
     pub fn health(&self, now: Time) -> Health {
         let mut health = self.kernel.health(now);
         health.ready = self.is_ready();
-        if health.workers.is_empty() && self.links.server().is_some() && !health.ready {
+        if health.workers.is_empty() && self.links.wrapped().is_some() && !health.ready {
             health.state = Lifecycle::Cold;
         }
         self.workers.fill(&mut health);
+        for (key, _) in self.links.served() {
+            if self.links.slots_of(key).is_empty() {
+                health.workers.push(WorkerHealth::cold(key));
+            }
+        }
         health
     }
 

@@ -1,6 +1,6 @@
 //! Rollouts that operators ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::control::RolledOut;
 use mainstay_contract::fault::Fault;
@@ -56,25 +56,22 @@ impl Core {
                 .out
                 .push_back(CoreAction::RolloutRefused { waiter, reason });
         }
-        let server = self.links.server_name().map(str::to_owned);
         let slots: Vec<SlotId> = self
             .kernel
             .slot_ids()
             .filter(|slot| {
-                let name = server.as_deref().unwrap_or(self.name_of(*slot));
+                let name = self.pack_of(*slot);
                 pack.is_none_or(|pack| pack == name || pack == self.name_of(*slot))
             })
             .collect();
-        let knows = |pack: &str| server.as_deref() == Some(pack);
-        if slots.is_empty() && !pack.map_or(server.is_some(), knows) {
-            let known: Vec<&str> = match &server {
-                Some(server) => vec![server],
-                None => self
-                    .kernel
-                    .slot_ids()
-                    .map(|slot| self.name_of(slot))
-                    .collect(),
-            };
+        let servers = self.links.configs().map(|server| server.name.as_str());
+        let servers: BTreeSet<&str> = servers.collect();
+        let knows = |pack: &str| servers.contains(pack);
+        if slots.is_empty() && !pack.map_or(!servers.is_empty(), knows) {
+            let slots = self.kernel.slot_ids();
+            let packs = slots.filter(|slot| self.server_of(*slot).is_none());
+            let known = packs.map(|slot| self.name_of(slot)).chain(servers);
+            let known: Vec<&str> = known.collect();
             let reason = match pack {
                 Some(pack) => format!("there is no pack {pack:.64}; served: {}", known.join(", ")),
                 None => "no pack is served".to_owned(),

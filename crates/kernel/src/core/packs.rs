@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::Core;
 use super::action::{CoreAction, LogLevel, WorkerNews};
 use super::checks::Purpose as CheckPurpose;
+use super::merged::SERVERS_PAGE;
 use crate::call::SlotId;
 use crate::catalog::{Announced, Occasion, Refused};
 use crate::locked::Locked;
@@ -26,6 +27,9 @@ use crate::slot::Purpose;
 pub(super) struct Workers {
     by_generation: BTreeMap<Generation, WorkerFacts>,
     setup: Option<SetupError>,
+    /// Workers that were lost after a fault, by the name of their pack or server.
+    #[serde(default)]
+    losses: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +55,16 @@ pub struct SetupError {
 impl Workers {
     pub(super) fn slot_of(&self, generation: Generation) -> Option<SlotId> {
         self.by_generation.get(&generation).map(|facts| facts.slot)
+    }
+
+    /// Counts a worker that was lost.
+    pub(super) fn count_loss(&mut self, pack: &str) {
+        *self.losses.entry(pack.to_owned()).or_default() += 1;
+    }
+
+    /// Workers that were lost after a fault, by the name of their pack or server.
+    pub(super) const fn losses(&self) -> &BTreeMap<String, u64> {
+        &self.losses
     }
 
     pub(super) const fn setup_error(&self) -> Option<&SetupError> {
@@ -290,7 +304,7 @@ impl Core {
 
     /// Holds the packs or the wrapped server to another lock.
     pub(super) fn apply_lock(&mut self, locked: Arc<Locked>) {
-        if self.links.server().is_some() {
+        if self.links.wrapped().is_some() {
             return self.apply_server_lock(&locked);
         }
         for (slot, lists) in self.catalog.apply_lock(locked) {
@@ -324,7 +338,8 @@ impl Core {
         let answer = match (self.kernel.sent(generation, call), answer) {
             (Some(rpc::Op::ListResources {}), Answer::Resources(resources)) => {
                 let resources = Json::from_serialize(&resources);
-                Answer::Members(self.catalog.resource_listing(slot, &resources))
+                let last = self.links.serves_many().then_some(SERVERS_PAGE);
+                Answer::Members(self.catalog.resource_listing(slot, &resources, last))
             }
             (Some(op), answer) => {
                 let answer = self.catalog.bounded(op, answer);

@@ -1,6 +1,7 @@
 //! Readiness: would a call be served now?
 //!
-//! Packs are ready when each has a worker that gets calls. A wrapped server is ready when the server that
+//! Packs are ready when each has a worker that gets calls. Servers that are served together do not count: one that
+//! fails does not make the others less useful. A server that is wrapped alone is ready when the server that
 //! was started last has answered a request with a result. A host that serves many sessions has no server
 //! before its first session, so it starts one to find out and ends it after its handshake: the trial. It
 //! does so again whenever a server is lost that never answered. A server that is started only on demand
@@ -71,10 +72,10 @@ impl Core {
         if !self.kernel.is_serving() {
             return false;
         }
-        match self.links.server() {
-            Some(server) => match self.links.proof {
+        match self.links.wrapped() {
+            Some(server) => match server.proof {
                 Proof::Answers => true,
-                Proof::Unknown => server.rules.lazy,
+                Proof::Unknown => server.config.rules.lazy,
                 Proof::Fails => false,
             },
             None => self.roots.slots().all(|slot| {
@@ -98,16 +99,17 @@ impl Core {
 
     /// Starts a server to find out if it answers, where no session may do so.
     pub(super) fn start_trial(&mut self) {
-        let is_wanted = |server: &crate::server::ServerConfig| server.trial && !server.rules.lazy;
-        let wanted = self.links.server().is_some_and(is_wanted);
-        if wanted
+        let is_wanted = |server: &&crate::server::ServerConfig| server.trial && !server.rules.lazy;
+        let server = self.links.wrapped().map(|server| &server.config);
+        let server = server.filter(is_wanted).map(|server| server.name.clone());
+        if let Some(server) = server
             && self.readiness.trial.is_none()
             && self.kernel.is_serving()
-            && self.has_room_for_server()
+            && self.has_room_for_servers()
         {
             let client = Client::House(House::of(TRIAL.to_owned()));
             let nonce = self.readiness.next_nonce();
-            self.readiness.trial = self.add_link(client, false, nonce);
+            self.readiness.trial = self.add_link(&server, client, false, nonce);
         }
     }
 
@@ -117,7 +119,8 @@ impl Core {
             return;
         };
         let is_over = touched != trial || self.kernel.serving(trial).is_some();
-        if self.links.proof == Proof::Answers && is_over {
+        let proof = self.links.wrapped().map(|server| server.proof);
+        if proof == Some(Proof::Answers) && is_over {
             self.readiness.trial = None;
             self.readiness.again = None;
             self.kernel.close_slot(self.clock.now, trial);
@@ -143,6 +146,8 @@ impl Core {
             answered,
             fault,
         } = loss;
+        let pack = self.pack_of(slot).to_owned();
+        self.workers.count_loss(&pack);
         // A host that cannot start as it is configured ends, and the pack's reason is its last line.
         if self.workers.setup_error().is_none() {
             let name = self.name_of(slot);
@@ -156,7 +161,9 @@ impl Core {
             fault,
         });
         if !answered && self.is_server(slot) {
-            self.links.proof = Proof::Fails;
+            if let Some(server) = self.links.wrapped_mut() {
+                server.proof = Proof::Fails;
+            }
             self.start_trial();
             let now = self.clock.now;
             if self.readiness.trial == Some(slot) && self.kernel.is_closed(now, slot) {

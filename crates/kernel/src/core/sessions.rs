@@ -1,7 +1,7 @@
 //! Sessions of clients: from a line or a typed request to work, and from its end to an action.
 
 use mainstay_contract::dialect::{
-    self, Dialect, EchoId, Form, Inbound, Op, Request, Shape, decode_oversize,
+    self, Dialect, EchoId, Form, Inbound, Op, Request, ServerFacts, Shape, decode_oversize,
 };
 use mainstay_contract::envelope::{Asked, Route as AskedRoute, TOOL_ID_PREFIX};
 use mainstay_contract::error::ErrorKind;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
+use super::links::Caller;
 use super::mismatches::{Culprit, Mismatch};
 use super::tasks::{self, TaskOwner};
 use super::{Admitted, Core, Lifetime, Pending, PendingStage};
@@ -28,7 +29,7 @@ use crate::session::Pace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Front {
-    /// Lines, for packs; the dialect of the last request decides how a line over the limit is rejected.
+    /// Lines, for packs, and for servers that are served together; the dialect of the last request decides how a line over the limit is rejected.
     Packs {
         last: Option<Dialect>,
         /// The client has sent `initialize`, so it takes notifications.
@@ -36,7 +37,7 @@ pub(super) enum Front {
     },
     /// Lines, for the wrapped server of this slot.
     Link(SlotId),
-    /// One typed request, for packs.
+    /// One typed request, for packs, and for servers that are served together.
     Single,
     /// One typed request, for the wrapped server of this slot.
     House(SlotId),
@@ -55,7 +56,7 @@ impl Core {
         let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
         let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
         let connections = self.sessions.values().filter(is_connection).count();
-        if closed || connections >= most || !self.has_room_for_server() {
+        if closed || connections >= most || !self.has_room_for_servers() {
             if let Some(more) = self.links.refusals.admit(now) {
                 let more = suppressed(more);
                 self.log(format!("mcp:warning reason=too_many_connections{more}"));
@@ -70,6 +71,9 @@ impl Core {
                 opened: false,
             },
         };
+        if let Front::Packs { .. } = front {
+            self.add_member(session, nonce);
+        }
         self.sessions.insert(session, front);
         Some(session)
     }
@@ -83,12 +87,16 @@ impl Core {
         nonce: u64,
     ) -> Option<SessionId> {
         self.clock.now = now;
-        let front = match self.house_of(caller, nonce) {
-            Ok(Some(slot)) => Front::House(slot),
-            Ok(None) => Front::Single,
-            Err(()) => return None,
+        let server = self.links.server_name().map(str::to_owned);
+        let front = match server {
+            Some(server) => Front::House(self.house_of(caller, &server, nonce)?),
+            None => Front::Single,
         };
         let session = self.kernel.open_session();
+        if front == Front::Single {
+            let name = caller.to_owned();
+            self.links.callers.insert(session, Caller { name, nonce });
+        }
         self.sessions.insert(session, front);
         self.set_caller(session, caller);
         Some(session)
@@ -112,7 +120,7 @@ impl Core {
                         self.sessions.insert(session, front);
                     }
                 }
-                self.inbound(session, inbound, line.len());
+                self.inbound(session, inbound, line.len(), Some(line));
             }
             Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
@@ -126,7 +134,7 @@ impl Core {
             Some(Front::Packs { last, .. }) => {
                 let limit = self.kernel.limits().request_frame_bytes;
                 let inbound = decode_oversize(head, *last, limit);
-                self.inbound(session, inbound, limit);
+                self.inbound(session, inbound, limit, None);
             }
             Some(Front::Single | Front::House(_) | Front::Task) | None => {}
         }
@@ -145,15 +153,32 @@ impl Core {
                 self.ask_house(*slot, session, request, bytes);
             }
             Some(Front::House(_) | Front::Single) => {
-                self.inbound(session, Inbound::Request(request), bytes);
+                self.inbound(session, Inbound::Request(request), bytes, None);
             }
             Some(Front::Packs { .. } | Front::Link(_) | Front::Task) | None => return,
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
 
-    pub(super) fn inbound(&mut self, session: SessionId, inbound: Inbound, bytes: usize) {
+    /// `line` is what a client wrote, for servers that must get it.
+    pub(super) fn inbound(
+        &mut self,
+        session: SessionId,
+        inbound: Inbound,
+        bytes: usize,
+        line: Option<&[u8]>,
+    ) {
         let now = self.clock.now;
+        let line = line.filter(|_| self.links.serves_many());
+        match (&inbound, line) {
+            (Inbound::Ignored | Inbound::Notice(_), Some(line)) => self.broadcast(session, line),
+            (Inbound::Answer(answer), Some(line))
+                if self.answer_question(session, &answer.id, line) =>
+            {
+                return;
+            }
+            _ => {}
+        }
         let asked = asked_of(&inbound).map(Box::new);
         match inbound {
             Inbound::Ignored => {}
@@ -171,6 +196,15 @@ impl Core {
                 self.roots_request(session, &request.op);
                 let new = self.new_request(&request, bytes);
                 let mut pending = Pending::new(request.dialect, request.op, asked);
+                pending.progress_token = request.progress_token;
+                pending.trace = request.trace;
+                if pending.dialect.is_mcp() {
+                    let text = line.and_then(|line| std::str::from_utf8(line).ok());
+                    pending.line = text.map(|text| Json::from_scanned(text.trim()));
+                }
+                if let Some(line) = &pending.line {
+                    self.note_opening(session, &pending.op, line);
+                }
                 pending.task = request.task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
@@ -199,6 +233,9 @@ impl Core {
     pub(super) fn route(&mut self, call: CallId) {
         if let Some(slot) = self.link_of(call) {
             return self.route_link(slot, call);
+        }
+        if self.links.serves_many() && self.route_merged(call) {
+            return;
         }
         let Some(pending) = self.requests.get_mut(&call) else {
             return;
@@ -401,7 +438,9 @@ impl Core {
                     .push_back(CoreAction::OwnTool { call, tool, render });
             }
             (PendingStage::Recording(_), _) => self.record_task(call),
-            (_, Op::Task(_) | Op::ReadResource { .. }) => self.ask_task(call),
+            (_, Op::Task(_) | Op::ReadResource { .. }) if pending.house.is_none() => {
+                self.ask_task(call);
+            }
             (_, Op::Listen { .. }) => self.listen(call),
             _ if pending.house.is_some() => {
                 if let Some(slot) = pending.house {
@@ -409,21 +448,38 @@ impl Core {
                 }
             }
             (_, op) => {
-                let outcome = self.own_answer(call, op);
+                let op = op.clone();
+                let outcome = self.own_answer(call, &op);
                 self.kernel.handle_served(self.clock.now, call, outcome);
             }
         }
     }
 
-    fn own_answer(&self, call: CallId, op: &Op) -> Outcome {
+    fn own_answer(&mut self, call: CallId, op: &Op) -> Outcome {
+        let mut about = self.identity.instructions.clone();
+        let mut servers = None;
+        if self.links.serves_many()
+            && let Some((session, _)) = self.kernel.request_of(call)
+        {
+            if let Some(listing) = self.merged_listing(session, op) {
+                return Ok(Success::Members(listing));
+            }
+            if let Op::Initialize { .. } | Op::Discover {} = op {
+                let (instructions, facts) = self.introduction(session);
+                (about, servers) = (instructions, Some(facts));
+            }
+        }
         let identity = &self.identity;
+        let is_known = self.owner_of(call) != TaskOwner::Holder;
         let facts = || {
-            let about = identity.instructions.as_deref();
-            let is_known = self.owner_of(call) != TaskOwner::Holder;
-            self.catalog
-                .facts(&identity.name, &identity.version, about, is_known)
+            let about = about.as_deref();
+            let facts = self
+                .catalog
+                .facts(&identity.name, &identity.version, about, is_known);
+            ServerFacts { servers, ..facts }
         };
         let members = match op {
+            Op::SetLogLevel { .. } => Json::empty_object(),
             Op::Initialize { version, .. } => facts().initialized(version),
             Op::Discover {} => facts().discovered(),
             Op::Catalog {} => self.catalog.catalog(&identity.name, &identity.version),
@@ -439,6 +495,7 @@ impl Core {
     /// The one end of a request.
     pub(super) fn ended(&mut self, mut end: Box<End>) {
         self.out.extend(self.checks.forget(end.call));
+        self.links.merged.drop_gather(end.call);
         self.tasks.forget_waiter(end.call);
         if self.sessions.get(&end.session) == Some(&Front::Task) {
             let pending = self.requests.remove(&end.call);
@@ -466,16 +523,16 @@ impl Core {
     pub(super) fn pace(&mut self, session: SessionId, behind: bool) {
         let pace = if behind { Pace::Behind } else { Pace::Even };
         self.kernel.handle_pace(self.clock.now, session, pace);
-        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
-            self.links.touch(*slot);
+        for slot in self.slots_of_client(session) {
+            self.links.touch(slot);
         }
     }
 
     pub(super) fn input_ended(&mut self, session: SessionId) {
         self.end_listeners(Some(session));
         self.roots_end(session);
-        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
-            self.with_link(*slot, |link, cx| link.input_ended(cx));
+        for slot in self.slots_of_client(session) {
+            self.with_link(slot, |link, cx| link.input_ended(cx));
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
@@ -489,9 +546,12 @@ impl Core {
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
         match front {
-            Front::Single | Front::House(_) | Front::Task => return,
+            Front::Single | Front::House(_) | Front::Task => {
+                self.links.callers.remove(&session);
+                return;
+            }
             Front::Link(slot) => self.kernel.close_slot(now, slot),
-            Front::Packs { .. } => {}
+            Front::Packs { .. } => self.remove_member(session),
         }
         // Tasks outlive their client; the host ends with the last of them.
         if self.identity.lifetime == Lifetime::Client && !self.linger() {
@@ -504,6 +564,7 @@ impl Core {
         match self.sessions.get(&session) {
             Some(Front::Single | Front::House(_) | Front::Task) => {
                 self.sessions.remove(&session);
+                self.links.callers.remove(&session);
                 self.tasks.forget_caller(session);
             }
             Some(Front::Packs { .. } | Front::Link(_)) => {

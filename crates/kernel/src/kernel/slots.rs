@@ -3,6 +3,7 @@
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, SessionId};
+use mainstay_contract::limits::Limits;
 
 use super::timers::Timer;
 use super::{Conduct, Kernel};
@@ -21,6 +22,13 @@ impl Kernel {
         let slot = Slot::new(name.to_owned(), conduct, client, &self.limits, seed);
         self.slots.insert(id, slot);
         id
+    }
+
+    /// Gives a slot limits of its own for restarts, its queue and its pool.
+    pub fn limit_slot(&mut self, slot: SlotId, limits: &Limits) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.set_limits(limits);
+        }
     }
 
     /// Closes a slot: ends its workers and every call that waits for one of them. A call whose

@@ -281,7 +281,6 @@ impl Kernel {
                 slots,
                 calls,
                 sessions,
-                limits,
                 timers,
                 ..
             } = self;
@@ -300,13 +299,14 @@ impl Kernel {
                 let Worker { running, long, .. } = &mut *worker;
                 long.retain(|call| running.contains_key(call));
             }
+            let pool = owner.pool;
             if let Some((call, until)) = worker.alone {
                 if now < until && worker.running.contains_key(&call) {
                     return;
                 }
                 worker.alone = None;
             }
-            let has_room = |pace: Pace| worker.has_room(pace, limits.pool);
+            let has_room = |pace: Pace| worker.has_room(pace, pool);
             let room = (has_room(Pace::Short), has_room(Pace::Long));
             if room == (false, false) {
                 return;

@@ -23,7 +23,7 @@ use super::requests::ClientRequest;
 use super::tasks::CallTask;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
-use crate::core::action::{CheckRequest, LogLevel};
+use crate::core::action::{CheckRequest, CoreAction, LogLevel};
 use crate::core::checks::Purpose;
 use crate::core::mismatches::{Culprit, Mismatch};
 use crate::system_tools;
@@ -87,17 +87,7 @@ impl Link {
             return self.reject(cx, refused, text.len());
         }
         let meta = request.param("_meta");
-        let mut asked = ClientRequest::new(text, request, meta);
-        if asked.tool.is_some() && self.offers_tasks() {
-            let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
-            asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
-        }
-        if request.dialect == Dialect::Modern
-            && let Some(meta) = meta
-        {
-            let is_own = |name: &str| OWN_META.contains(&name);
-            self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
-        }
+        let asked = self.read_request(text, request);
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
             Some(_) => Work::Unrouted,
@@ -116,6 +106,27 @@ impl Link {
         if let Some(call) = cx.kernel.handle_request(cx.now, session, new) {
             self.requests.insert(call, asked);
         }
+    }
+
+    /// A client's request as an entry of the request table.
+    pub(super) fn read_request(
+        &mut self,
+        text: &str,
+        request: &RelayedRequest<'_>,
+    ) -> ClientRequest {
+        let meta = request.param("_meta");
+        if request.dialect == Dialect::Modern
+            && let Some(meta) = meta
+        {
+            let is_own = |name: &str| OWN_META.contains(&name);
+            self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
+        }
+        let mut asked = ClientRequest::new(text, request, meta);
+        if asked.tool.is_some() && self.offers_tasks() {
+            let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
+            asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
+        }
+        asked
     }
 
     /// The name and the arguments of a call of one of the host's own tools.
@@ -280,7 +291,8 @@ impl Link {
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
         let known = |tool: &&String| self.tools.get(tool).is_some();
-        let tool = request.tool.as_ref().filter(known).cloned();
+        let tool = request.tool.as_ref().filter(known);
+        let tool = tool.map(|tool| self.shown_name(tool));
         self.requests.put_back(call, request);
         cx.kernel.handle_routed(cx.now, call, tool, work);
     }
@@ -319,7 +331,7 @@ impl Link {
         let mut probe = None;
         match Method::parse(&request.method) {
             // A server that does not open a session is of no use.
-            Some(Method::Initialize) => (timeout_ms, late) = (limits.start_timeout_ms, Late::Open),
+            Some(Method::Initialize) => (timeout_ms, late) = (self.start_ms(limits), Late::Open),
             Some(Method::Discover) => {
                 if *cx.discovered == Some(Discovered::Legacy) {
                     return Work::Refused(unknown_method(&request.method));
@@ -380,7 +392,14 @@ impl Link {
         }
     }
 
-    fn notification(&mut self, cx: &mut Cx<'_>, text: &str, method: &str, params: Option<&str>) {
+    /// The client sent a notification.
+    pub(crate) fn notification(
+        &mut self,
+        cx: &mut Cx<'_>,
+        text: &str,
+        method: &str,
+        params: Option<&str>,
+    ) {
         if self.cancel_of_client(cx, text, method, params) {
             return;
         }
@@ -401,9 +420,18 @@ impl Link {
             }
         }
         match serving {
+            // A server that does not read must not hold back what others share with it.
+            Some(generation) if self.shelf.is_some() && method != Method::Initialized.name() => {
+                cx.out.push_back(CoreAction::Say {
+                    generation,
+                    line,
+                    if_room: true,
+                });
+            }
             Some(serving) => cx.say(serving, line),
             // The script of a successor ends the handshake already.
-            None if self.memory.has_session() && method == Method::Initialized.name() => {}
+            None if (self.memory.has_session() || self.shelf.is_some())
+                && method == Method::Initialized.name() => {}
             None if text.len() <= DEFERRED_BYTES => {
                 if self.handover.deferred.len() >= DEFERRED {
                     self.handover.deferred.pop_front();
@@ -448,7 +476,7 @@ impl Link {
     }
 
     /// The client answered a question of a server.
-    fn client_answer(&mut self, cx: &mut Cx<'_>, text: &str, id: &RequestId) {
+    pub(crate) fn client_answer(&mut self, cx: &mut Cx<'_>, text: &str, id: &RequestId) {
         let Some((by, asked)) = self.questions.close(id) else {
             return;
         };
@@ -473,7 +501,7 @@ impl Link {
     pub(crate) fn input_ended(&mut self, cx: &mut Cx<'_>) {
         self.cancel_endless(cx);
         // No answer can come any more.
-        self.questions = super::Questions::default();
+        self.questions.clear();
         self.pause_deadlines(cx);
     }
 

@@ -185,7 +185,10 @@ impl Link {
     }
 
     /// Tells the client that a list changed, in the way it asked for.
-    pub(super) fn announce(&self, cx: &mut Cx<'_>, kind: ListKind) {
+    pub(super) fn announce(&mut self, cx: &mut Cx<'_>, kind: ListKind) {
+        if let Some(shelf) = &mut self.shelf {
+            return shelf.change(kind);
+        }
         let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
         if self.memory.announces(kind.capability()) {
             self.tell_client(cx, notice(None));
@@ -209,7 +212,9 @@ impl Link {
 
     /// True if a change of a list reaches the client.
     pub(super) fn reports_changes(&self, kind: ListKind) -> bool {
-        self.memory.announces(kind.capability()) || self.listeners(kind).next().is_some()
+        self.shelf.is_some()
+            || self.memory.announces(kind.capability())
+            || self.listeners(kind).next().is_some()
     }
 
     /// Sends notifications that the client sent before a call, or all that are deferred.
@@ -390,6 +395,8 @@ mod tests {
                 discovered: None,
                 version: "1".to_owned(),
                 trial: false,
+                prefix: None,
+                limits: None,
                 backend: None,
             };
             let mut out = VecDeque::new();

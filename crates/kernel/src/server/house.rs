@@ -7,7 +7,7 @@
 use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION, Op, Request, encode};
 use mainstay_contract::envelope::{ENVELOPE_VERSION, TOOL_ID_PREFIX, is_tool_name};
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::id::{CallId, Generation, RequestId};
+use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::meta;
 use mainstay_contract::method::{ListKind, Method};
@@ -43,6 +43,10 @@ pub(crate) struct House {
     modern: bool,
     /// A server was lost while it was asked for its era: the next one is not asked.
     skips_discovery: bool,
+    /// The client's session, where several servers serve it together.
+    pub(crate) session: Option<SessionId>,
+    /// The parameters of that client's `initialize`.
+    pub(crate) opening: Option<Json>,
 }
 
 impl House {
@@ -52,6 +56,30 @@ impl House {
             handshake: None,
             modern: false,
             skips_discovery: false,
+            session: None,
+            opening: None,
+        }
+    }
+
+    /// The session that the host opens for a client of several servers.
+    pub(crate) fn of_member(session: SessionId, opening: Option<Json>) -> Self {
+        Self {
+            session: Some(session),
+            opening,
+            ..Self::of(String::new())
+        }
+    }
+
+    /// The server's answer to the handshake.
+    pub(crate) const fn handshake(&self) -> Option<&Json> {
+        self.handshake.as_ref()
+    }
+
+    /// The parameters of the `initialize` that a legacy server gets.
+    fn legacy_params(&self, version: &str) -> String {
+        match &self.opening {
+            Some(opening) => opening.as_str().to_owned(),
+            None => legacy_params(version),
         }
     }
 }
@@ -133,7 +161,7 @@ impl Link {
             Method::parse(&request.method).and_then(Method::list),
             Some(ListKind::Prompts | ListKind::Resources | ListKind::Templates)
         );
-        matches!(self.client, Client::House(_)) && request.tool.is_none() && !is_forwarded
+        self.is_house() && self.shelf.is_none() && request.tool.is_none() && !is_forwarded
     }
 
     /// Decides about a caller's listing once the tools are known, or cannot be.
@@ -206,7 +234,11 @@ impl Link {
         if house.modern {
             return Vec::new();
         }
-        let asks = !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
+        let params = house.legacy_params(cx.version);
+        // A client of the older era opened a session, so its servers do.
+        let is_opened = house.opening.is_some();
+        let asks =
+            !is_opened && !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
         let mut script = Vec::new();
         if asks {
             let id = self.own_id();
@@ -216,10 +248,21 @@ impl Link {
             script.push(Step::Ask { id, line, purpose });
         }
         let id = self.own_id();
-        let line = request(&id, Method::Initialize.name(), &legacy_params(cx.version));
+        let line = request(&id, Method::Initialize.name(), &params);
         let purpose = Purpose::Open;
         script.push(Step::Ask { id, line, purpose });
-        script.push(Step::Say(initialized()));
+        if is_opened {
+            // The client ends the handshake itself.
+            script.extend(self.memory.initialized().cloned().map(Step::Say));
+        } else {
+            script.push(Step::Say(initialized()));
+        }
+        if let Some(level) = self.memory.level().cloned() {
+            let id = self.own_id();
+            let line = request(&id, Method::SetLogLevel.name(), level.as_str());
+            let purpose = Purpose::Restore;
+            script.push(Step::Ask { id, line, purpose });
+        }
         script
     }
 
@@ -254,12 +297,15 @@ impl Link {
             }
             Purpose::Open if !self.memory.has_session() => {
                 house.handshake = Some(Json::from_scanned(result));
-                let params = legacy_params(cx.version);
+                let params = house.legacy_params(cx.version);
+                let is_opened = house.opening.is_some();
                 let method = Method::Initialize.name();
                 self.memory.record_answer(method, Some(&params), result);
-                let line = initialized();
-                let method = Method::Initialized.name();
-                self.memory.record_notification(method, line.as_str());
+                if !is_opened {
+                    let line = initialized();
+                    let method = Method::Initialized.name();
+                    self.memory.record_notification(method, line.as_str());
+                }
             }
             Purpose::Open | Purpose::Discover | Purpose::Restore => {}
         }
@@ -272,6 +318,9 @@ impl Link {
         };
         let params = scan::member(line.as_str(), "params").unwrap_or("{}");
         let given = scan::member(params, "_meta").unwrap_or("{}");
+        if scan::member(given, meta::PROTOCOL_VERSION).is_some() {
+            return line.clone();
+        }
         let meta = ObjectWriter::with_capacity(own.len() + given.len())
             .members_of(own.as_str())
             .members_of(given)
@@ -367,7 +416,7 @@ fn name_of(tool: &str) -> Option<String> {
 }
 
 /// A definition with the identifier by which envelopes name the tool.
-fn entry(tool: &str) -> String {
+pub(super) fn entry(tool: &str) -> String {
     let mut entry = ObjectWriter::with_capacity(tool.len() + 64);
     if let Some(name) = name_of(tool).filter(|name| is_tool_name(name)) {
         entry = entry.string("toolId", &format!("{TOOL_ID_PREFIX}{name}"));

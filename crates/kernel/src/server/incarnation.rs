@@ -231,9 +231,14 @@ impl Incarnation {
         std::mem::take(&mut self.rechecking)
     }
 
+    /// True until it has its whole script and has opened the session.
+    pub(super) fn is_scripted(&self) -> bool {
+        !self.script.is_empty() || self.awaits(Purpose::Open)
+    }
+
     /// Queues a line behind the script. Returns it if the script is over and it may be sent now.
     pub(super) fn after_script(&mut self, line: Json) -> Option<Json> {
-        if self.script.is_empty() {
+        if !self.is_scripted() {
             return Some(line);
         }
         self.script.push_back(Step::Say(line));

@@ -15,7 +15,7 @@ use super::client::cancel_line;
 use super::edit;
 use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
-use super::{Client, Cx, Link};
+use super::{Cx, Link};
 use crate::core::action::CoreAction;
 use crate::core::readiness::Proof;
 
@@ -65,7 +65,9 @@ impl Link {
         }
         self.pause_deadlines(cx);
         cx.kernel.handle_lost(cx.now, generation, fault, &unsent);
-        if cx.kernel.is_closed(cx.now, self.slot) {
+        let is_closed = cx.kernel.is_closed(cx.now, self.slot);
+        self.count_loss(is_closed);
+        if is_closed {
             self.release(cx);
         }
     }
@@ -339,7 +341,7 @@ impl Link {
         id: &RequestId,
         method: &str,
     ) {
-        if let Client::House(_) = self.client {
+        if self.answers_questions() {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
         }
@@ -378,7 +380,7 @@ impl Link {
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
                 let call = self.requests.by_token(token);
-                if let (Client::House(_), Some(call)) = (&self.client, call) {
+                if let (true, Some(call)) = (self.is_house(), call) {
                     let progress = super::house::progress_of(params.unwrap_or_default());
                     return cx
                         .kernel
@@ -414,6 +416,9 @@ impl Link {
                 self.lists.comparing.remove(&ListKind::Tools);
             }
             _ => {}
+        }
+        if self.takes_notification(method) {
+            return;
         }
         self.tell_client(cx, text.to_owned());
     }

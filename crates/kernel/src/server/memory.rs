@@ -102,6 +102,16 @@ impl SessionMemory {
         self.modern_meta.as_ref().filter(|_| !self.has_session())
     }
 
+    /// The client's line that ends the handshake.
+    pub(super) const fn initialized(&self) -> Option<&Json> {
+        self.initialized.as_ref()
+    }
+
+    /// The parameters of the last `logging/setLevel`.
+    pub(super) const fn level(&self) -> Option<&Json> {
+        self.level.as_ref()
+    }
+
     /// True once a server agreed to the handshake.
     pub(super) const fn has_session(&self) -> bool {
         self.initialize.is_some()

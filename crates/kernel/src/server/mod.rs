@@ -10,6 +10,9 @@
 //! A link belongs to a client's session, or to the house: REST callers and the command line have no MCP
 //! session, so the host opens one for each of them ([`house`]).
 //!
+//! Where several servers are served together, the host opens the session on each of them, too, and reads
+//! their lists to merge them ([`member`]).
+//!
 //! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
 
 mod activity;
@@ -21,6 +24,7 @@ mod house;
 mod incarnation;
 mod lines;
 mod lists;
+mod member;
 mod memory;
 mod outputs;
 mod own;
@@ -39,6 +43,7 @@ use std::sync::Arc;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
+use mainstay_contract::limits::Limits;
 use mainstay_contract::method::ListKind;
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +53,11 @@ use self::handover::Handover;
 pub(crate) use self::house::House;
 use self::incarnation::Incarnation;
 use self::lists::Lists;
+use self::member::Shelf;
+pub(crate) use self::member::{Listed, expands_to};
 use self::memory::SessionMemory;
 use self::outputs::Outputs;
+pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
 use self::questions::Questions;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
@@ -89,7 +97,25 @@ pub struct ServerConfig {
     /// The identity under which calls of this server are recorded; without it none is.
     #[serde(default)]
     pub backend: Option<String>,
+    /// The prefix of its names beside other servers, empty for none. `None` if it is the only server and
+    /// its session passes as it is.
+    pub prefix: Option<String>,
+    /// Limits of its own: restarts, queue, pool, and time to start.
+    pub limits: Option<Limits>,
 }
+
+impl ServerConfig {
+    /// The text before each of its names.
+    pub(crate) fn name_prefix(&self) -> String {
+        match self.prefix.as_deref() {
+            None | Some("") => String::new(),
+            Some(prefix) => format!("{prefix}{SEPARATOR}"),
+        }
+    }
+}
+
+/// Between the prefix of a server and a name of it.
+pub const SEPARATOR: &str = "__";
 
 /// How a server answered `server/discover`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +132,8 @@ pub enum Discovered {
 pub(crate) struct Link {
     slot: SlotId,
     name: String,
+    /// The key of its server.
+    server: String,
     client: Client,
     incarnations: BTreeMap<Generation, Incarnation>,
     memory: SessionMemory,
@@ -120,6 +148,9 @@ pub(crate) struct Link {
     upkeep: Upkeep,
     #[serde(default)]
     own_tasks: OwnTasks,
+    /// The lists of a server that is served beside others.
+    shelf: Option<Shelf>,
+    start_timeout_ms: Option<u64>,
 }
 
 /// Who is served by a link.
@@ -206,16 +237,17 @@ impl Link {
         Self {
             slot,
             name,
+            server: config.name.clone(),
             client,
             incarnations: BTreeMap::new(),
             memory: SessionMemory::default(),
-            questions: Questions::default(),
+            questions: Questions::renaming(config.prefix.is_some()),
             tools: Tools::new(Arc::clone(&config.rules), config.locked.clone()),
             reviewed: Reviewed::new(config.locked.clone()),
             lists: Lists::default(),
             requests: Requests::default(),
             handover: Handover::default(),
-            outputs: Outputs::default(),
+            outputs: Outputs::of(config.prefix.as_ref().map(|_| config.name.as_str())),
             progress: Coalescer::default(),
             upkeep: Upkeep {
                 nonce,
@@ -225,23 +257,32 @@ impl Link {
                 next_look: now.plus_ms(LOOK_MS),
             },
             own_tasks: OwnTasks::default(),
+            shelf: config.prefix.is_some().then(|| Shelf::of(config)),
+            start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
         }
     }
 
-    /// The client's session, unless the house is the client.
+    /// The key of its server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// How long a server may take to answer for the first time.
+    fn start_ms(&self, limits: &Limits) -> u64 {
+        self.start_timeout_ms.unwrap_or(limits.start_timeout_ms)
+    }
+
+    /// The client's session, unless it has none.
     pub(crate) const fn session(&self) -> Option<SessionId> {
         match &self.client {
             Client::Session(session) => Some(*session),
-            Client::House(_) => None,
+            Client::House(house) => house.session,
         }
     }
 
-    /// The session of a house, if this link has one.
-    pub(crate) const fn house(&self) -> Option<&House> {
-        match &self.client {
-            Client::House(house) => Some(house),
-            Client::Session(_) => None,
-        }
+    /// True if it belongs to a caller without a session.
+    pub(crate) const fn is_house(&self) -> bool {
+        matches!(&self.client, Client::House(house) if house.session.is_none())
     }
 
     fn rules(&self) -> &Rules {
@@ -260,7 +301,7 @@ impl Link {
 
     /// Sends a line to the client, unless its session is over.
     fn tell_client(&self, cx: &mut Cx<'_>, line: String) {
-        if let Client::Session(session) = self.client
+        if let Some(session) = self.session()
             && cx.kernel.has_session(session)
         {
             cx.out.push_back(CoreAction::Tell { session, line });
@@ -308,7 +349,7 @@ impl Link {
 
     /// The next time at which [`Link::handle_timeout`] has something to do.
     pub(crate) fn next_timeout(&self, kernel: &Kernel) -> Option<Time> {
-        let start_ms = kernel.limits().start_timeout_ms;
+        let start_ms = self.start_ms(kernel.limits());
         // Servers are not read, and so not late, while the client does not read.
         let behind = self
             .session()
@@ -394,19 +435,23 @@ impl Link {
         }
     }
 
-    /// Holds the server to another lock. Items that were withdrawn stay so until the client lists them again.
-    pub(crate) fn apply_lock(&mut self, cx: &mut Cx<'_>, locked: &Arc<Locked>) {
+    /// Holds the server to another lock. Items that were withdrawn stay so until they are listed again.
+    pub(crate) fn apply_lock(&mut self, cx: &mut Cx<'_>, locked: Option<&Arc<Locked>>) {
         if !self.reviewed.apply_lock(locked) {
             return;
         }
-        for kind in ListKind::ALL {
-            if self.lists.was_seen(kind) {
-                self.announce(cx, kind);
+        if let Some(shelf) = &mut self.shelf {
+            shelf.changed.extend(ListKind::ALL);
+        } else {
+            for kind in ListKind::ALL {
+                if self.lists.was_seen(kind) {
+                    self.announce(cx, kind);
+                }
             }
         }
-        let knew = self.tools.any();
-        self.tools.apply_lock(Arc::clone(locked));
-        if knew && self.serving(cx).is_some() {
+        let wants = self.shelf.is_some() || self.tools.any();
+        self.tools.apply_lock(locked.cloned());
+        if wants && self.serving(cx).is_some() {
             self.want_tools(cx);
         }
     }

@@ -14,7 +14,7 @@ use super::edit;
 use crate::time::Time;
 
 /// Where kept outputs are read.
-pub(super) const PREFIX: &str = "mainstay://output/";
+pub(crate) const PREFIX: &str = "mainstay://output/";
 /// Bytes that are kept at most.
 const KEPT_BYTES: usize = 64 * 1024 * 1024;
 /// How long stored outputs are kept, in milliseconds.
@@ -28,6 +28,8 @@ pub(super) struct Outputs {
     next: u64,
     /// The client sees resources although the server has none.
     pub(super) lent: bool,
+    /// Between the prefix of their URIs and the number: several servers must not share numbers.
+    place: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,16 @@ pub(super) enum Bounded {
 }
 
 impl Outputs {
+    /// No outputs yet. `server` is the key of the server, where it is served beside others.
+    pub(super) fn of(server: Option<&str>) -> Self {
+        Self {
+            place: server
+                .map(|server| format!("{server}/"))
+                .unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
     /// Bounds the text of a tool's result.
     pub(super) fn bound(&mut self, now: Time, result: &str, limit: usize) -> Bounded {
         let content = scan::member(result, "content").unwrap_or("[]");
@@ -94,9 +106,10 @@ impl Outputs {
             return Bounded::AsItIs;
         };
         let note = render::note(&format!(
-            "{} of {} shown; the rest is the resource {PREFIX}{}",
+            "{} of {} shown; the rest is the resource {PREFIX}{}{}",
             render::bytes(shown.len() as u64),
             render::bytes((shown.len() + rest.len()) as u64),
+            self.place.clone(),
             self.keep(now, rest)
         ));
         if let Some(block) = blocks.get_mut(at) {
@@ -124,7 +137,7 @@ impl Outputs {
 
     /// The members of a resource's result, if its URI is one of ours.
     pub(super) fn read(&mut self, now: Time, uri: &str) -> Option<Result<Json, Problem>> {
-        let number = uri.strip_prefix(PREFIX)?;
+        let number = uri.strip_prefix(PREFIX)?.strip_prefix(&self.place)?;
         self.expire(now);
         let kept = number
             .parse()

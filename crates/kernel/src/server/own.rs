@@ -1,5 +1,7 @@
 //! Requests of the host to a server: the script that restores a session, pings, and lists.
 
+use std::collections::BTreeSet;
+
 use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -25,7 +27,7 @@ const OWN_MS: u64 = 10_000;
 impl Link {
     /// Sends the next steps of a server's script; after the last one the server is ready.
     pub(super) fn run_script(&mut self, cx: &mut Cx<'_>, generation: Generation) {
-        let start_ms = cx.kernel.limits().start_timeout_ms;
+        let start_ms = self.start_ms(cx.kernel.limits());
         let Some(server) = self.incarnations.get_mut(&generation) else {
             return;
         };
@@ -74,13 +76,14 @@ impl Link {
         } else if self.requests.holds_any() || (before.is_some() && self.tools.any()) {
             self.want_tools(cx);
         }
+        self.read_wanted(cx, serving);
     }
 
     /// Replays a change of the client's session state to standby servers, which may take over at any time.
     pub(super) fn update_standbys(
         &mut self,
         cx: &mut Cx<'_>,
-        updated: Generation,
+        updated: Option<Generation>,
         method: &str,
         params: Option<&str>,
     ) {
@@ -88,18 +91,18 @@ impl Link {
             .incarnations
             .keys()
             .copied()
-            .filter(|other| *other != updated && !cx.kernel.is_fenced(*other))
+            .filter(|other| Some(*other) != updated && !cx.kernel.is_fenced(*other))
             .collect();
         for other in others {
             let id = self.own_id();
             let line = request(&id, method, params.unwrap_or("{}"));
             if let Some(server) = self.incarnations.get_mut(&other) {
-                if server.script.is_empty() {
-                    let _ = server.awaited.open(id, Awaited::Ping);
-                    cx.say(other, line);
-                } else {
+                if server.is_scripted() {
                     let purpose = Purpose::Restore;
                     server.script.push_back(Step::Ask { id, line, purpose });
+                } else {
+                    let _ = server.awaited.open(id, Awaited::Ping);
+                    cx.say(other, line);
                 }
             }
         }
@@ -182,7 +185,7 @@ impl Link {
             return;
         }
         self.catalogs_due(cx);
-        let start_ms = cx.kernel.limits().start_timeout_ms;
+        let start_ms = self.start_ms(cx.kernel.limits());
         let now = cx.now;
         let late: Vec<Generation> = self
             .incarnations
@@ -210,14 +213,14 @@ impl Link {
             let fault = Fault::new(ErrorKind::WorkerNotReady, detail).of(generation);
             return cx.out.push_back(CoreAction::Abandon { generation, fault });
         }
-        let (mut overdue, mut listed) = (None, false);
+        let (mut overdue, mut listed) = (None, BTreeSet::new());
         server.awaited.retain(|_, awaited| match awaited {
             Awaited::Script { purpose, until } if *until <= now => {
                 overdue = Some(*purpose);
                 false
             }
-            Awaited::List { until, .. } if *until <= now => {
-                listed = true;
+            Awaited::List { until, kind, .. } if *until <= now => {
+                listed.insert(*kind);
                 false
             }
             _ => true,
@@ -230,7 +233,10 @@ impl Link {
             Some(Purpose::Discover | Purpose::Restore) => self.run_script(cx, generation),
             None => {}
         }
-        if listed {
+        for kind in &listed {
+            self.list_failed(*kind);
+        }
+        if !listed.is_empty() {
             self.lists.unlistable = Some(generation);
             // Without the list calls are sent unchecked, and never repeated.
             self.release(cx);
@@ -253,7 +259,7 @@ impl Link {
         }
     }
 
-    fn fetch(
+    pub(super) fn fetch(
         &mut self,
         cx: &mut Cx<'_>,
         generation: Generation,
@@ -288,6 +294,7 @@ impl Link {
     ) {
         let is_tools = kind == ListKind::Tools;
         let Some(result) = result else {
+            self.list_refused(kind);
             // The server has no such list.
             if is_tools {
                 self.lists.unlistable = Some(generation);
@@ -298,6 +305,9 @@ impl Link {
         let serves = self.serving(cx) == Some(generation);
         if !seen.next_page(kind, result) || !serves {
             // The list does not end, or another server serves by now.
+            if serves {
+                self.list_failed(kind);
+            }
             if is_tools && serves {
                 self.lists.unlistable = Some(generation);
                 self.release(cx);
@@ -306,6 +316,8 @@ impl Link {
         }
         if is_tools {
             self.learn(cx, result);
+        } else {
+            self.shelve_page(cx, kind, result);
         }
         if seen.next().is_some() {
             return self.fetch(cx, generation, kind, seen, epoch);
@@ -317,6 +329,9 @@ impl Link {
             } else {
                 self.want_tools(cx);
             }
+        }
+        if !is_tools || self.tools.is_complete() {
+            self.list_read(kind, &seen);
         }
         if self.lists.comparing.remove(&kind) {
             self.compared(cx, kind, seen);
@@ -363,7 +378,7 @@ impl Link {
 
     /// Tells the client that its server was replaced, if its session has logging.
     fn report_restart(&mut self, cx: &mut Cx<'_>, generation: Generation) {
-        if !self.rules().restart_note {
+        if !self.rules().restart_note || self.is_mute() {
             return;
         }
         self.handover.restarted = Some(generation);

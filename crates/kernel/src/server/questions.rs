@@ -19,6 +19,8 @@ pub(super) struct Questions {
     open: BTreeMap<RequestId, Question>,
     /// The server whose ids pass unchanged.
     first: Option<Generation>,
+    /// Every question gets an id of the host: the client is asked by other servers, too.
+    renames: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,14 @@ struct Question {
 }
 
 impl Questions {
+    /// No questions. `renames` gives every question an id of the host.
+    pub(super) fn renaming(renames: bool) -> Self {
+        Self {
+            renames,
+            ..Self::default()
+        }
+    }
+
     /// Opens a question. Returns the id for the client; `own_id` makes one that no server can choose. `None` if
     /// too many are open.
     pub(super) fn open(
@@ -44,7 +54,8 @@ impl Questions {
             return None;
         }
         let first = *self.first.get_or_insert(by);
-        let shown = if by == first { id.clone() } else { own_id() };
+        let passes = by == first && !self.renames;
+        let shown = if passes { id.clone() } else { own_id() };
         let pauses = Method::parse(method).is_some_and(Method::pauses_deadlines);
         self.open.insert(shown.clone(), Question { pauses, by, id });
         Some(shown)
@@ -79,6 +90,16 @@ impl Questions {
     /// True while a person or a model is asked something: deadlines stand still.
     pub(super) fn pauses(&self) -> bool {
         self.open.values().any(|ask| ask.pauses)
+    }
+
+    /// True while a question is open under this id.
+    pub(super) fn has(&self, id: &RequestId) -> bool {
+        self.open.contains_key(id)
+    }
+
+    /// Closes every question: no answer can come any more.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
     }
 
     /// True while any question is open.

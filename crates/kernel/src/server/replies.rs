@@ -113,7 +113,7 @@ impl Link {
         if method != Some(Method::CallTool) {
             let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
             if self.memory.record_answer(&name, params.as_deref(), result) {
-                self.update_standbys(cx, generation, &name, params.as_deref());
+                self.update_standbys(cx, Some(generation), &name, params.as_deref());
             }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
@@ -128,6 +128,7 @@ impl Link {
         match method {
             Some(Method::CallTool) => {
                 self.shadow_check(cx, call, result);
+                self.note_resource_links(result);
                 if let Some(limit) = self.rules().max_output {
                     match self.outputs.bound(cx.now, result, limit) {
                         Bounded::AsItIs => {}

@@ -43,11 +43,11 @@ impl Reviewed {
     }
 
     /// Takes another lock. False if it is the same.
-    pub(super) fn apply_lock(&mut self, locked: &Arc<Locked>) -> bool {
-        if self.locked.as_ref() == Some(locked) {
+    pub(super) fn apply_lock(&mut self, locked: Option<&Arc<Locked>>) -> bool {
+        if self.locked.as_ref() == locked {
             return false;
         }
-        self.locked = Some(Arc::clone(locked));
+        self.locked = locked.cloned();
         self.reported.clear();
         self.instructions_reported = false;
         true
@@ -172,7 +172,7 @@ fn judge(locked: &Locked, kind: ListKind, item: &str) -> Option<(String, Option<
 
 /// True if a URI template may become this URI. Only expressions with an operator (`{+path}`, `{/path*}`) add
 /// slashes.
-fn expands_to(template: &str, uri: &str) -> bool {
+pub(crate) fn expands_to(template: &str, uri: &str) -> bool {
     let mut pattern = String::with_capacity(template.len());
     let mut adds_slashes = false;
     let mut rest = template;

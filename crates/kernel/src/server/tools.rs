@@ -125,9 +125,9 @@ impl Tools {
         self.forget();
     }
 
-    /// Applies another lock: every tool must be learned again.
-    pub(super) fn apply_lock(&mut self, locked: Arc<Locked>) {
-        self.locked = Some(locked);
+    /// Holds the tools to another lock: every tool must be learned again.
+    pub(super) fn apply_lock(&mut self, locked: Option<Arc<Locked>>) {
+        self.locked = locked;
         self.forget();
     }
 

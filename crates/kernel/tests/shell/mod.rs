@@ -46,6 +46,8 @@ pub struct Shell {
     pub keeps_checks: bool,
     /// The number of the event after which the core is saved and restored.
     pub restore_after: Option<usize>,
+    /// The server and the session of each process of a wrapped server.
+    pub homes: BTreeMap<Generation, (String, Option<SessionId>)>,
     handled: usize,
     events: VecDeque<CoreEvent>,
     nonce: u64,
@@ -153,7 +155,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
     let probed = serde_json::from_value(probed).unwrap();
     rules.tools.entry("once".to_owned()).or_insert(probed);
     CoreConfig {
-        server: Some(ServerConfig {
+        servers: vec![ServerConfig {
             name: "demo".to_owned(),
             rules: Arc::new(rules),
             locked: None,
@@ -161,8 +163,28 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             version: "1".to_owned(),
             trial: false,
             backend: None,
-        }),
+            prefix: None,
+            limits: None,
+        }],
         ..packs(&[])
+    }
+}
+
+/// A host that serves a pack and three servers, one of them without a prefix.
+pub fn merging() -> CoreConfig {
+    let server = |(key, prefix): (&str, &str)| ServerConfig {
+        name: key.to_owned(),
+        prefix: Some(prefix.to_owned()),
+        limits: Some(Limits {
+            pool: 128,
+            ..Limits::default()
+        }),
+        ..wrapping(json!({})).servers.remove(0)
+    };
+    let servers = [("bare", ""), ("one", "one"), ("two", "second")];
+    CoreConfig {
+        servers: servers.map(server).into(),
+        ..packs(&["a"])
     }
 }
 
@@ -186,7 +208,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         render: RenderMode::Json,
         locked: None,
         packs: names.iter().map(pack).collect(),
-        server: None,
+        servers: Vec::new(),
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
     }
@@ -206,6 +228,7 @@ impl Shell {
             },
             keeps_checks: false,
             restore_after: None,
+            homes: BTreeMap::new(),
             handled: 0,
             events: VecDeque::new(),
             nonce: 0,
@@ -412,11 +435,16 @@ impl Shell {
     fn carry_out(&mut self, action: CoreAction) {
         match action {
             CoreAction::Spawn {
+                slot,
                 generation,
                 settings,
                 ..
             } => {
                 let is_pack = settings.is_some();
+                if let Some(server) = self.core.server_of(slot) {
+                    let home = (server.to_owned(), self.core.client_of(generation));
+                    self.homes.insert(generation, home);
+                }
                 let worker = Worker {
                     is_pack,
                     build: is_pack.then_some(self.build),
@@ -526,6 +554,11 @@ impl Shell {
             let question = worker.asked.iter().position(|asked| asked == id);
             let question = question.unwrap_or_else(|| panic!("it did not ask {id}"));
             worker.asked.remove(question);
+            let by = &line["result"]["by"];
+            assert!(
+                by.is_null() || *by == generation.get(),
+                "{line} is for another server"
+            );
             return;
         };
         let is_used = worker.pending.iter().any(|pending| pending.id == *id);

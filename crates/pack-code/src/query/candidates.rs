@@ -33,10 +33,8 @@ const AT_ONCE: usize = 2;
 const COUNTABLE: u64 = 256;
 /// What it costs to find the blocks of words that may have some letters, and to read one of these,
 /// in postings.
-const WORD_COST: u64 = 40_000;
+const WORD_COST: u64 = 120_000;
 const BLOCK_COST: u64 = 3_000;
-/// How many times that has to be worth: where hits are many, few files are read in vain after it.
-const WORD_DEAR: u64 = 3;
 /// Words with the letters that are taken at most.
 const WORDS: usize = 2_000;
 
@@ -204,7 +202,6 @@ impl<'a> Candidates<'a> {
         while let Some(step) = self.steps.last() {
             let dear = match step {
                 Plan::Has(_) => self.dear,
-                Plan::Word(_) => WORD_DEAR,
                 _ => 1,
             };
             let Some(rest) = self.vain.checked_sub(self.cost(step) * dear) else {

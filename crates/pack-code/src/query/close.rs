@@ -216,19 +216,21 @@ impl<'a> Closer<'a> {
         look
     }
 
-    /// The windows that have most of the query, best first: few of a long file, so that not all of
-    /// it has to be compared.
+    /// The windows that have most of the query, best first: for each wanted passage a few, so that
+    /// of a long file not all has to be compared.
     pub(crate) fn likely_windows(
         &mut self,
         look: &Look,
         lines: &Lines<'_>,
         lang: Lang,
+        passages: usize,
     ) -> Vec<Window> {
         let found: Vec<(usize, u64)> = look
             .matches
             .iter()
             .map(|(line, mask)| (usize::try_from(*line).unwrap_or(usize::MAX) - 1, *mask))
             .collect();
+        // Windows are shown from their first line with something of the query.
         let mut scored: Vec<(f64, usize)> = Vec::new();
         let (mut next, mut low) = (0, 0);
         for (line, _) in &found {
@@ -245,12 +247,14 @@ impl<'a> Closer<'a> {
                     (union | mask, density + 1)
                 });
                 let score = self.query.whole_weight_of(union) / self.total;
-                scored.push((score + DENSITY * f64::from(density), start));
+                let shown = found.get(low).map_or(start, |(line, _)| *line);
+                scored.push((score + DENSITY * f64::from(density), shown));
                 next = start + WINDOW_STEP;
             }
         }
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        scored.truncate(limits::LIKELY_WINDOWS);
+        scored.dedup_by_key(|(_, shown)| *shown);
+        scored.truncate(limits::LIKELY_WINDOWS * passages);
         let mut windows: Vec<Window> = scored
             .into_iter()
             .map(|(score, first)| self.with_definition(score, first, lines, lang))
@@ -272,7 +276,7 @@ impl<'a> Closer<'a> {
             score,
             definition: None,
         };
-        let mut best = -1.0;
+        let mut best = 0.0;
         for number in first..first + WINDOW_HEAD {
             let line = lines.line(number as u64 + 1);
             let def = lang.is_code().then(|| definition(line, lang)).flatten();
@@ -283,7 +287,7 @@ impl<'a> Closer<'a> {
                 }
             }
         }
-        window.score += WINDOW_NAME * best.max(0.0);
+        window.score += WINDOW_NAME * best;
         window
     }
 

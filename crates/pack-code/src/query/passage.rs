@@ -51,7 +51,7 @@ pub(crate) fn passages(
     if found.len() >= most {
         return found;
     }
-    let likely = closer.likely_windows(file.look, lines, lang);
+    let likely = closer.likely_windows(file.look, lines, lang, most.max(1));
     let windows = match file.tokens {
         Some(tokens) => similar.windows(tokens, &starts(&likely, file), most.max(1)),
         None if likely.is_empty() => vec![Window::default()],
@@ -97,8 +97,10 @@ fn align(lines: &Lines<'_>, lang: Lang, window: Window) -> Passage {
     let above = (first.saturating_sub(ABOVE).max(1)..first)
         .rev()
         .find(is_definition);
-    match above {
-        Some(line) => from_definition(lines, lang, line),
+    // A definition that ends before the window is not the one around it.
+    let around = above.map(|line| from_definition(lines, lang, line));
+    match around.filter(|passage| passage.last >= first) {
+        Some(passage) => passage,
         None => Passage {
             first,
             last: (first + WINDOW_LINES as u64 - 1).min(lines.count().max(first)),
@@ -202,7 +204,7 @@ mod tests {
         let mut similar = Similar::new(query, &terms, true);
         let tokens = similar.read("a.rs", text.as_bytes());
         let lines = Lines::new(text.as_bytes());
-        let likely = closer.likely_windows(&look, &lines, Lang::of_path("a.rs"));
+        let likely = closer.likely_windows(&look, &lines, Lang::of_path("a.rs"), 1);
         let file = Shown {
             path: "a.rs",
             lines: &lines,

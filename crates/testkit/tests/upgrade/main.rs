@@ -5,6 +5,7 @@
     reason = "a test that is told by its environment how long to run, and says what came of it"
 )]
 
+mod faults;
 mod http;
 mod load;
 
@@ -12,7 +13,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -160,11 +160,13 @@ fn an_upgrade_keeps_the_process_the_session_the_worker_and_every_call() -> anyho
     let ready_lines = ready_lines.iter().filter(|line| line.contains("mcp:ready"));
     assert_eq!(ready_lines.count(), 1, "{:#?}", host.stderr());
     let effects = read_effects(&file)?;
-    let effects: Vec<&str> = effects
+    let mut effects: Vec<&str> = effects
         .iter()
         .map(|effect| effect.subject.as_str())
         .collect();
-    assert_eq!(effects, ["before", "half", "slow", "after"]);
+    // On a busy machine the slow call ends before the upgrade does.
+    effects.sort_unstable();
+    assert_eq!(effects, ["after", "before", "half", "slow"]);
     host.stop()?;
     assert!(!ready.exists());
     Ok(())
@@ -370,10 +372,22 @@ fn a_binary_that_cannot_continue_the_host_changes_nothing() -> anyhow::Result<()
             "exited with code 3 instead of reading the state: no room",
         ),
         ("exec sleep 1000", "did not read the state within"),
+        (
+            "sleep 1000 & exec sleep 1000",
+            "did not read the state within",
+        ),
+        (
+            "setsid sleep 1000 </dev/null >/dev/null 2>&1 &",
+            "exited with code 0 instead of",
+        ),
     ] {
         std::fs::write(folder.join("upgrade-check"), script)?;
         let reason = refused(&host, &["/bin/sh"])?;
         ensure!(reason.contains(said), "{script}: {reason}");
+        ensure!(
+            host.workers("sleep").is_empty(),
+            "{script}: a process is left"
+        );
         let answer = client.call(&json!(script).to_string(), "get", &json!({}))?;
         ensure!(
             answer.at("/result/structuredContent/ok") == true,
@@ -386,70 +400,6 @@ fn a_binary_that_cannot_continue_the_host_changes_nothing() -> anyhow::Result<()
     let other = folder.join("mainstay");
     build(&other)?;
     upgrade(&host, &[shown(&other)])?;
-    host.stop()
-}
-
-#[test]
-fn a_configuration_that_the_new_program_cannot_read_changes_nothing() -> anyhow::Result<()> {
-    let serve = Serve::stdio()?.ledger()?.limits("queue = 32")?;
-    let config = serve.folder().join("limits.toml");
-    let host = serve.spawn()?;
-    let client = host.client()?;
-    client.open(&json!({}))?;
-    std::fs::write(&config, "[limits]\nquueue = 1\n")?;
-    let reason = refused(&host, &[])?;
-    ensure!(reason.contains("quueue"), "{reason}");
-    client.call("1", "get", &json!({}))?;
-    std::fs::write(&config, "[limits]\nqueue = 16\n")?;
-    upgrade(&host, &[])?;
-    client.call("2", "get", &json!({}))?;
-    host.stop()
-}
-
-#[test]
-fn a_host_that_does_not_come_to_rest_continues_where_it_stopped() -> anyhow::Result<()> {
-    let serve = Serve::socket()?.ledger()?;
-    let file = serve.ledger_file();
-    let host = serve.spawn()?;
-    let control = host
-        .folder()
-        .join("run")
-        .join(format!("{}.sock", host.pid()));
-    let client = host.connect()?;
-    client.open(&json!({}))?;
-    let slow = json!({"name": "append", "arguments": {"text": "slow", "pause_ms": 5000}});
-    client.send(&request_line("\"slow\"", "tools/call", &slow))?;
-    let line = request_line(
-        "\"half\"",
-        "tools/call",
-        &json!({"name": "get", "arguments": {}}),
-    );
-    let (first, rest) = line.split_at(40);
-    client.send_raw(first)?;
-    // Operators' commands that never say what they want; the host waits for each of them for a while.
-    let is_over = AtomicBool::new(false);
-    let reason = thread::scope(|scope| {
-        let connecting = scope.spawn(|| {
-            let mut silent = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                silent.push(UnixStream::connect(&control));
-                thread::sleep(Duration::from_millis(200));
-            }
-        });
-        let reason = refused(&host, &[]);
-        is_over.store(true, Ordering::Relaxed);
-        let _ = connecting.join();
-        reason
-    })?;
-    ensure!(reason.contains("did not come to rest"), "{reason}");
-    client.send(rest)?;
-    client.answer("\"half\"")?;
-    client.answer("\"slow\"")?;
-    host.connect()?.call("1", "get", &json!({}))?;
-    upgrade(&host, &[])?;
-    client.call("2", "get", &json!({}))?;
-    assert_eq!(read_effects(&file)?.len(), 1);
-    drop(client);
     host.stop()
 }
 

@@ -11,7 +11,7 @@ use mainstay_contract::trace::TraceContext;
 use tokio::sync::oneshot;
 
 use super::super::access::Credential;
-use super::super::{Front, Place};
+use super::super::{Front, listen};
 use crate::engine::Single;
 use crate::forwarded::{self, Reader};
 
@@ -87,6 +87,9 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         trace: order.trace,
         task: order.task,
     };
+    if let Op::CallTool { name, .. } = &request.op {
+        listen::name_request(format!("tool {name:.64}"));
+    }
     let single = Single {
         request,
         bytes: order.bytes,
@@ -95,7 +98,6 @@ pub(super) async fn run(front: &Front, who: &Credential, op: Op, order: Order<'_
         steps: None,
         wanted,
     };
-    let _open = Place::take(&front.singles, usize::MAX);
     front.back.single(Box::new(single)).await;
     match answer.await {
         Ok(Ok(end)) => Ended {

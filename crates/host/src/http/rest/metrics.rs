@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::health::{Health, Lifecycle};
-use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US};
+use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, PackMetrics};
 use mainstay_contract::outcome::Problem;
 
 use super::super::Front;
@@ -24,6 +24,7 @@ pub(super) async fn answer(front: &Front) -> Answer {
     page.sample("", &[("version", &status.version)], 1);
     requests(&mut page, &counted);
     health(&mut page, &status.health, counted.restart_count);
+    packs(&mut page, &counted);
     envelopes(&mut page, front);
     http(&mut page, front);
     respond::typed(TEXT, page.0)
@@ -111,6 +112,41 @@ fn health(page: &mut Page, health: &Health, restarts: u64) {
         "Time since the start.",
         seconds_of_micros(health.uptime_ms.saturating_mul(1000)),
     );
+}
+
+fn packs(page: &mut Page, counted: &HostMetrics) {
+    page.family(
+        "mainstay_pack_lost_total",
+        "counter",
+        "Processes of a pack or server that were lost after a fault.",
+    );
+    for (name, pack) in &counted.packs {
+        page.sample("", &[("pack", name.as_str())], pack.lost);
+    }
+    type Value = fn(&PackMetrics) -> usize;
+    let gauges: [(&str, &str, Value); 3] = [
+        (
+            "mainstay_pack_ready",
+            "Processes of a pack or server that serve calls.",
+            |pack| pack.ready,
+        ),
+        (
+            "mainstay_pack_queue_depth",
+            "Calls that wait for a process of a pack or server.",
+            |pack| pack.queue_depth,
+        ),
+        (
+            "mainstay_pack_in_flight",
+            "Calls that processes of a pack or server work on.",
+            |pack| pack.in_flight,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.family(name, "gauge", help);
+        for (pack, metrics) in &counted.packs {
+            page.sample("", &[("pack", pack.as_str())], value(metrics));
+        }
+    }
 }
 
 fn envelopes(page: &mut Page, front: &Front) {

@@ -93,7 +93,7 @@ impl Core {
         };
         match house {
             Some(slot) => self.ask_house(slot, session, request, bytes),
-            None => self.inbound(session, Inbound::Request(request), bytes),
+            None => self.inbound(session, Inbound::Request(request), bytes, None),
         }
         self.kernel.handle_input_end(self.clock.now, session);
     }
@@ -234,8 +234,8 @@ impl Core {
 
     /// Asks for the tasks that lost hosts have left.
     pub(in crate::core) fn claim_tasks(&mut self) {
-        let backends = match self.links.server() {
-            Some(server) => server.backend.iter().cloned().collect(),
+        let backends = match self.links.wrapped() {
+            Some(server) => server.config.backend.iter().cloned().collect(),
             None => self.catalog.backends(),
         };
         if !backends.is_empty() {

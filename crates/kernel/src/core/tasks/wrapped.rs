@@ -23,8 +23,12 @@ impl Core {
             TaskOwner::Credential(caller) => caller,
             TaskOwner::Holder => ANONYMOUS,
         };
+        let Some(server) = self.links.server_name().map(str::to_owned) else {
+            return Ok(None);
+        };
         let nonce = self.readiness.next_nonce();
-        self.house_of(caller, nonce)
+        let house = self.house_of(caller, &server, nonce);
+        house.map(Some).ok_or(())
     }
 
     /// The contract of the task that runs in a session.
@@ -58,8 +62,8 @@ impl Core {
     }
 
     fn record_call(&mut self, call: CallId, new: NewCall) {
-        let server = self.links.server();
-        let Some(backend) = server.and_then(|server| server.backend.clone()) else {
+        let server = self.links.wrapped();
+        let Some(backend) = server.and_then(|server| server.config.backend.clone()) else {
             return self.refuse_task(call, NewCall::not_recorded());
         };
         let limits = self.kernel.limits();

@@ -1,0 +1,357 @@
+//! Lists of several servers: collected, merged and named.
+//!
+//! A *gather* is a request that waits for lists of all servers of its client, or for their handshakes. It ends
+//! when every server has answered, failed, or taken too long; then the names are recorded and the request is routed
+//! again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstay_contract::dialect::{Op, WrappedFacts};
+use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::json::Json;
+use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::render;
+use mainstay_contract::scan;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Core;
+use crate::call::SlotId;
+use crate::server::{Listed, SEPARATOR, ServerConfig, edit};
+use crate::time::Time;
+
+/// How long a list waits for servers that do not answer, in milliseconds.
+const LIST_MS: u64 = 10_000;
+/// How long the handshake waits for those of the servers, in milliseconds.
+const HANDSHAKE_MS: u64 = 3_000;
+/// Longest name of a tool that clients accept.
+pub(super) const NAME_CHARS: usize = 64;
+/// Names of one kind that are recorded.
+const NAMES: usize = 50_000;
+/// Warnings about names that are remembered, so that each comes once.
+const REPORTED: usize = 10_000;
+
+/// Which server has which name, and the requests that wait for lists.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Merged {
+    /// The key of the server, by the name that clients see or by URI.
+    pub(super) owners: BTreeMap<ListKind, BTreeMap<String, String>>,
+    gathers: BTreeMap<CallId, Gather>,
+    reported: BTreeSet<String>,
+}
+
+/// A request that waits for lists of servers, or for their handshakes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Gather {
+    session: SessionId,
+    /// None for a handshake.
+    kinds: Vec<ListKind>,
+    waiting: BTreeSet<SlotId>,
+    until: Time,
+}
+
+impl Merged {
+    pub(super) fn timeout(&self) -> Option<Time> {
+        self.gathers.values().map(|gather| gather.until).min()
+    }
+
+    /// Forgets a request that has ended.
+    pub(super) fn drop_gather(&mut self, call: CallId) {
+        self.gathers.remove(&call);
+    }
+
+    /// Forgets the names of a server.
+    pub(super) fn forget(&mut self, key: &str) {
+        for names in self.owners.values_mut() {
+            names.retain(|_, owner| owner != key);
+        }
+    }
+
+    pub(super) fn owner(&self, kind: ListKind, name: &str) -> Option<&str> {
+        self.owners.get(&kind)?.get(name).map(String::as_str)
+    }
+
+    /// Records the owner of a name, if it has none. Returns the owner.
+    pub(super) fn claim(&mut self, kind: ListKind, name: &str, key: &str) -> Option<&str> {
+        let names = self.owners.entry(kind).or_default();
+        if names.len() >= NAMES && !names.contains_key(name) {
+            return None;
+        }
+        let owner = names.entry(name.to_owned());
+        Some(owner.or_insert_with(|| key.to_owned()))
+    }
+}
+
+impl Core {
+    /// Has every server read these lists for a request, which waits for those that come in time.
+    pub(super) fn gather(&mut self, call: CallId, session: SessionId, kinds: Vec<ListKind>) {
+        let served = self.links.served();
+        // A server that is started on demand is not started for a handshake.
+        let is_needed = |config: &ServerConfig| !kinds.is_empty() || !config.rules.lazy;
+        let served = served.filter(|(_, config)| is_needed(config));
+        let keys: Vec<String> = served.map(|(key, _)| key.to_owned()).collect();
+        let mut waiting = BTreeSet::new();
+        for key in keys {
+            let Some(slot) = self.link_to(session, &key) else {
+                continue;
+            };
+            for kind in &kinds {
+                self.with_link(slot, |link, cx| link.want_list(cx, *kind));
+            }
+            waiting.insert(slot);
+        }
+        let patience_ms = match kinds.as_slice() {
+            [] => HANDSHAKE_MS,
+            _ => LIST_MS,
+        };
+        let until = self.clock.now.plus_ms(patience_ms);
+        let mut gather = Gather {
+            session,
+            kinds,
+            waiting,
+            until,
+        };
+        gather
+            .waiting
+            .retain(|slot| self.is_awaited(*slot, &gather.kinds));
+        let is_over = gather.waiting.is_empty();
+        self.links.merged.gathers.insert(call, gather);
+        if is_over {
+            self.finish_gather(call);
+        }
+    }
+
+    fn is_awaited(&self, slot: SlotId, kinds: &[ListKind]) -> bool {
+        let is_closed = self.kernel.is_closed(self.clock.now, slot);
+        self.links.get(slot).is_some_and(|link| match kinds {
+            [] => !link.is_open() && !is_closed && !link.is_hopeless(),
+            kinds => kinds.iter().any(|kind| link.wants(*kind)),
+        })
+    }
+
+    /// A link was worked on: requests that wait for it may go on, and its client may hear of changes.
+    pub(super) fn settle_member(&mut self, slot: SlotId) {
+        let waiting: Vec<CallId> = self
+            .links
+            .merged
+            .gathers
+            .iter()
+            .filter(|(_, gather)| gather.waiting.contains(&slot))
+            .filter(|(_, gather)| !self.is_awaited(slot, &gather.kinds))
+            .map(|(call, _)| *call)
+            .collect();
+        for call in waiting {
+            let gather = self.links.merged.gathers.get_mut(&call);
+            let is_over = gather.is_some_and(|gather| {
+                gather.waiting.remove(&slot);
+                gather.waiting.is_empty()
+            });
+            if is_over {
+                self.finish_gather(call);
+            }
+        }
+        let news = self.with_link_quietly(slot, |link| {
+            let (key, session) = (link.server().to_owned(), link.session());
+            (key, session, link.take_linked(), link.take_changed())
+        });
+        let Some((key, session, linked, changed)) = news else {
+            return;
+        };
+        for uri in linked {
+            self.links.merged.claim(ListKind::Resources, &uri, &key);
+        }
+        if let Some(session) = session {
+            self.announce_to(session, changed);
+        }
+    }
+
+    /// Requests do not wait for slow servers any longer.
+    pub(super) fn gathers_due(&mut self) {
+        let now = self.clock.now;
+        let gathers = self.links.merged.gathers.iter();
+        let due = gathers.filter(|(_, gather)| gather.until <= now);
+        let due: Vec<(CallId, Gather)> = due.map(|(call, due)| (*call, due.clone())).collect();
+        for (call, gather) in due {
+            for slot in gather.waiting {
+                for kind in &gather.kinds {
+                    self.with_link(slot, |link, _| link.miss(*kind));
+                }
+            }
+            self.finish_gather(call);
+        }
+    }
+
+    fn finish_gather(&mut self, call: CallId) {
+        let Some(gather) = self.links.merged.gathers.remove(&call) else {
+            return;
+        };
+        for kind in gather.kinds {
+            self.record_names(gather.session, kind);
+        }
+        if let Some(pending) = self.requests.get_mut(&call) {
+            pending.gathered = true;
+            self.route(call);
+        }
+    }
+
+    /// Records the names of a list of all servers of a client. A name that another server or a pack has is
+    /// withdrawn.
+    fn record_names(&mut self, session: SessionId, kind: ListKind) {
+        let group = self.links.group(session).cloned().unwrap_or_default();
+        for (key, slot) in &group {
+            let config = self.links.served().find(|(served, _)| served == key);
+            let Some(prefix) = config.map(|(_, config)| config.name_prefix()) else {
+                continue;
+            };
+            let Some(link) = self.links.get(*slot) else {
+                continue;
+            };
+            let is_whole = link.has_list(kind);
+            let items = link.items_of(kind).iter();
+            let items: Vec<(String, Option<String>)> = items
+                .map(|listed| (listed.name.clone(), listed.app.clone()))
+                .collect();
+            let mut warnings = Vec::new();
+            let mut names = BTreeSet::new();
+            for (own, app) in items {
+                let shown = shown_name(kind, &prefix, &own);
+                let merged = &mut self.links.merged;
+                if is_too_long(kind, &prefix, &shown) {
+                    let most = NAME_CHARS.saturating_sub(own.chars().count() + SEPARATOR.len());
+                    warnings.push((shown, format!(
+                        "name_too_long over {NAME_CHARS} characters: give the server a prefix of at most {most}"
+                    )));
+                    continue;
+                }
+                let owner = match self.catalog.has_item(kind, &shown) {
+                    true => Some("a pack"),
+                    false => merged.claim(kind, &shown, key),
+                };
+                if owner == Some(key) {
+                    names.insert(shown);
+                } else if let Some(owner) = owner {
+                    warnings.push((shown.clone(), format!("name_taken by={owner}")));
+                }
+                if let Some(app) = &app {
+                    merged.claim(ListKind::Resources, app, key);
+                }
+            }
+            // Results and user interfaces refer to resources that no list has.
+            if kind != ListKind::Resources && is_whole {
+                let owned = self.links.merged.owners.entry(kind).or_default();
+                owned.retain(|name, owner| owner != key || names.contains(name));
+            }
+            for (name, why) in warnings {
+                self.warn_of_name(kind, key, &name, &why);
+            }
+        }
+    }
+
+    fn warn_of_name(&mut self, kind: ListKind, key: &str, name: &str, why: &str) {
+        let (noun, shown) = (
+            kind.noun(),
+            render::visible(&render::shorten(name, 120)).into_owned(),
+        );
+        let reported = &mut self.links.merged.reported;
+        if reported.len() < REPORTED && reported.insert(format!("{noun} {key} {name}")) {
+            self.log(format!(
+                "mcp:warning reason={why} pack={key} {noun}={shown} withdrawn"
+            ));
+        }
+    }
+
+    /// The items of a list of all servers of a client that it may see, with their names.
+    fn merged_items(&self, session: SessionId, kind: ListKind) -> Vec<(String, &Listed)> {
+        let group = self.links.group(session).into_iter().flatten();
+        let mut items = Vec::new();
+        for (key, slot) in group {
+            let config = self.links.served().find(|(served, _)| served == key);
+            let prefix = config.map(|(_, config)| config.name_prefix());
+            let (Some(prefix), Some(link)) = (prefix, self.links.get(*slot)) else {
+                continue;
+            };
+            for listed in link.items_of(kind) {
+                let shown = shown_name(kind, &prefix, &listed.name);
+                let owner = self.links.merged.owner(kind, &shown);
+                if owner == Some(key) && !self.catalog.has_item(kind, &shown) {
+                    items.push((shown, listed));
+                }
+            }
+        }
+        items
+    }
+
+    /// The result of a list of packs and servers together.
+    pub(super) fn merged_listing(&self, session: SessionId, op: &Op) -> Option<Json> {
+        let kind = match op {
+            Op::Catalog {} => ListKind::Tools,
+            Op::List { kind, .. } => *kind,
+            op => op.mcp_method().and_then(Method::list)?,
+        };
+        let of_packs = match (op, kind) {
+            (Op::Catalog {}, _) => {
+                let identity = &self.identity;
+                self.catalog.catalog(&identity.name, &identity.version)
+            }
+            (_, ListKind::Tools) => self.catalog.listing(&Op::ListTools {})?,
+            (_, ListKind::Prompts) => self.catalog.listing(&Op::ListPrompts {})?,
+            (_, ListKind::Templates) => self.catalog.listing(&Op::ListResourceTemplates {})?,
+            (_, ListKind::Resources) => Json::from_scanned("{\"resources\":[]}"),
+        };
+        let own = scan::member(of_packs.as_str(), kind.member()).unwrap_or("[]");
+        let mut items: Vec<String> = edit::items(own).into_iter().map(str::to_owned).collect();
+        for (shown, listed) in self.merged_items(session, kind) {
+            items.push(match op {
+                Op::Catalog {} => listed.entry(&shown),
+                _ => listed.shown(kind, &shown),
+            });
+        }
+        let items = edit::array(items.iter().map(String::as_str));
+        let listing = edit::with_member(of_packs.as_str(), kind.member(), &items);
+        Some(Json::from_scanned(&listing))
+    }
+
+    /// The introduction of all servers of a client: their instructions, each under its key, and extensions.
+    pub(super) fn introduction(&mut self, session: SessionId) -> (Option<String>, WrappedFacts) {
+        let group = self.links.group(session).cloned().unwrap_or_default();
+        let mut parts: Vec<String> = self.identity.instructions.clone().into_iter().collect();
+        let mut facts = WrappedFacts::default();
+        for (key, slot) in group {
+            let config = self.links.served().find(|(served, _)| **served == key);
+            let prefix = config.map(|(_, config)| config.name_prefix());
+            let introduced = self.with_link(slot, |link, _| {
+                (
+                    link.introduction("instructions"),
+                    link.introduction("capabilities"),
+                )
+            });
+            let (instructions, capabilities) = introduced.unwrap_or_default();
+            if let Some(text) = instructions.as_deref().and_then(scan::unquote) {
+                let of = match prefix.as_deref() {
+                    None | Some("") => key.clone(),
+                    Some(prefix) => format!("{key} (names begin with {prefix})"),
+                };
+                parts.push(format!("Server {of}:\n{text}"));
+            }
+            let extensions = capabilities.as_deref();
+            let extensions = extensions.and_then(|declared| scan::member(declared, "extensions"));
+            if let Some(Ok(Value::Object(extensions))) = extensions.map(serde_json::from_str) {
+                facts.extensions.extend(extensions);
+            }
+        }
+        let instructions = (!parts.is_empty()).then(|| parts.join("\n\n"));
+        (instructions, facts)
+    }
+}
+
+/// The name of an item as clients see it.
+fn shown_name(kind: ListKind, prefix: &str, own: &str) -> String {
+    match kind {
+        ListKind::Tools | ListKind::Prompts => format!("{prefix}{own}"),
+        ListKind::Resources | ListKind::Templates => own.to_owned(),
+    }
+}
+
+fn is_too_long(kind: ListKind, prefix: &str, shown: &str) -> bool {
+    kind == ListKind::Tools && !prefix.is_empty() && shown.chars().count() > NAME_CHARS
+}

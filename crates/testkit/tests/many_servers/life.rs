@@ -1,0 +1,399 @@
+//! Isolation, state and changes: what several servers do not do to each other, and what survives.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::fixture::read_told;
+use mainstay_testkit::peer::{Message, request_line};
+use mainstay_testkit::process::{Serve, TempDir, binary, kill, tool};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::wrapping::{self, SERVER, eventually, failure, stop, text};
+use crate::{entry, host, names, open, says, serve, server_of, write};
+
+fn answer_to(question: &Message, name: &str) -> String {
+    let id = question.id().unwrap_or_default();
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"name":"{name}"}}}}}}"#
+    )
+}
+
+#[test]
+fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Result<()> {
+    let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
+        "backoff_min_ms": 0, "backoff_max_ms": 0}});
+    let servers = json!({
+        "dead": {"command": "false"},
+        "flood": {"command": "yes"},
+        "good": entry("--declare-list-changed", json!({}))?,
+        "hung": entry("--never-ready", json!({}))?,
+        "killed": entry("--banner", patient)?,
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    let tools = names(client, "1", "tools/list")?;
+    for name in ["good__echo", "killed__echo"] {
+        ensure!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
+    }
+    let victim = || server_of(&running, "--banner");
+    client.send(&wrapping::call("2", "hung__echo", &json!({"text": "x"})))?;
+    client.send(&wrapping::call("3", "good__hang", &json!({})))?;
+    let mut longest = Duration::ZERO;
+    for n in 100..160 {
+        if n % 10 == 0 {
+            kill(victim()?);
+        }
+        let began = Instant::now();
+        says(client, &n.to_string(), "good__echo", "x")?;
+        longest = longest.max(began.elapsed());
+    }
+    says(client, "4", "killed__echo", "y")?;
+    let dead = failure(&client.call("5", "dead__echo", &json!({}))?)?;
+    ensure!(dead["fault"] == "process", "{dead}");
+    // Lists do not wait for what was missed the last time.
+    let began = Instant::now();
+    names(client, "6", "tools/list")?;
+    ensure!(
+        began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
+    ensure!(longest < Duration::from_secs(60), "{longest:?}");
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)?;
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
+    says(client, "7", "good__echo", "z")?;
+    stop(running)
+}
+
+#[test]
+fn each_server_keeps_its_own_state_of_the_session() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let state = folder.join("state");
+    let options = format!("--state {}", state.display());
+    let servers =
+        json!({"alpha": entry("--page 7", json!({}))?, "beta": entry(&options, json!({}))?});
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    client.request("1", "logging/setLevel", &json!({"level": "debug"}))?;
+    names(client, "2", "tools/list")?;
+    let uris = names(client, "3", "resources/list")?;
+    ensure!(uris.contains(&"fixture:///blob".to_owned()), "{uris:?}");
+    // Alpha has the resources, since it comes first; beta is asked for one that only it was asked for.
+    let subscribed = client.request(
+        "4",
+        "resources/subscribe",
+        &json!({"uri": "fixture:///blob"}),
+    )?;
+    ensure!(subscribed.at("/result").is_object(), "{subscribed:?}");
+    kill(server_of(&running, "7")?);
+    kill(server_of(&running, "--state")?);
+    says(client, "5", "alpha__echo", "again")?;
+    says(client, "6", "beta__echo", "again")?;
+    let touch = json!({"uri": "fixture:///blob"});
+    client.call("7", "alpha__touch", &touch)?;
+    let updated = client.notification("notifications/resources/updated")?;
+    ensure!(
+        updated.at("/params/uri") == "fixture:///blob",
+        "{updated:?}"
+    );
+    let told = read_told(&state)?;
+    let count = |word: &str| told.iter().filter(|told| told.line.contains(word)).count();
+    ensure!(count("\"initialize\"") == 2, "{told:?}");
+    ensure!(count("logging/setLevel") == 2, "{told:?}");
+    ensure!(count("resources/subscribe") == 0, "{told:?}");
+    stop(running)
+}
+
+#[test]
+fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let state = folder.join("state");
+    let options = format!("--state {}", state.display());
+    let servers = json!({"alpha": entry("", json!({}))?, "beta": entry(&options, json!({}))?});
+    let running = host(&servers, "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({"elicitation": {}, "sampling": {}, "roots": {}}))?;
+    names(client, "1", "tools/list")?;
+    // Both servers count their questions alike.
+    client.send(&wrapping::call(
+        "2",
+        "alpha__ask_user",
+        &json!({"question": "first?"}),
+    ))?;
+    let first = client.take("a question", |message| {
+        message.method().as_deref() == Some("elicitation/create")
+    })?;
+    client.send(&wrapping::call(
+        "3",
+        "beta__ask_user",
+        &json!({"question": "second?"}),
+    ))?;
+    let second = client.take("a question", |message| {
+        message.method().as_deref() == Some("elicitation/create")
+    })?;
+    ensure!(first.id() != second.id(), "{first:?} {second:?}");
+    client.send(&answer_to(&second, "for beta"))?;
+    let beta = client.answer("3")?;
+    ensure!(beta.text().contains("for beta"), "{beta:?}");
+    client.send(&answer_to(&first, "for alpha"))?;
+    let alpha = client.answer("2")?;
+    ensure!(alpha.text().contains("for alpha"), "{alpha:?}");
+    // Equal progress tokens are those of the client; each server reports on its own call.
+    let slow = json!({"name": "beta__sleep", "arguments": {"ms": 60_000, "steps": 600},
+        "_meta": {"progressToken": "t"}});
+    client.send(&request_line("4", "tools/call", &slow))?;
+    let progress = client.notification("notifications/progress")?;
+    ensure!(progress.at("/params/progressToken") == "t", "{progress:?}");
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#)?;
+    wrapping::wait_told(&state, "notifications/cancelled", 1)?;
+    says(client, "5", "alpha__echo", "x")?;
+    stop(running)
+}
+
+#[test]
+fn a_file_that_is_read_again_restarts_only_what_changed() -> anyhow::Result<()> {
+    let same = || entry("--page 50", json!({}));
+    let first = json!({
+        "alpha": same()?,
+        "beta": entry("--page 51", json!({}))?,
+        "gamma": entry("--page 52", json!({}))?,
+    });
+    let running = open(&first, "")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let (alpha, beta) = (server_of(&running, "50")?, server_of(&running, "51")?);
+    let gone = server_of(&running, "52")?;
+    // Alpha stays, beta has a rule and a prefix, gamma is gone, delta is new.
+    let second = json!({
+        "alpha": same()?,
+        "beta": entry("--page 51", json!({"deny": ["add"], "prefix": "bb"}))?,
+        "delta": entry("--page 53", json!({}))?,
+    });
+    write(running.folder(), &second)?;
+    running.signal(Signal::HUP)?;
+    running.wait_for_line("mcp:config added server=delta")?;
+    running.wait_for_line("mcp:config removed server=gamma")?;
+    running.wait_for_line("mcp:config changed server=beta")?;
+    client.notification("notifications/tools/list_changed")?;
+    server_of(&running, "53")?;
+    let listed = || names(client, "\"list\"", "tools/list").unwrap_or_default();
+    eventually("delta is listed", || {
+        listed().iter().any(|tool| tool == "delta__echo")
+    })?;
+    let tools = listed();
+    let has = |name: &str| tools.iter().any(|tool| tool == name);
+    ensure!(
+        has("alpha__add") && has("bb__echo") && !has("bb__add"),
+        "{tools:?}"
+    );
+    ensure!(!has("beta__echo") && !has("gamma__echo"), "{tools:?}");
+    eventually("gamma's process is gone", || {
+        !running.workers(SERVER).contains(&gone)
+    })?;
+    ensure!(server_of(&running, "50")? == alpha && server_of(&running, "51")? == beta);
+    // Another command: a successor takes over, and only there.
+    let third = json!({
+        "alpha": same()?,
+        "beta": entry("--page 54", json!({"deny": ["add"], "prefix": "bb"}))?,
+        "delta": entry("--page 53", json!({}))?,
+    });
+    write(running.folder(), &third)?;
+    running.signal(Signal::HUP)?;
+    running.wait_for_line("mcp:rollout pack=beta")?;
+    ensure!(server_of(&running, "54")? != beta);
+    says(client, "3", "bb__echo", "new")?;
+    ensure!(server_of(&running, "50")? == alpha, "alpha was restarted");
+    // A mistake changes nothing.
+    std::fs::write(
+        running.folder().join("servers.json"),
+        "{\"mcpServers\": {\"a b\": {}}}",
+    )?;
+    running.signal(Signal::HUP)?;
+    running.wait_for_line("reason=config_refused")?;
+    says(client, "4", "alpha__echo", "still")?;
+    ensure!(server_of(&running, "50")? == alpha, "alpha was restarted");
+    stop(running)
+}
+
+#[test]
+fn an_upgrade_keeps_every_server_and_every_call() -> anyhow::Result<()> {
+    let servers = json!({
+        "alpha": entry("--page 50", json!({}))?,
+        "beta": entry("--page 51", json!({}))?,
+    });
+    let running = open(&servers, "--pack asset")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let before = (server_of(&running, "50")?, server_of(&running, "51")?);
+    client.send(&wrapping::call("2", "beta__sleep", &json!({"ms": 3000})))?;
+    let upgraded = Command::new(binary("mainstay")?)
+        .args(["upgrade"])
+        .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
+        .output()?;
+    ensure!(
+        upgraded.status.success(),
+        "{upgraded:?} {:#?}",
+        running.stderr()
+    );
+    let answer = client.answer("2")?;
+    ensure!(answer.at("/result/isError") != true, "{answer:?}");
+    says(client, "3", "alpha__echo", "x")?;
+    says(client, "4", "beta__echo", "y")?;
+    let after = (server_of(&running, "50")?, server_of(&running, "51")?);
+    ensure!(before == after, "{before:?} {after:?}");
+    let tools = names(client, "5", "tools/list")?;
+    ensure!(tools.iter().any(|tool| tool == "beta__echo"), "{tools:?}");
+    // What is read again after an upgrade is the difference to what ran before it.
+    running.signal(Signal::HUP)?;
+    running.wait_for_line("mcp:config reread")?;
+    says(client, "6", "beta__echo", "z")?;
+    ensure!(server_of(&running, "51")? == before.1, "beta was restarted");
+    stop(running)
+}
+
+#[test]
+fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
+    const CALLS: usize = 400;
+    const IN_FLIGHT: usize = 8;
+    let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
+        "backoff_min_ms": 0, "backoff_max_ms": 0, "queue": 1000}});
+    let servers = json!({
+        "alpha": entry("--banner", patient.clone())?,
+        "beta": entry("", patient)?,
+    });
+    let running = serve(Serve::socket()?, &servers)?;
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let clients = ["ada", "bob", "cyd", "dan"].map(|name| {
+            let (running, done) = (&running, &done);
+            scope.spawn(move || -> anyhow::Result<()> {
+                let client = running.connect()?;
+                client.open(&json!({}))?;
+                names(&client, "\"list\"", "tools/list")?;
+                let send = |n: usize| {
+                    let server = if n % 2 == 0 { "alpha" } else { "beta" };
+                    let said = json!({ "text": format!("{name} {server} {n}") });
+                    client.send(&wrapping::call(
+                        &n.to_string(),
+                        &format!("{server}__echo"),
+                        &said,
+                    ))
+                };
+                (0..IN_FLIGHT).try_for_each(send)?;
+                for next in IN_FLIGHT..CALLS + IN_FLIGHT {
+                    let answer = client.take("an answer", |message| {
+                        message.id().is_some_and(|id| id.parse::<usize>().is_ok())
+                    })?;
+                    let id: usize = answer.id().context("an id")?.parse()?;
+                    let server = if id % 2 == 0 { "alpha" } else { "beta" };
+                    let wanted = format!("{name} {server} {id}");
+                    ensure!(text(&answer) == wanted, "{wanted}: {answer:?}");
+                    if next < CALLS {
+                        send(next)?;
+                    }
+                }
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            })
+        });
+        // Echo may be repeated: calls that a killed server had are sent again.
+        while !clients
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
+            for pid in running.workers(SERVER).into_iter().take(2) {
+                kill(pid);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        clients
+            .into_iter()
+            .try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("it panicked"))?)
+    })?;
+    ensure!(done.into_inner() == 4);
+    running.stop()
+}
+
+#[test]
+fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let files = folder.join("files");
+    std::fs::create_dir(&files)?;
+    std::fs::write(files.join("a.txt"), "hello")?;
+    let git = Command::new("git")
+        .args(["init", "-q"])
+        .arg(&files)
+        .status()?;
+    ensure!(git.success());
+    let node = |package: &str| {
+        tool(&format!(
+            "node-servers/node_modules/@modelcontextprotocol/server-{package}/dist/index.js"
+        ))
+    };
+    let installed = (
+        node("everything")?,
+        node("filesystem")?,
+        node("memory")?,
+        tool("python-servers/bin/python")?,
+    );
+    let (Some(everything), Some(filesystem), Some(memory), Some(python)) = installed else {
+        return Ok(());
+    };
+    let memory_file = folder.join("memory.json");
+    let servers = json!({
+        "everything": {"command": "node", "args": [everything, "stdio"]},
+        "files": {"command": "node", "args": [filesystem, files]},
+        "git": {"command": python, "args": ["-m", "mcp_server_git", "--repository", files]},
+        "memory": {"command": "node", "args": [memory], "env": {"MEMORY_FILE_PATH": memory_file}},
+        "native": entry("", json!({}))?,
+        "time": {"command": python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    let wanted = [
+        "everything__echo",
+        "files__read_text_file",
+        "git__git_status",
+        "memory__read_graph",
+        "native__echo",
+        "time__get_current_time",
+    ];
+    // A slow machine may start them after the first list; the host then says that it changed.
+    let listed = || names(client, "\"list\"", "tools/list").unwrap_or_default();
+    eventually("all are listed", || {
+        let tools = listed();
+        wanted
+            .iter()
+            .all(|name| tools.iter().any(|tool| tool == name))
+    })?;
+    let called = |id: &str, name: &str, arguments: Value| -> anyhow::Result<String> {
+        let answer = client.call(id, name, &arguments)?;
+        ensure!(answer.at("/result/isError") != true, "{name}: {answer:?}");
+        Ok(text(&answer))
+    };
+    let path = files.join("a.txt");
+    ensure!(called("1", "everything__echo", json!({"message": "x"}))?.contains('x'));
+    ensure!(called("2", "files__read_text_file", json!({"path": path}))? == "hello");
+    called("3", "git__git_status", json!({"repo_path": files}))?;
+    let entity = json!({"entities": [{"name": "n", "entityType": "t", "observations": []}]});
+    called("4", "memory__create_entities", entity)?;
+    ensure!(called("5", "memory__read_graph", json!({}))?.contains("\"n\""));
+    called("6", "time__get_current_time", json!({"timezone": "UTC"}))?;
+    let prompts = names(client, "7", "prompts/list")?;
+    ensure!(
+        prompts
+            .iter()
+            .any(|name| name == "everything__simple-prompt"),
+        "{prompts:?}"
+    );
+    let uris = names(client, "8", "resources/list")?;
+    let uri = uris.first().context("everything has resources")?;
+    let read = client.request("9", "resources/read", &json!({ "uri": uri }))?;
+    ensure!(read.at("/result/contents/0/uri") == *uri, "{read:?}");
+    stop(running)
+}

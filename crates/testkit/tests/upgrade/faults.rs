@@ -1,0 +1,405 @@
+//! Upgrades while files, signals and clients are not as the host would like them.
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::http::{Connection, Request};
+use mainstay_testkit::peer::request_line;
+use mainstay_testkit::process::{Launch, Running, Serve, binary};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    PATIENCE, build, operate, refused, shown, status, text, upgrade, wait_for_upgrades, wrapped,
+};
+
+/// Upgrades during which a signal is sent.
+const ROUNDS: u64 = 12;
+
+fn fifo(path: &Path) -> anyhow::Result<()> {
+    let mode = Mode::from_raw_mode(0o755);
+    mknodat(CWD, path, FileType::Fifo, mode, 0).context("making a FIFO")
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !is_so()? {
+        ensure!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn lines_with(host: &Running, text: &str) -> usize {
+    let lines = host.stderr();
+    lines.iter().filter(|line| line.contains(text)).count()
+}
+
+/// Begins an upgrade and waits until the host is about to execute the new program.
+fn begin_exec(host: &Running) -> anyhow::Result<()> {
+    let before = lines_with(host, "mcp:upgrade from=");
+    host.signal(Signal::USR2)?;
+    let until = Instant::now() + PATIENCE;
+    while lines_with(host, "mcp:upgrade from=") == before {
+        ensure!(Instant::now() < until, "{:#?}", host.stderr());
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
+fn ledger(launch: &Launch) -> anyhow::Result<String> {
+    let file = launch.folder().join("ledger.jsonl");
+    Ok(format!(
+        "ledger={} --file {}",
+        shown(&binary("ledger")?),
+        shown(&file)
+    ))
+}
+
+#[test]
+fn the_settings_of_the_start_stay_in_force_whatever_became_of_their_files() -> anyhow::Result<()> {
+    let words = [shown(&binary("mainstay")?), "serve", "--config"].map(str::to_owned);
+    let launch = Launch::new(words)?;
+    let (config, token) = (
+        launch.folder().join("config.toml"),
+        launch.folder().join("token"),
+    );
+    let write_token = |text: &str| -> anyhow::Result<()> {
+        let _ = std::fs::remove_file(&token);
+        std::fs::write(&token, text)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        Ok(std::fs::set_permissions(&token, mode)?)
+    };
+    let good = format!(
+        "name = \"first\"\nhttp = \"127.0.0.1:0\"\ntoken_file = {token:?}\nallow_host = [\"one.example\"]\n"
+    );
+    std::fs::write(&config, &good)?;
+    write_token("the-first-token-of-all")?;
+    let pack = ledger(&launch)?;
+    let host = launch
+        .words([shown(&config), "--pack", &pack])
+        .spawn_http()?;
+    let address = host.address()?;
+    let asked = |token: &str, name: &str| -> anyhow::Result<u16> {
+        let request = Request::new("GET", "/v1/tools")
+            .header("Host", name)
+            .header("Authorization", &format!("Bearer {token}"));
+        Ok(Connection::open(address)?.ask(&request)?.status())
+    };
+    ensure!(asked("the-first-token-of-all", "one.example")? == 200);
+    write_token("another-token-of-the-file")?;
+    for changed in [
+        // Half of the file, as an editor leaves it for a moment.
+        Some("name = \"fir"),
+        // Another host would be started from these.
+        Some("name = \"second\"\nallow_host = [\"two.example\"]\ntelemetry = \"/absent/t\"\n"),
+        Some("socket = \"/absent/s\"\n"),
+        None,
+    ] {
+        match changed {
+            Some(text) => std::fs::write(&config, text)?,
+            None => {
+                std::fs::remove_file(&config)?;
+                std::fs::remove_file(&token)?;
+            }
+        }
+        upgrade(&host, &[])?;
+        assert_eq!(status(&host)?.get("name"), Some(&json!("first")));
+        assert_eq!(asked("the-first-token-of-all", "one.example")?, 200);
+        assert_eq!(asked("another-token-of-the-file", "one.example")?, 401);
+        ensure!(asked("the-first-token-of-all", "two.example")? != 200);
+    }
+    // SIGHUP reads the file as it is now.
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("config.toml")?;
+    std::fs::write(&config, &good)?;
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("mcp:config reread")?;
+    host.stop()
+}
+
+#[test]
+fn a_telemetry_file_that_cannot_be_opened_does_not_end_the_host() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.ledger()?;
+    let folder = serve.folder().join("events");
+    let file = folder.join("events.jsonl");
+    std::fs::create_dir(&folder)?;
+    let host = serve.argument("--telemetry").argument(&file).spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    std::fs::remove_dir_all(&folder)?;
+    upgrade(&host, &[])?;
+    client.call("1", "get", &json!({}))?;
+    host.wait_for_line("reason=telemetry_failed")?;
+    std::fs::create_dir(&folder)?;
+    client.call("2", "get", &json!({}))?;
+    wait_until("events are written again", || Ok(file.exists()))?;
+    host.stop()
+}
+
+#[test]
+fn a_server_and_watched_files_that_are_gone_do_not_end_the_host() -> anyhow::Result<()> {
+    let words = [shown(&binary("mainstay")?), "wrap", "--watch"].map(str::to_owned);
+    let launch = Launch::new(words)?;
+    let (program, watched) = (
+        launch.folder().join("server"),
+        launch.folder().join("watched"),
+    );
+    std::fs::copy(binary("mcp-fixture")?, &program)?;
+    std::fs::write(&watched, "1")?;
+    let host = launch
+        .words([shown(&watched), "--", shown(&program)])
+        .spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    std::fs::remove_file(&program)?;
+    std::fs::remove_file(&watched)?;
+    upgrade(&host, &[])?;
+    client.call("1", "echo", &json!({"text": "x"}))?;
+    std::fs::copy(binary("mcp-fixture")?, &program)?;
+    std::fs::write(&watched, "two")?;
+    host.wait_for_line("mcp:watch changed")?;
+    host.finish().map(drop)
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_program_is_not_waited_for() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?;
+    let (program, effects) = (serve.folder().join("pack"), serve.ledger_file());
+    std::fs::copy(binary("ledger")?, &program)?;
+    let pack = format!("ledger={} --file {}", shown(&program), shown(&effects));
+    let host = serve.pack(pack).spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    client.call("0", "get", &json!({}))?;
+    let binary = host.folder().join("fifo");
+    fifo(&binary)?;
+    let reason = refused(&host, &[shown(&binary)])?;
+    ensure!(reason.contains("it is not an executable file"), "{reason}");
+    client.call("1", "get", &json!({}))?;
+    std::fs::remove_file(&program)?;
+    fifo(&program)?;
+    let rolled = operate(&host, &["rollout"])?;
+    ensure!(!rolled.status.success(), "{}", text(&rolled));
+    client.call("2", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
+fn a_signal_at_the_moment_of_the_exec_ends_the_host_well() -> anyhow::Result<()> {
+    for round in 0..ROUNDS {
+        let mut host = Serve::socket()?.ledger()?.spawn()?;
+        let client = host.connect()?;
+        client.open(&json!({}))?;
+        let wait = json!({"name": "wait", "arguments": {"ms": 300, "steps": 1}});
+        client.send(&request_line("\"w\"", "tools/call", &wait))?;
+        begin_exec(&host)?;
+        thread::sleep(Duration::from_micros(round * 400));
+        host.terminate()?;
+        let answer = client.answer("\"w\"")?;
+        ensure!(answer.at("/result/isError") != true, "{answer:?}");
+        drop(client);
+        let ended = host.wait()?;
+        ensure!(
+            ended.success(),
+            "round {round}: {ended}: {:#?}",
+            host.stderr()
+        );
+        ensure!(
+            lines_with(&host, "mcp:shutdown") == 1,
+            "{:#?}",
+            host.stderr()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_hangup_at_the_moment_of_the_exec_is_not_lost() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    for round in 0..ROUNDS {
+        let before = lines_with(&host, "mcp:config reread");
+        begin_exec(&host)?;
+        thread::sleep(Duration::from_millis(round));
+        host.signal(Signal::HUP)?;
+        let is_read = || Ok(lines_with(&host, "mcp:config reread") > before);
+        wait_until("the configuration is read again", is_read)?;
+        let count = usize::try_from(round)? + 1;
+        wait_for_upgrades(&host, count)?;
+    }
+    host.stop()
+}
+
+/// The signals that a process blocks, as the kernel shows them.
+fn blocked(pid: u32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    line.map(|line| line.trim().to_owned())
+}
+
+#[test]
+fn workers_and_servers_have_no_blocked_signals() -> anyhow::Result<()> {
+    let packs = Serve::stdio()?.ledger()?.pack("asset").spawn()?;
+    let hosts = [packs, wrapped(&[])?.spawn()?];
+    for host in &hosts {
+        host.client()?.open(&json!({}))?;
+        for round in 0..2 {
+            wait_until("a child has blocked signals", || {
+                let mut children = host.family();
+                children.retain(|pid| *pid != host.pid());
+                let mut masks = children.iter().filter_map(|pid| blocked(*pid));
+                Ok(!children.is_empty() && masks.all(|mask| mask.trim_matches('0').is_empty()))
+            })?;
+            // HUP, INT, USR2 and TERM.
+            assert_eq!(blocked(host.pid()).as_deref(), Some("0000000000004803"));
+            if round == 0 {
+                upgrade(host, &[])?;
+                let rolled = operate(host, &["rollout"])?;
+                ensure!(rolled.status.success(), "{}", text(&rolled));
+            }
+        }
+    }
+    // A server that was replaced is reported to its client.
+    hosts
+        .into_iter()
+        .try_for_each(|host| host.finish().map(drop))
+}
+
+#[test]
+fn a_host_whose_exec_fails_continues_and_hears_signals() -> anyhow::Result<()> {
+    let serve = Serve::stdio()?.ledger()?;
+    let folder = serve.folder().to_owned();
+    let host = serve.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    let half = request_line(
+        "\"half\"",
+        "tools/call",
+        &json!({"name": "get", "arguments": {}}),
+    );
+    let (first, rest) = half.split_at(40);
+    client.send_raw(first)?;
+    // A shell as the new executable: it runs this file, which lets the real one prove what it can.
+    let shell = folder.join("shell");
+    std::fs::copy("/bin/sh", &shell)?;
+    let mainstay = binary("mainstay")?;
+    let prove = format!("exec {} upgrade-check \"$@\"\n", shown(&mainstay));
+    for (at_the_second, said) in [
+        ("exit 3", "exited with code 3"),
+        ("chmod 644 shell", "the new executable cannot be executed"),
+    ] {
+        let script = format!("if [ -e proved ]; then {at_the_second}; fi\n: > proved\n{prove}");
+        std::fs::write(folder.join("upgrade-check"), script)?;
+        let reason = refused(&host, &[shown(&shell)])?;
+        ensure!(reason.contains(said), "{reason}");
+        std::fs::remove_file(folder.join("proved"))?;
+    }
+    client.send(rest)?;
+    client.answer("\"half\"")?;
+    host.signal(Signal::HUP)?;
+    host.wait_for_line("mcp:config reread")?;
+    host.signal(Signal::USR2)?;
+    wait_for_upgrades(&host, 1)?;
+    client.call("1", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
+fn half_a_request_of_an_operator_does_not_refuse_the_upgrade() -> anyhow::Result<()> {
+    let host = Serve::stdio()?.ledger()?.spawn()?;
+    host.client()?.open(&json!({}))?;
+    let name = format!("{}.sock", host.pid());
+    let mut half = UnixStream::connect(host.folder().join("run").join(name))?;
+    half.write_all(b"{\"par")?;
+    upgrade(&host, &[])?;
+    host.client()?.call("1", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
+fn the_link_through_which_a_host_was_started_is_followed_anew() -> anyhow::Result<()> {
+    let launch = Launch::new(Vec::<String>::new())?;
+    let folder = launch.folder().to_owned();
+    for version in ["1", "2"] {
+        std::fs::create_dir(folder.join(version))?;
+        build(&folder.join(version).join("mainstay"))?;
+    }
+    symlink("1/mainstay", folder.join("link"))?;
+    let pack = ledger(&launch)?;
+    let host = launch.words(["./link", "serve", "--pack", &pack]).spawn()?;
+    host.client()?.open(&json!({}))?;
+    symlink("2/mainstay", folder.join("next"))?;
+    std::fs::rename(folder.join("next"), folder.join("link"))?;
+    let runs = || std::fs::read_link(format!("/proc/{}/exe", host.pid()));
+    upgrade(&host, &[])?;
+    assert_eq!(runs()?, folder.join("2/mainstay"));
+    std::fs::remove_dir_all(folder.join("1"))?;
+    upgrade(&host, &[])?;
+    // A file that is really called so.
+    let odd = folder.join("mainstay (deleted)");
+    build(&odd)?;
+    upgrade(&host, &[shown(&odd)])?;
+    upgrade(&host, &[])?;
+    assert_eq!(runs()?, odd);
+    host.client()?.call("1", "get", &json!({}))?;
+    host.stop()
+}
+
+#[test]
+fn a_client_that_does_not_send_or_read_is_named_and_ended_by_now() -> anyhow::Result<()> {
+    let words = [shown(&binary("mainstay")?), "wrap", "--config"].map(str::to_owned);
+    let launch = Launch::new(words)?;
+    let config = launch.folder().join("server.toml");
+    let fixture = binary("mcp-fixture")?;
+    std::fs::write(
+        &config,
+        format!(
+            "[servers.f]\ncommand = {fixture:?}\n[servers.f.mainstay.limits]\ndrain_ms = 1000\n"
+        ),
+    )?;
+    let host = launch
+        .words([shown(&config), "--http", "127.0.0.1:0"])
+        .spawn_http()?;
+    let address = host.address()?;
+    let call = |tool: &str, arguments: &Value| {
+        Request::to(address, "POST", &format!("/v1/tool/{tool}"))
+            .header("Content-Type", "application/json")
+            .body(json!({"arguments": arguments}).to_string())
+            .bytes()
+    };
+    let half = call("sleep", &json!({"ms": 10}));
+    let (half, _) = half.split_at(half.len() - 5);
+    let big = call("big", &json!({"bytes": 15_000_000}));
+    let sleep = call("sleep", &json!({"ms": 120_000}));
+    for (request, named) in [
+        (half, "POST /v1/tool/sleep from 127.0.0.1:"),
+        (&big[..], "POST /v1/tool/big: tool big from 127.0.0.1:"),
+        (
+            &sleep[..],
+            "POST /v1/tool/sleep: tool sleep from 127.0.0.1:",
+        ),
+    ] {
+        let mut client = Connection::open(address)?;
+        rustix::net::sockopt::set_socket_recv_buffer_size(client.stream()?, 4096)?;
+        client.send(request)?;
+        // The host has read the request once it is refused for it.
+        wait_until(named, || {
+            let output = operate(&host, &["upgrade"])?;
+            let said = text(&output);
+            Ok(output.status.code() == Some(1) && said.contains(named))
+        })?;
+        upgrade(&host, &["--now"])?;
+        drop(client);
+    }
+    let health = Request::to(address, "GET", "/healthz");
+    ensure!(Connection::open(address)?.ask(&health)?.status() == 200);
+    host.stop()
+}
