@@ -287,6 +287,28 @@ fn a_full_ledger_refuses_new_tasks_and_takes_the_outcome_of_every_task_it_has() 
 }
 
 #[test]
+fn every_accepted_task_has_room_for_an_outcome_within_the_limit() {
+    let scratch = Scratch::in_memory();
+    let bytes = 1 << 20;
+    let settings = Settings { bytes, ..SETTINGS };
+    let mut host = Host::try_start(scratch.path(), 1, settings).unwrap();
+    let mut accepted = 0;
+    while host
+        .order(Order::Record(Box::new(new_task(accepted + 1))))
+        .is_ok()
+    {
+        accepted += 1;
+    }
+    assert!(accepted > 10);
+    for number in 1..=accepted {
+        assert!(host.finish(id(number), &"y".repeat(12_000)));
+    }
+    drop(host);
+    let file = std::fs::metadata(scratch.path().join("tasks.db")).unwrap();
+    assert!(file.len() <= bytes, "{} bytes", file.len());
+}
+
+#[test]
 fn ids_have_128_bits_and_one_text_form() {
     let bits = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef_u128;
     let text = id(bits).to_string();
