@@ -184,7 +184,7 @@ impl Plan {
                 Some((catalog, _)) => catalog.tools.iter().any(|tool| tool.tasks),
                 None => true,
             });
-        let tasks = TaskLedger::new(store, may_run_tasks);
+        let tasks = TaskLedger::new(store, may_run_tasks, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
         let (servers, version) = (&config.servers, &config.server_version);
@@ -272,7 +272,7 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
-        let tasks = TaskLedger::new(store, true);
+        let tasks = TaskLedger::new(store, true, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
         let core = Core::new(CoreConfig {

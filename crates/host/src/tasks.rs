@@ -20,8 +20,8 @@ use mainstay_kernel::core::tasks::{
 };
 pub use mainstay_kernel::core::tasks::{TaskRules, TaskView, ToolTasks, describe};
 use mainstay_ledger::{
-    Clerk, Flush, Key, Lease, LeaseHolder, Ledger, LedgerError, Order, Origin, Owner, Recorded,
-    Reply, Settings, SqliteLedger, Status, Task, TaskId,
+    Clerk, Flush, Key, Lease, LeaseHolder, LeaseSlot, Ledger, LedgerError, Order, Origin, Owner,
+    Recorded, Reply, Settings, SqliteLedger, Status, Task, TaskId,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use crate::clock::wall_ms;
 use crate::engine::Event;
 use crate::entropy;
+use crate::log::{Level, Log};
 
 /// The file in the state directory.
 const FILE: &str = "tasks.db";
@@ -38,6 +39,8 @@ const LEASES: &str = "hosts";
 const DIRECTORY_HINT: &str = "set MAINSTAY_STATE_DIR to a directory that the host can write";
 /// The longest time that a hand-over to another program may take, in milliseconds.
 const HANDED_OVER_MS: u64 = 600_000;
+/// Milliseconds between two attempts to take the lease.
+const RETRY_MS: u64 = 1_000;
 /// Tasks of one page.
 const PAGE: usize = 50;
 
@@ -47,7 +50,6 @@ pub struct TaskStore {
     path: PathBuf,
     leases: PathBuf,
     settings: Settings,
-    retention_ms: u64,
 }
 
 impl TaskStore {
@@ -62,8 +64,8 @@ impl TaskStore {
                     0 => Flush::Checkpoints,
                     _ => Flush::Every,
                 },
+                retention_ms: limits.task_retention_ms,
             },
-            retention_ms: limits.task_retention_ms,
         }
     }
 
@@ -73,19 +75,22 @@ impl TaskStore {
             return Ok(None);
         }
         let holder = LeaseHolder::from_random(entropy::random_id());
-        let ledger = SqliteLedger::open(&self.path, &self.leases, &holder, self.settings);
-        let ledger = ledger.map_err(|error| problem(&error))?;
+        let ledger = self.ledger(&holder).map_err(|error| problem(&error))?;
         let store = self.clone();
         Ok(Some(TaskDesk { ledger, store }))
     }
 
+    fn take_lease(&self) -> Result<Lease, Problem> {
+        let holder = LeaseHolder::from_random(entropy::random_id());
+        Lease::take(&self.leases, holder).map_err(|error| {
+            let place = self.leases.display();
+            let said = format!("the host cannot record tasks: {place}: {error}");
+            Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
+        })
+    }
+
     fn ledger(&self, holder: &LeaseHolder) -> Result<SqliteLedger, LedgerError> {
-        let mut ledger = SqliteLedger::open(&self.path, &self.leases, holder, self.settings)?;
-        let now_ms = wall_ms();
-        let before_ms = now_ms.saturating_sub(self.retention_ms);
-        // Old tasks that cannot be removed now are removed next time.
-        let _ = ledger.apply(now_ms, &[Order::Prune { before_ms }]);
-        Ok(ledger)
+        SqliteLedger::open(&self.path, &self.leases, holder, self.settings)
     }
 }
 
@@ -147,15 +152,19 @@ impl TaskDesk {
     pub fn prune(&mut self, age_ms: u64) -> Result<u64, Problem> {
         // A task that ended in this millisecond has ended, too.
         let before_ms = wall_ms().saturating_sub(age_ms).saturating_add(1);
-        match self.apply(Order::Prune { before_ms })? {
-            Reply::Pruned(count) => Ok(count),
-            _ => Err(Problem::of(ErrorKind::Internal)),
+        let mut removed = 0;
+        loop {
+            match self.apply(Order::Prune { before_ms })? {
+                Reply::Pruned(0) => return Ok(removed),
+                Reply::Pruned(count) => removed += count,
+                _ => return Err(Problem::of(ErrorKind::Internal)),
+            }
         }
     }
 
     fn line(&self, task: &Task) -> TaskLine {
         TaskLine {
-            view: view(task, self.store.retention_ms),
+            view: view(task, self.store.settings.retention_ms),
             is_held: mainstay_ledger::is_held(&self.store.leases, &task.holder),
         }
     }
@@ -169,13 +178,21 @@ impl TaskDesk {
     }
 }
 
+/// A lease that the host could not take at its start: tasks are rejected, and all other calls are served.
+#[derive(Debug)]
+struct LateLease {
+    /// The shims of all workers hold it.
+    slot: Option<LeaseSlot>,
+    refusal: Problem,
+    tried_ms: u64,
+}
+
 /// The loop's end of the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct TaskLedger {
     store: Option<TaskStore>,
     lease: Option<Lease>,
-    /// The reason why there is no lease: tasks are rejected with it, and all other calls are served.
-    refusal: Option<Problem>,
+    late: Option<LateLease>,
     clerk: Option<Clerk>,
     /// When this host last looked for tasks that were cancelled through others.
     watched_ms: u64,
@@ -184,28 +201,47 @@ pub(crate) struct TaskLedger {
 }
 
 impl TaskLedger {
-    /// A ledger in this store. With `may_run_tasks` the host takes its lease now.
-    pub(crate) fn new(store: Option<TaskStore>, may_run_tasks: bool) -> Self {
-        let lease = store.as_ref().filter(|_| may_run_tasks).map(|store| {
-            let holder = LeaseHolder::from_random(entropy::random_id());
-            Lease::take(&store.leases, holder).map_err(|error| {
-                let place = store.leases.display();
-                let said = format!("the host cannot record tasks: {place}: {error}");
-                Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
-            })
-        });
-        let (lease, refusal) = match lease {
+    /// A ledger in this store. With `may_run_tasks` the host takes its lease now, or with a later task.
+    pub(crate) fn new(store: Option<TaskStore>, may_run_tasks: bool, log: &Log) -> Self {
+        let lease = store.as_ref().filter(|_| may_run_tasks);
+        let (lease, late) = match lease.map(TaskStore::take_lease) {
             Some(Ok(lease)) => (Some(lease), None),
-            Some(Err(problem)) => (None, Some(problem)),
+            Some(Err(refusal)) => {
+                let line = format!("mcp:warning reason=tasks_not_recorded {}", refusal.message);
+                log.say(Level::Warn, line);
+                let late = LateLease {
+                    slot: LeaseSlot::new().ok(),
+                    refusal,
+                    tried_ms: wall_ms(),
+                };
+                (None, Some(late))
+            }
             None => (None, None),
         };
         Self {
             store,
             lease,
-            refusal,
+            late,
             clerk: None,
             watched_ms: wall_ms(),
             in_flight: 0,
+        }
+    }
+
+    /// Takes the lease if the directory allows it by now.
+    fn retry_lease(&mut self) {
+        let now_ms = wall_ms();
+        let (Some(store), Some(late)) = (&self.store, &mut self.late) else {
+            return;
+        };
+        if self.lease.is_some() || now_ms.abs_diff(late.tried_ms) < RETRY_MS {
+            return;
+        }
+        late.tried_ms = now_ms;
+        match (store.take_lease(), &late.slot) {
+            (Ok(lease), Some(slot)) if slot.put(&lease).is_ok() => self.lease = Some(lease),
+            (Ok(_), _) => {}
+            (Err(refusal), _) => late.refusal = refusal,
         }
     }
 
@@ -234,8 +270,11 @@ impl TaskLedger {
 
     /// A descriptor that holds the lease, for shims.
     pub(crate) fn share_lease(&self) -> Option<Arc<OwnedFd>> {
-        let lease = self.lease.as_ref()?;
-        lease.share().ok().map(Arc::new)
+        let shared = match (&self.lease, &self.late) {
+            (Some(lease), _) => lease.share(),
+            (None, late) => late.as_ref()?.slot.as_ref()?.share(),
+        };
+        shared.ok().map(Arc::new)
     }
 
     /// Carries out an order; the reply comes as an event, or at once where no file is needed.
@@ -245,6 +284,9 @@ impl TaskLedger {
         order: TaskOrder,
         events: mpsc::Sender<Event>,
     ) -> Option<Result<TaskReply, Problem>> {
+        if matches!(order, TaskOrder::Record(_)) {
+            self.retry_lease();
+        }
         let Some(store) = &self.store else {
             return Some(without_store(&order, None));
         };
@@ -253,7 +295,8 @@ impl TaskLedger {
             return Some(nothing(&order));
         }
         let Some(lease) = &self.lease else {
-            return Some(without_store(&order, self.refusal.as_ref()));
+            let late = self.late.as_ref();
+            return Some(without_store(&order, late.map(|late| &late.refusal)));
         };
         let now_ms = wall_ms();
         let order = match to_ledger(order, self.watched_ms) {
@@ -265,7 +308,8 @@ impl TaskLedger {
         }
         if self.clerk.is_none() {
             let (store, holder) = (store.clone(), lease.holder().clone());
-            match Clerk::start(move || store.ledger(&holder), wall_ms) {
+            let unknown = text_of(&Err(Problem::of(ErrorKind::OutcomeUnknown)));
+            match Clerk::start(move || store.ledger(&holder), wall_ms, unknown) {
                 Ok(clerk) => self.clerk = Some(clerk),
                 Err(error) => {
                     let said = format!("the thread of the task ledger cannot start: {error}");
@@ -273,7 +317,7 @@ impl TaskLedger {
                 }
             }
         }
-        let retention_ms = store.retention_ms;
+        let retention_ms = store.settings.retention_ms;
         let sent = self.clerk.as_ref().is_some_and(|clerk| {
             clerk.send(order, move |reply| {
                 let reply = reply

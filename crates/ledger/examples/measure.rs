@@ -35,7 +35,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         drop(ledger);
         std::fs::remove_dir_all(&folder)?;
         let again = folder.clone();
-        let clerk = Clerk::start(move || Ok(open(&again, flush).unwrap()), now_ms)?;
+        let clerk = Clerk::start(
+            move || Ok(open(&again, flush).unwrap()),
+            now_ms,
+            String::new(),
+        )?;
         let started = Instant::now();
         let (done, finished) = mpsc::sync_channel(1024);
         for task in 0..TASKS {
@@ -77,6 +81,7 @@ fn open(folder: &Path, flush: Flush) -> Result<SqliteLedger, Box<dyn std::error:
     let settings = Settings {
         bytes: 256 << 20,
         flush,
+        retention_ms: 60_000,
     };
     Ok(SqliteLedger::open(
         &folder.join("tasks.db"),

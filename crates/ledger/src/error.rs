@@ -20,6 +20,8 @@ pub enum LedgerError {
     Damaged { path: PathBuf, detail: String },
     #[error("the task ledger {path} was written by a newer mainstay (version {version})", path = .path.display())]
     Newer { path: PathBuf, version: i64 },
+    #[error("the task ledger {path} is not private: {detail}", path = .path.display())]
+    NotPrivate { path: PathBuf, detail: String },
     #[error("cannot use the task ledger {path}: {detail}", path = .path.display())]
     Io { path: PathBuf, detail: String },
 }
@@ -34,6 +36,10 @@ impl LedgerError {
             }
             Self::ReadOnly(_) | Self::Io { .. } => {
                 "make the directory writable, or name another with MAINSTAY_STATE_DIR"
+            }
+            Self::NotPrivate { .. } => {
+                "let the file and its directory belong to this user alone (chown, chmod go-w), or name another \
+                 with MAINSTAY_STATE_DIR"
             }
             Self::Busy(_) => "try again; another host keeps the file locked",
             Self::Damaged { .. } => "move the file away; a new one is made when a task needs it",

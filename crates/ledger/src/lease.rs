@@ -5,12 +5,16 @@
 //! too. No heartbeat is written, and no clock decides.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 
 /// The name of a host in the ledger: random, so that no two hosts share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +78,41 @@ impl Lease {
 impl AsFd for Lease {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// A place for a lease that the host cannot take before it starts workers. A process with a descriptor of the slot
+/// holds the lease from the moment in which it is put there: a descriptor that was sent to a socket and not received
+/// stays open until the socket is closed.
+#[derive(Debug)]
+pub struct LeaseSlot {
+    sender: OwnedFd,
+    receiver: OwnedFd,
+}
+
+impl LeaseSlot {
+    pub fn new() -> io::Result<Self> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let (sender, receiver) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// A descriptor that holds the lease once it is in the slot.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.receiver.try_clone()
+    }
+
+    /// Puts the lease into the slot.
+    pub fn put(&self, lease: &Lease) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [lease.as_fd()];
+        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::Error::other("the descriptor does not fit"));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(&self.sender, &[IoSlice::new(b"L")], &mut control, flags)?;
+        Ok(())
     }
 }
 
@@ -145,6 +184,21 @@ mod tests {
         assert!(is_dead(&directory, &holder));
         assert!(is_dead(&directory, &holder), "it has no file any more");
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_slot_holds_the_lease_that_is_put_there_later() {
+        let directory = scratch("slot");
+        let slot = LeaseSlot::new().unwrap();
+        let of_a_worker = slot.share().unwrap();
+        let lease = Lease::take(&directory, LeaseHolder::from_random([7; 16])).unwrap();
+        slot.put(&lease).unwrap();
+        let holder = lease.holder().as_str().to_owned();
+        drop((lease, slot));
+        assert!(!is_dead(&directory, &holder), "a worker of it lives");
+        drop(of_a_worker);
+        assert!(is_dead(&directory, &holder));
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -17,7 +17,7 @@ mod sqlite;
 
 pub use self::clerk::Clerk;
 pub use self::error::LedgerError;
-pub use self::lease::{Lease, LeaseHolder, is_held};
+pub use self::lease::{Lease, LeaseHolder, LeaseSlot, is_held};
 pub use self::order::{Key, NewTask, Order, Origin, Owner, Recorded, Reply, Status, Task, TaskId};
 pub use self::sqlite::{Flush, Settings, SqliteLedger};
 

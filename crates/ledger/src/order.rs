@@ -204,9 +204,14 @@ pub enum Order {
     CancelledSince {
         since_ms: u64,
     },
-    /// Remove tasks that ended before then, and unfinished ones whose time was over before then.
+    /// Remove some of the tasks that ended before then.
     Prune {
         before_ms: u64,
+    },
+    /// Remove some of the tasks whose retention is over. Unfinished tasks of dead hosts that no host has taken for
+    /// their limit and their retention end as failed, with `outcome`, and are kept for another retention.
+    Expire {
+        outcome: String,
     },
 }
 
@@ -227,6 +232,7 @@ pub enum Reply {
         busy: bool,
     },
     Ids(Vec<TaskId>),
+    /// The number of tasks that were removed or ended: 0 if none is left.
     Pruned(u64),
 }
 

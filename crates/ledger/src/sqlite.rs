@@ -11,11 +11,14 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use crate::error::LedgerError;
 use crate::lease;
 use crate::order::{NewTask, Order, Origin, Owner, Recorded, Reply, Status, Task, TaskId};
-use crate::schema::{self, PAGE};
+use crate::schema::{self, Identity, PAGE};
 use crate::{LeaseHolder, Ledger};
 
-/// The part of the file that is kept for the outcomes of tasks: new ones are refused before it is touched.
-const RESERVED: u64 = 10;
+/// Bytes that are reserved for the outcome of every unfinished task. A larger outcome may exceed the limit of the
+/// file: only new tasks are refused.
+const OUTCOME: u64 = 16 << 10;
+/// Tasks that are removed or expired at a time.
+const REMOVALS: u64 = 1000;
 /// Tasks that are claimed at a time.
 const CLAIMS: usize = 1000;
 
@@ -34,6 +37,8 @@ pub struct Settings {
     /// Bytes of the file.
     pub bytes: u64,
     pub flush: Flush,
+    /// How long the outcomes of tasks that this host records are kept, in milliseconds.
+    pub retention_ms: u64,
 }
 
 /// The ledger of a host.
@@ -44,6 +49,7 @@ pub struct SqliteLedger {
     holder: String,
     settings: Settings,
     db: Connection,
+    identity: Identity,
 }
 
 impl SqliteLedger {
@@ -54,13 +60,27 @@ impl SqliteLedger {
         holder: &LeaseHolder,
         settings: Settings,
     ) -> Result<Self, LedgerError> {
+        let (db, identity) = schema::open(path, &settings)?;
         Ok(Self {
-            db: schema::open(path, &settings)?,
+            db,
+            identity,
             path: path.to_owned(),
             leases: leases.to_owned(),
             holder: holder.as_str().to_owned(),
             settings,
         })
+    }
+
+    /// Opens the file that is at the path now. Without the host's lease another host would run its tasks, too.
+    fn reopen(&mut self) -> Result<(), LedgerError> {
+        if !lease::is_held(&self.leases, &self.holder) {
+            return Err(LedgerError::Io {
+                path: self.path.clone(),
+                detail: "the state directory was removed; restart this host".to_owned(),
+            });
+        }
+        (self.db, self.identity) = schema::open(&self.path, &self.settings)?;
+        Ok(())
     }
 
     /// Carries out orders in one transaction.
@@ -100,8 +120,9 @@ impl SqliteLedger {
     }
 }
 
-impl Ledger for SqliteLedger {
-    fn apply(&mut self, now_ms: u64, orders: &[Order]) -> Vec<Result<Reply, LedgerError>> {
+impl SqliteLedger {
+    /// Carries out orders in the open file.
+    fn carry_out(&mut self, now_ms: u64, orders: &[Order]) -> Vec<Result<Reply, LedgerError>> {
         match self.together(now_ms, orders) {
             Ok(replies) => replies,
             Err(error) if orders.len() <= 1 => orders.iter().map(|_| Err(error.clone())).collect(),
@@ -120,6 +141,20 @@ impl Ledger for SqliteLedger {
                     })
                 })
                 .collect(),
+        }
+    }
+}
+
+impl Ledger for SqliteLedger {
+    fn apply(&mut self, now_ms: u64, orders: &[Order]) -> Vec<Result<Reply, LedgerError>> {
+        let replies = self.carry_out(now_ms, orders);
+        if schema::is_at(&self.path, self.identity) {
+            return replies;
+        }
+        // The file was removed or replaced: its successor must have what was written to it.
+        match self.reopen() {
+            Ok(()) => self.carry_out(now_ms, orders),
+            Err(error) => orders.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 }
@@ -157,6 +192,9 @@ struct Book<'a> {
 const COLUMNS: &str = "id, owner, backend, tool, work, replay, origin, limit_ms, created_ms, \
                        updated_ms, holder, holders, status, ended_ms, outcome";
 
+/// The condition for a task whose retention is not over at the time that follows.
+const KEPT: &str = "ifnull(ended_ms + keep_ms, 0x7fffffffffffffff) >=";
+
 impl Book<'_> {
     fn apply(&self, order: &Order) -> Result<Reply, Refused> {
         match order {
@@ -180,11 +218,12 @@ impl Book<'_> {
             Order::Claim { backends } => self.claim(backends),
             Order::CancelledSince { since_ms } => self.cancelled(*since_ms),
             Order::Prune { before_ms } => {
-                let sql = "DELETE FROM task WHERE ended_ms < ?1 \
-                           OR (ended_ms IS NULL AND created_ms + limit_ms < ?1 AND holder <> ?2)";
-                let removed = self.execute(sql, params![before_ms, self.holder])?;
+                let sql = "DELETE FROM task WHERE id IN \
+                           (SELECT id FROM task WHERE ended_ms < ?1 LIMIT ?2)";
+                let removed = self.execute(sql, params![before_ms, REMOVALS])?;
                 Ok(Reply::Pruned(removed as u64))
             }
+            Order::Expire { outcome } => self.expire(outcome).map(Reply::Pruned),
         }
     }
 
@@ -195,6 +234,10 @@ impl Book<'_> {
     fn record(&self, new: &NewTask) -> Result<Recorded, Refused> {
         let owner = new.owner.text();
         if let Some(key) = &new.key {
+            let sql = "DELETE FROM task WHERE owner = ?1 AND tool = ?2 AND key = ?3 AND backend = ?4 \
+                       AND ended_ms + keep_ms < ?5";
+            let values = params![owner, new.tool, key.name, new.backend, self.now_ms];
+            self.execute(sql, values)?;
             let sql = format!(
                 "SELECT {COLUMNS}, arguments FROM task WHERE owner = ?1 AND tool = ?2 AND key = ?3 \
                  AND backend = ?4"
@@ -213,10 +256,10 @@ impl Book<'_> {
                 None => {}
             }
         }
-        self.check_room()?;
+        self.check_room(new)?;
         let sql = "INSERT INTO task (id, owner, backend, tool, work, replay, origin, limit_ms, \
-                   created_ms, updated_ms, holder, holders, key, arguments, status) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, 1, ?11, ?12, ?13)";
+                   created_ms, updated_ms, holder, holders, key, arguments, status, keep_ms) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, 1, ?11, ?12, ?13, ?14)";
         let key = new.key.as_ref();
         self.execute(
             sql,
@@ -234,6 +277,7 @@ impl Book<'_> {
                 key.map(|key| &key.name),
                 key.map(|key| &key.arguments),
                 Status::Working.as_str(),
+                self.settings.retention_ms,
             ],
         )?;
         let task = self.read(&new.owner, &new.id)?;
@@ -242,7 +286,7 @@ impl Book<'_> {
     }
 
     /// Outcomes of tasks that were accepted must find room, so new tasks are refused first.
-    fn check_room(&self) -> Result<(), Refused> {
+    fn check_room(&self, new: &NewTask) -> Result<(), Refused> {
         let number = |name: &str| {
             let value = self
                 .transaction
@@ -250,8 +294,10 @@ impl Book<'_> {
             value.map_err(Refused::from)
         };
         let used = number("page_count")?.saturating_sub(number("freelist_count")?);
-        let most = self.settings.bytes / PAGE;
-        if used > most - most / RESERVED {
+        let sql = "SELECT count(*) FROM task WHERE ended_ms IS NULL";
+        let unfinished: u64 = self.transaction.query_row(sql, [], |row| row.get(0))?;
+        let needed = new.work.len() as u64 + (unfinished + 1) * OUTCOME;
+        if used * PAGE + needed > self.settings.bytes {
             return Err(Refused::Rule(LedgerError::TooLarge {
                 path: self.path.to_owned(),
                 bytes: self.settings.bytes,
@@ -274,9 +320,10 @@ impl Book<'_> {
     }
 
     fn read(&self, who: &Owner, id: &TaskId) -> Result<Option<Task>, Refused> {
-        let sql = format!("SELECT {COLUMNS} FROM task WHERE id = ?1");
+        let sql = format!("SELECT {COLUMNS} FROM task WHERE id = ?1 AND {KEPT} ?2");
         let mut read = self.transaction.prepare(&sql)?;
-        let found = read.query_row([id.to_string()], task).optional()?;
+        let values = params![id.to_string(), self.now_ms];
+        let found = read.query_row(values, task).optional()?;
         Ok(found.filter(|task| who.may_use(&task.owner)))
     }
 
@@ -288,14 +335,14 @@ impl Book<'_> {
     ) -> Result<Vec<Task>, Refused> {
         let sql = format!(
             "SELECT {COLUMNS} FROM task WHERE owner = ?1 AND (created_ms, id) < (?2, ?3) \
-             ORDER BY created_ms DESC, id DESC LIMIT ?4"
+             AND {KEPT} ?5 ORDER BY created_ms DESC, id DESC LIMIT ?4"
         );
         let mut list = self.transaction.prepare(&sql)?;
         let (ms, id) = match before {
             Some((ms, id)) => (i64::try_from(ms).unwrap_or(i64::MAX), id.to_string()),
             None => (i64::MAX, String::new()),
         };
-        let rows = list.query_map(params![who.text(), ms, id, most], task)?;
+        let rows = list.query_map(params![who.text(), ms, id, most, self.now_ms], task)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
@@ -349,6 +396,30 @@ impl Book<'_> {
             tasks: claimed,
             busy,
         })
+    }
+
+    fn expire(&self, outcome: &str) -> Result<u64, Refused> {
+        let late = "ended_ms IS NULL AND created_ms + limit_ms + keep_ms < ?1 AND holder";
+        let sql = format!("SELECT DISTINCT holder FROM task WHERE {late} <> ?2");
+        let mut holders = self.transaction.prepare(&sql)?;
+        let holders = holders.query_map(params![self.now_ms, self.holder], |row| row.get(0))?;
+        let holders: Vec<String> = holders.collect::<Result<_, _>>()?;
+        let end = format!(
+            "UPDATE task SET status = ?3, outcome = ?4, ended_ms = ?1, updated_ms = ?1 \
+             WHERE id IN (SELECT id FROM task WHERE {late} = ?2 LIMIT ?5)"
+        );
+        let status = Status::Failed.as_str();
+        let mut changed = 0;
+        for holder in holders {
+            if lease::is_dead(self.leases, &holder) {
+                let values = params![self.now_ms, holder, status, outcome, REMOVALS];
+                changed += self.execute(&end, values)?;
+            }
+        }
+        let sql = "DELETE FROM task WHERE id IN (SELECT id FROM task \
+                   WHERE ended_ms IS NOT NULL AND ended_ms + keep_ms < ?1 LIMIT ?2)";
+        changed += self.execute(sql, params![self.now_ms, REMOVALS])?;
+        Ok(changed as u64)
     }
 
     fn cancelled(&self, since_ms: u64) -> Result<Reply, Refused> {

@@ -88,7 +88,7 @@ impl Mounted {
     fn small() -> Option<Self> {
         let scratch = Scratch::new();
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
             .arg(scratch.path())
             .output();
         match mounted {

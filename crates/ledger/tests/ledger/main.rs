@@ -12,6 +12,8 @@
 )]
 
 mod damage;
+mod files;
+mod retention;
 mod rules;
 mod scratch;
 mod sharing;

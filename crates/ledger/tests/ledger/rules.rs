@@ -232,23 +232,26 @@ fn pruning_removes_what_ended_before_a_time_and_nothing_else() {
     let before_ms = NOW + 1;
     assert_eq!(host.order(Order::Prune { before_ms }), Ok(Reply::Pruned(1)));
     assert_eq!(host.read(&ALICE, id(1)), None);
-    assert!(host.read(&ALICE, id(2)).is_some());
+    drop(host);
     let mut other = Host::start(scratch.path(), 2);
     let before_ms = NOW + 60_001;
     let pruned = other.order(Order::Prune { before_ms });
-    assert_eq!(pruned, Ok(Reply::Pruned(2)), "their time was over");
+    assert_eq!(pruned, Ok(Reply::Pruned(0)), "no outcome of them is known");
+    for number in [2, 3] {
+        assert!(other.read(&ALICE, id(number)).is_some());
+    }
 }
 
 #[test]
-fn a_full_ledger_refuses_new_tasks_and_still_takes_outcomes() {
+fn a_full_ledger_refuses_new_tasks_and_takes_the_outcome_of_every_task_it_has() {
     let scratch = Scratch::in_memory();
     let settings = Settings {
-        bytes: 256 << 10,
+        bytes: 1 << 20,
         ..SETTINGS
     };
     let mut host = Host::try_start(scratch.path(), 1, settings).unwrap();
     let large = |number| NewTask {
-        work: "x".repeat(3000),
+        work: "x".repeat(60_000),
         ..new_task(number)
     };
     let mut accepted = 0;
@@ -259,14 +262,50 @@ fn a_full_ledger_refuses_new_tasks_and_still_takes_outcomes() {
         }
     };
     assert!(matches!(refused, LedgerError::TooLarge { .. }), "{refused}");
-    assert!(refused.to_string().contains("262144 bytes"), "{refused}");
+    assert!(
+        refused.to_string().contains("limit of 1048576 bytes"),
+        "{refused}"
+    );
+    assert!(accepted > 10);
+    let bytes = std::fs::metadata(scratch.path().join("tasks.db")).unwrap();
+    assert!(bytes.len() < 1 << 20);
+    for number in 1..=accepted {
+        assert!(
+            host.finish(id(number), &"y".repeat(60_000)),
+            "the outcome of {number}"
+        );
+    }
+    let one_more = host.order(Order::Record(Box::new(large(accepted + 1))));
+    assert!(one_more.is_err(), "the outcomes count");
+    let before_ms = NOW + 1;
+    let pruned = u64::try_from(accepted).unwrap();
+    assert_eq!(
+        host.order(Order::Prune { before_ms }),
+        Ok(Reply::Pruned(pruned))
+    );
+    host.record(large(accepted + 1));
+}
+
+#[test]
+fn every_accepted_task_has_room_for_an_outcome_within_the_limit() {
+    let scratch = Scratch::in_memory();
+    let bytes = 1 << 20;
+    let settings = Settings { bytes, ..SETTINGS };
+    let mut host = Host::try_start(scratch.path(), 1, settings).unwrap();
+    let mut accepted = 0;
+    while host
+        .order(Order::Record(Box::new(new_task(accepted + 1))))
+        .is_ok()
+    {
+        accepted += 1;
+    }
     assert!(accepted > 10);
     for number in 1..=accepted {
-        assert!(host.read(&ALICE, id(number)).is_some());
+        assert!(host.finish(id(number), &"y".repeat(12_000)));
     }
-    assert!(host.finish(id(1), &"y".repeat(3000)));
-    let before_ms = NOW + 1;
-    assert_eq!(host.order(Order::Prune { before_ms }), Ok(Reply::Pruned(1)));
+    drop(host);
+    let file = std::fs::metadata(scratch.path().join("tasks.db")).unwrap();
+    assert!(file.len() <= bytes, "{} bytes", file.len());
 }
 
 #[test]
@@ -305,7 +344,8 @@ fn the_file_is_the_users_own() {
 fn a_clerk_commits_together_and_answers_each() {
     let scratch = Scratch::new();
     let directory = scratch.path().to_owned();
-    let clerk = Clerk::start(move || Ok(Host::start(&directory, 1).ledger), || NOW).unwrap();
+    let open = move || Ok(Host::start(&directory, 1).ledger);
+    let clerk = Clerk::start(open, || NOW, String::new()).unwrap();
     let (replies, incoming) = std::sync::mpsc::channel();
     for number in 1..=500 {
         let replies = replies.clone();

@@ -11,7 +11,10 @@ use mainstay_ledger::{
 pub(crate) const SETTINGS: Settings = Settings {
     bytes: 64 << 20,
     flush: Flush::Every,
+    retention_ms: RETENTION_MS,
 };
+/// How long outcomes are kept.
+pub(crate) const RETENTION_MS: u64 = 600_000;
 /// The time of every order that does not care.
 pub(crate) const NOW: u64 = 1_000_000;
 
@@ -79,7 +82,11 @@ impl Host {
 
     /// Carries out one order.
     pub(crate) fn order(&mut self, order: Order) -> Result<Reply, LedgerError> {
-        let mut replies = self.ledger.apply(NOW, &[order]);
+        self.order_at(NOW, order)
+    }
+
+    pub(crate) fn order_at(&mut self, now_ms: u64, order: Order) -> Result<Reply, LedgerError> {
+        let mut replies = self.ledger.apply(now_ms, &[order]);
         assert_eq!(replies.len(), 1);
         replies.remove(0)
     }
@@ -92,8 +99,12 @@ impl Host {
     }
 
     pub(crate) fn read(&mut self, who: &Owner, id: TaskId) -> Option<Task> {
+        self.read_at(NOW, who, id)
+    }
+
+    pub(crate) fn read_at(&mut self, now_ms: u64, who: &Owner, id: TaskId) -> Option<Task> {
         let who = who.clone();
-        match self.order(Order::Read { who, id }).unwrap() {
+        match self.order_at(now_ms, Order::Read { who, id }).unwrap() {
             Reply::Task(task) => task.map(|task| *task),
             other => panic!("{other:?}"),
         }

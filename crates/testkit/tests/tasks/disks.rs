@@ -19,7 +19,7 @@ impl Disk {
         let path = world.state();
         std::fs::create_dir(&path)?;
         let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"])
             .arg(&path)
             .output();
         match output {
@@ -134,9 +134,16 @@ fn a_read_only_disk_refuses_tasks_and_serves_everything_else() -> anyhow::Result
     );
     client.call("2", "append", &json!({ "text": "c" }))?;
     ensure!(world.effects()?.len() == 2, "{:?}", world.effects()?);
+    disk.remount("rw")?;
+    let mut attempt = 2;
+    until("the host accepts tasks again", || {
+        attempt += 1;
+        let task = ask_task(&client, &attempt.to_string(), &json!({ "text": "d" }))?;
+        Ok(task.is_ok())
+    })?;
     drop(client);
     host.wait()?;
-    disk.remount("rw")?;
+    ensure!(world.effects()?.len() == 3, "{:?}", world.effects()?);
     ensure!(
         world.show(&id)?["status"] == "completed",
         "it is still there"
