@@ -4,7 +4,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::outcome::Problem;
 
-use super::{Core, NewTask, TaskOrigin, TaskOwner, TaskWork};
+use super::{Core, NewTask, PEER, TaskOrigin, TaskOwner, TaskWork};
 use crate::call::SlotId;
 use crate::core::{Pending, PendingStage};
 use crate::server::{LinkTask, NewCall, TaskRun};
@@ -19,12 +19,13 @@ impl Core {
     /// serves packs; an error if there is no room for another server now.
     pub(super) fn task_house(&mut self, owner: &TaskOwner) -> Result<Option<SlotId>, ()> {
         let caller = match owner {
-            TaskOwner::User => USER,
-            TaskOwner::Credential(caller) => caller,
-            TaskOwner::Holder => ANONYMOUS,
+            TaskOwner::User => USER.to_owned(),
+            TaskOwner::Peer(uid) => format!("{PEER}{uid}"),
+            TaskOwner::Credential(caller) => caller.clone(),
+            TaskOwner::Holder => ANONYMOUS.to_owned(),
         };
         let nonce = self.readiness.next_nonce();
-        self.house_of(caller, nonce)
+        self.house_of(&caller, nonce)
     }
 
     /// The contract of the task that runs in a session.
@@ -33,8 +34,9 @@ impl Core {
         let running = self.tasks.running.get(id)?;
         Some(TaskRun {
             replay: running.view.replay,
-            timeout_ms: self.time_left(&running.view),
+            timeout_ms: self.run_ms(running),
             resumed: running.resumed,
+            left_ms: self.time_left(&running.view),
         })
     }
 
@@ -62,10 +64,10 @@ impl Core {
         let Some(backend) = server.and_then(|server| server.backend.clone()) else {
             return self.refuse_task(call, NewCall::not_recorded());
         };
-        let limits = self.kernel.limits();
-        if self.tasks.running.len() >= limits.tasks {
+        if new.key.is_none() && !self.has_room_for_task() {
             return self.refuse_task(call, Problem::of(ErrorKind::Overloaded));
         }
+        let limits = self.kernel.limits();
         let (origin, limit_ms) = match new.as_task {
             true => (TaskOrigin::Task, limits.task_ms),
             false => (TaskOrigin::Key, new.timeout_ms),
