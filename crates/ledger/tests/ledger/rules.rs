@@ -1,8 +1,8 @@
 //! The rules that every ledger keeps.
 
 use mainstay_ledger::{
-    Clerk, Key, LedgerError, NewTask, Order, Origin, Owner, Recorded, Reply, Settings, Status,
-    TaskId,
+    Clerk, Key, Ledger as _, LedgerError, NewTask, Order, Origin, Owner, Recorded, Reply, Settings,
+    Status, TaskId,
 };
 
 use crate::scratch::{ALICE, Host, NOW, SETTINGS, Scratch, id, new_task};
