@@ -37,8 +37,6 @@ const FILE: &str = "tasks.db";
 const LEASES: &str = "hosts";
 /// The way to a directory for tasks.
 const DIRECTORY_HINT: &str = "set MAINSTAY_STATE_DIR to a directory that the host can write";
-/// The longest time that a hand-over to another program may take, in milliseconds.
-const HANDED_OVER_MS: u64 = 600_000;
 /// Milliseconds between two attempts to take the lease.
 const RETRY_MS: u64 = 1_000;
 /// Tasks of one page.
@@ -194,8 +192,6 @@ pub(crate) struct TaskLedger {
     lease: Option<Lease>,
     late: Option<LateLease>,
     clerk: Option<Clerk>,
-    /// When this host last looked for tasks that were cancelled through others.
-    watched_ms: u64,
     /// Orders whose reply has not been handled.
     in_flight: usize,
 }
@@ -223,7 +219,6 @@ impl TaskLedger {
             lease,
             late,
             clerk: None,
-            watched_ms: wall_ms(),
             in_flight: 0,
         }
     }
@@ -263,8 +258,6 @@ impl TaskLedger {
 
     /// Takes the lease of the host that this one continues.
     pub(crate) fn restore(&mut self, holder: String, lease: OwnedFd) {
-        // The program before this one did not see the cancels of its last moments.
-        self.watched_ms = self.watched_ms.saturating_sub(HANDED_OVER_MS);
         self.lease = Some(Lease::restore(holder, lease));
     }
 
@@ -298,14 +291,10 @@ impl TaskLedger {
             let late = self.late.as_ref();
             return Some(without_store(&order, late.map(|late| &late.refusal)));
         };
-        let now_ms = wall_ms();
-        let order = match to_ledger(order, self.watched_ms) {
+        let order = match to_ledger(order) {
             Ok(order) => order,
             Err(reply) => return Some(Ok(reply)),
         };
-        if matches!(order, Order::CancelledSince { .. }) {
-            self.watched_ms = now_ms;
-        }
         if self.clerk.is_none() {
             let (store, holder) = (store.clone(), lease.holder().clone());
             let unknown = text_of(&Err(Problem::of(ErrorKind::OutcomeUnknown)));
@@ -364,7 +353,7 @@ fn nothing(order: &TaskOrder) -> Result<TaskReply, Problem> {
             next: None,
         },
         TaskOrder::Cancel { .. } => TaskReply::Cancelled(None),
-        TaskOrder::Watch => TaskReply::Ids(Vec::new()),
+        TaskOrder::Watch { .. } => TaskReply::Ids(Vec::new()),
         TaskOrder::Read { .. } => TaskReply::Task(None),
         TaskOrder::Forget { .. } | TaskOrder::Record(_) | TaskOrder::Finish { .. } => {
             TaskReply::Done(false)
@@ -379,6 +368,7 @@ fn user() -> Owner {
 fn owner(owner: TaskOwner) -> Owner {
     match owner {
         TaskOwner::User => user(),
+        TaskOwner::Peer(uid) => Owner::User(uid),
         TaskOwner::Credential(digest) => Owner::Credential(digest),
         TaskOwner::Holder => Owner::Holder,
     }
@@ -394,7 +384,7 @@ fn text_of(outcome: &Outcome) -> String {
 }
 
 /// The order in the ledger's words. An id that cannot be one gets its reply at once.
-fn to_ledger(order: TaskOrder, watched_ms: u64) -> Result<Order, TaskReply> {
+fn to_ledger(order: TaskOrder) -> Result<Order, TaskReply> {
     let parse = |id: &str, reply: TaskReply| TaskId::parse(id).ok_or(reply);
     Ok(match order {
         TaskOrder::Record(new) => Order::Record(Box::new(new_task(*new))),
@@ -429,9 +419,8 @@ fn to_ledger(order: TaskOrder, watched_ms: u64) -> Result<Order, TaskReply> {
             outcome: cancelled_text(),
         },
         TaskOrder::Claim { backends } => Order::Claim { backends },
-        TaskOrder::Watch => Order::CancelledSince {
-            // A cancel of the same millisecond as the last look is seen twice rather than never.
-            since_ms: watched_ms.saturating_sub(1),
+        TaskOrder::Watch { ids } => Order::Cancelled {
+            ids: ids.iter().filter_map(|id| TaskId::parse(id)).collect(),
         },
     })
 }
@@ -507,6 +496,9 @@ fn view(task: &Task, retention_ms: u64) -> TaskView {
     TaskView {
         id: task.id.to_string(),
         owner: match &task.owner {
+            Owner::User(uid) if *uid != rustix::process::geteuid().as_raw() => {
+                TaskOwner::Peer(*uid)
+            }
             Owner::User(_) => TaskOwner::User,
             Owner::Credential(digest) => TaskOwner::Credential(digest.clone()),
             Owner::Holder => TaskOwner::Holder,

@@ -127,6 +127,9 @@ pub struct Call {
     /// It may run on after its deadline.
     #[serde(default)]
     pub detaches: bool,
+    /// A lost host may have sent it, and no probe has answered; then it may be sent until this time.
+    #[serde(default)]
+    pub resumed_until: Option<Time>,
     pub throttle: Throttle,
 }
 
@@ -185,6 +188,23 @@ impl Call {
     /// True if several workers were lost while they ran it: it may be to blame.
     pub const fn is_suspect(&self) -> bool {
         self.losses >= LOSSES_TOGETHER
+    }
+
+    /// True until a worker answers a probe for it.
+    pub const fn awaits_probe(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Queued {
+                send: Dispatch::Probe,
+                ..
+            } | Stage::Running {
+                send: Dispatch::Probe,
+                ..
+            } | Stage::Checking {
+                send: Dispatch::Probe,
+                ..
+            }
+        )
     }
 
     /// Whether its deadline has passed.

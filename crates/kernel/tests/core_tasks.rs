@@ -12,11 +12,12 @@
 
 mod book;
 mod shell;
+mod task_keys;
 
 use mainstay_contract::dialect::{MODERN_VERSION, Op, TaskOp};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::SessionId;
-use mainstay_contract::outcome::Success;
+use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
@@ -71,6 +72,13 @@ fn members(shell: &Shell, client: SessionId, id: &str) -> Value {
 
 fn first() -> String {
     format!("{:032x}", 1)
+}
+
+/// The statuses of tasks that a client was sent.
+fn statuses(shell: &Shell, client: SessionId) -> Vec<Value> {
+    let lines = shell.told(client).into_iter();
+    let lines = lines.filter(|line| line["method"] == "notifications/tasks/status");
+    lines.map(|line| line["params"]["status"].clone()).collect()
 }
 
 #[test]
@@ -162,11 +170,7 @@ fn a_result_is_delivered_once_the_outcome_is_recorded() {
     assert_eq!(result["structuredContent"], json!({ "ok": true }));
     let related = &result["_meta"]["io.modelcontextprotocol/related-task"];
     assert_eq!(related["taskId"], first());
-    let told = shell.told(client);
-    let status = told
-        .iter()
-        .find(|line| line["method"] == "notifications/tasks/status");
-    assert_eq!(status.unwrap()["params"]["status"], "completed");
+    assert_eq!(statuses(&shell, client), ["completed"]);
     shell.ask(client, "3", "tasks/get", json!({ "taskId": first() }));
     book.work(&mut shell);
     let task = members(&shell, client, "3");
@@ -304,6 +308,25 @@ fn a_task_of_a_lost_host_whose_time_is_over_fails() {
 }
 
 #[test]
+fn a_cancel_through_another_process_stops_the_call_and_is_reported() {
+    let (mut shell, mut book, client) = start();
+    call_as_task(&mut shell, client, "1", "write");
+    book.work(&mut shell);
+    shell.wait(60_000);
+    book.work(&mut shell);
+    let (_, task) = book.tasks.get_mut(&first()).unwrap();
+    task.outcome = Some(Err(Problem::of(ErrorKind::Cancelled)));
+    shell.wait(2_000);
+    book.work(&mut shell);
+    assert!(
+        shell
+            .actions()
+            .any(|action| matches!(action, CoreAction::Cancel { .. }))
+    );
+    assert_eq!(statuses(&shell, client), ["cancelled"]);
+}
+
+#[test]
 fn a_task_has_its_own_limit_instead_of_the_deadline_of_a_call() {
     let mut config = host();
     config.limits.call_timeout_ms = 1_000;
@@ -343,6 +366,7 @@ fn a_cancel_ends_the_task_before_it_is_acknowledged() {
     );
     book.work(&mut shell);
     assert_eq!(members(&shell, client, "2")["isError"], true);
+    assert_eq!(statuses(&shell, client), ["cancelled"]);
     shell.ask(client, "4", "tasks/cancel", json!({ "taskId": first() }));
     book.work(&mut shell);
     let problem = shell.outcome(client, "4").unwrap().as_ref().unwrap_err();
@@ -358,6 +382,7 @@ fn a_task_belongs_to_its_caller() {
     for (caller, finds) in [
         ("token:aa", false),
         ("anonymous", false),
+        ("uid:7", false),
         ("\"command line\"", true),
     ] {
         let single = shell.ask_single(caller, get());

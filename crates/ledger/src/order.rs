@@ -200,9 +200,9 @@ pub enum Order {
     Claim {
         backends: Vec<String>,
     },
-    /// Tasks of this host that were cancelled since then through other hosts.
-    CancelledSince {
-        since_ms: u64,
+    /// Those of these tasks of this host that were cancelled.
+    Cancelled {
+        ids: Vec<TaskId>,
     },
     /// Remove some of the tasks that ended before then.
     Prune {

@@ -163,7 +163,7 @@ impl Order {
     const fn only_reads(&self) -> bool {
         matches!(
             self,
-            Self::Read { .. } | Self::List { .. } | Self::CancelledSince { .. }
+            Self::Read { .. } | Self::List { .. } | Self::Cancelled { .. }
         )
     }
 }
@@ -216,7 +216,7 @@ impl Book<'_> {
             Order::List { who, before, most } => self.list(who, *before, *most).map(Reply::Tasks),
             Order::Cancel { who, id, outcome } => self.cancel(who, id, outcome),
             Order::Claim { backends } => self.claim(backends),
-            Order::CancelledSince { since_ms } => self.cancelled(*since_ms),
+            Order::Cancelled { ids } => self.cancelled(ids),
             Order::Prune { before_ms } => {
                 let sql = "DELETE FROM task WHERE id IN \
                            (SELECT id FROM task WHERE ended_ms < ?1 LIMIT ?2)";
@@ -422,16 +422,15 @@ impl Book<'_> {
         Ok(changed as u64)
     }
 
-    fn cancelled(&self, since_ms: u64) -> Result<Reply, Refused> {
-        let sql = "SELECT id FROM task WHERE ended_ms >= ?1 AND holder = ?2 AND status = ?3";
-        let mut ids = self.transaction.prepare(sql)?;
+    fn cancelled(&self, ids: &[TaskId]) -> Result<Reply, Refused> {
+        let sql = "SELECT 1 FROM task WHERE id = ?1 AND holder = ?2 AND status = ?3";
+        let mut is_cancelled = self.transaction.prepare(sql)?;
         let status = Status::Cancelled.as_str();
-        let rows = ids.query_map(params![since_ms, self.holder, status], |row| {
-            row.get::<_, String>(0)
-        })?;
         let mut found = Vec::new();
-        for id in rows {
-            found.extend(TaskId::parse(&id?));
+        for id in ids {
+            if is_cancelled.exists(params![id.to_string(), self.holder, status])? {
+                found.push(*id);
+            }
         }
         Ok(Reply::Ids(found))
     }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay_kernel::core::tasks::PEER;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -196,18 +197,19 @@ impl Clients {
                 continue;
             };
             let opened = match accepted {
-                Ok(fd) => both_ways(fd, &events).await,
+                Ok((fd, uid)) => both_ways(fd, &events).await.map(|ends| (ends, uid)),
                 Err(error) => Err(error),
             };
             match opened {
-                Ok((source, sink)) => {
+                Ok(((source, sink), uid)) => {
+                    let is_other = uid != rustix::process::geteuid().as_raw();
                     let _ = events
                         .send(
                             Client {
                                 source,
                                 sink,
                                 link: None,
-                                caller: None,
+                                caller: is_other.then(|| format!("{PEER}{uid}")),
                             }
                             .into(),
                         )

@@ -24,7 +24,7 @@ const LARGE: usize = 16 * 1024;
 pub(crate) struct Client {
     pub(crate) source: Source,
     pub(crate) sink: Sink,
-    /// Names a client over HTTP; all others are the host's own user.
+    /// Names a client over HTTP, or another Unix user at the socket; all others are the host's own user.
     pub(crate) caller: Option<String>,
     /// Its number among the links of the HTTP front.
     pub(crate) link: Option<u64>,

@@ -101,10 +101,11 @@ impl Bound {
         })
     }
 
-    /// Waits for a client.
-    pub(crate) async fn accept(&self) -> io::Result<OwnedFd> {
+    /// Waits for a client and says which user it is.
+    pub(crate) async fn accept(&self) -> io::Result<(OwnedFd, u32)> {
         let (stream, _) = self.listener.accept().await?;
-        Ok(stream.into_std()?.into())
+        let uid = stream.peer_cred()?.uid();
+        Ok((stream.into_std()?.into(), uid))
     }
 
     /// Waits for a client and says which process it is; `None` if that process is not visible here.

@@ -52,6 +52,7 @@ impl Kernel {
             timeout_ms: None,
             last_deadline: None,
             detaches: false,
+            resumed_until: None,
             throttle: Throttle::new(self.limits.progress_per_second),
         };
         self.calls.insert(id, Box::new(call));
@@ -165,11 +166,38 @@ impl Kernel {
         true
     }
 
-    /// A request that is being routed may have been sent once by a host that was lost.
-    pub fn mark_resumed(&mut self, id: CallId) {
+    /// Lets a call whose deadline has passed run on with another. Gives the timeout that has passed.
+    pub fn run_on(&mut self, now: Time, id: CallId, limit_ms: u64) -> Option<u64> {
+        let call = self.calls.get_mut(&id)?;
+        let passed_ms = call.timeout_ms;
+        (call.deadline, call.last_deadline) = (None, None);
+        self.set_deadline(now, id, limit_ms);
+        passed_ms
+    }
+
+    /// Moves the deadline of a request that the host answers as far as progress could, and `more_ms` beyond that.
+    pub fn postpone_deadline(&mut self, id: CallId, more_ms: u64) {
+        let call = self.calls.get_mut(&id);
+        let Some(call) = call.filter(|call| call.stage == Stage::Serving) else {
+            return;
+        };
+        let Some(last) = call.last_deadline else {
+            return;
+        };
+        let deadline = last.plus_ms(more_ms);
+        if let Some(old) = call.deadline.replace(deadline) {
+            self.timers.remove(&(old, Timer::Deadline(id)));
+        }
+        self.timers.insert((deadline, Timer::Deadline(id)));
+    }
+
+    /// A request that is being routed may have been sent once by a host that was lost. A probe decides if it is
+    /// sent again, until then at the latest.
+    pub fn mark_resumed(&mut self, id: CallId, until: Time) {
         let call = self.calls.get_mut(&id);
         if let Some(call) = call.filter(|call| call.stage == Stage::Serving) {
             call.attempt = call.attempt.max(1);
+            call.resumed_until = Some(until);
         }
     }
 
@@ -331,7 +359,7 @@ impl Kernel {
 
     /// Gives a call a deadline, unless it has an earlier one. While the client of its slot is asked
     /// something, the deadline is measured by the slot's clock, and has no timer.
-    fn set_deadline(&mut self, now: Time, id: CallId, timeout_ms: u64) {
+    pub(super) fn set_deadline(&mut self, now: Time, id: CallId, timeout_ms: u64) {
         let longest = self.limits.progress_timeout_ms.max(timeout_ms);
         let slot = self.calls.get(&id).and_then(|call| call.slot());
         let paused = self.paused(slot);
@@ -371,10 +399,13 @@ impl Kernel {
             return;
         };
         let opens = call.task().is_some_and(|task| task.late == Late::Open);
-        let kind = if opens && kind == ErrorKind::Timeout {
-            ErrorKind::WorkerNotReady
-        } else {
-            kind
+        let kind = match kind {
+            ErrorKind::Timeout if opens => ErrorKind::WorkerNotReady,
+            // The lost host may have done it, and the probe did not answer in time.
+            ErrorKind::Timeout if call.resumed_until.is_some() && call.awaits_probe() => {
+                ErrorKind::OutcomeUnknown
+            }
+            kind => kind,
         };
         let mut problem = Problem::of(kind);
         match call.stage {

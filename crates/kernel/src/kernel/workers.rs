@@ -251,13 +251,22 @@ impl Kernel {
                 }
                 Err(problem)
             }
+            (true, Answer::Probed(Probed::NotApplied {}))
+                if call.resumed_until.is_some_and(|until| until <= now) =>
+            {
+                Err(Problem::of(ErrorKind::Timeout))
+            }
             (true, Answer::Probed(Probed::NotApplied {})) => {
+                let until = call.resumed_until.take();
                 call.stage = Stage::Queued {
                     send: Dispatch::Call,
                     held: None,
                 };
                 if let Some(slot) = call.slot() {
                     self.put_back(now, slot, id);
+                }
+                if let Some(until) = until {
+                    self.set_deadline(now, id, until.ms_since(now));
                 }
                 return;
             }

@@ -75,6 +75,9 @@ pub(crate) struct TaskRun {
     pub(crate) timeout_ms: u64,
     /// A lost host may have sent it.
     pub(crate) resumed: bool,
+    /// The time after which it may not be sent again.
+    #[serde(default)]
+    pub(crate) left_ms: u64,
 }
 
 /// A request that the ledger of tasks answers.
@@ -114,7 +117,8 @@ impl Link {
             CallTask::Recorded(_) => return Work::Host,
             CallTask::Runs(run) => {
                 if run.resumed {
-                    cx.kernel.mark_resumed(call);
+                    let until = cx.now.plus_ms(run.left_ms);
+                    cx.kernel.mark_resumed(call, until);
                 }
                 // The contract under which it was recorded counts.
                 return Work::Worker(Task {

@@ -104,7 +104,14 @@ impl Book {
                 }
                 TaskReply::Claimed { tasks, busy: false }
             }
-            TaskOrder::Watch => TaskReply::Ids(Vec::new()),
+            TaskOrder::Watch { mut ids } => {
+                let is_cancelled = |id: &String| {
+                    let outcome = self.outcome(id);
+                    matches!(outcome, Some(Err(problem)) if problem.kind == ErrorKind::Cancelled)
+                };
+                ids.retain(is_cancelled);
+                TaskReply::Ids(ids)
+            }
         })
     }
 

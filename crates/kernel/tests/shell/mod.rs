@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use mainstay_contract::dialect::{Dialect, EchoId, MODERN_VERSION, Op, Request};
+use mainstay_contract::dialect::{Dialect, EchoId, MODERN_VERSION, Op, Request, TaskWish};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
@@ -42,6 +42,8 @@ pub struct Shell {
     pub server: Server,
     /// The build of every pack that is started next.
     pub build: Build,
+    /// The answer of packs to a probe, if they give one.
+    pub probe: Option<Answer>,
     /// Checks get no verdict while this is set.
     pub keeps_checks: bool,
     /// The number of the event after which the core is saved and restored.
@@ -226,6 +228,7 @@ impl Shell {
                 version: 1,
                 argument: "integer",
             },
+            probe: Some(Answer::Failed(Problem::of(ErrorKind::UnknownMethod))),
             keeps_checks: false,
             restore_after: None,
             homes: BTreeMap::new(),
@@ -289,6 +292,11 @@ impl Shell {
 
     /// A caller without a session asks; returns the session of its only request.
     pub fn ask_single(&mut self, caller: &str, op: Op) -> SessionId {
+        self.ask_wishing(caller, op, None)
+    }
+
+    /// The same, of a caller that wishes a task or names a key.
+    pub fn ask_wishing(&mut self, caller: &str, op: Op, task: Option<TaskWish>) -> SessionId {
         self.nonce += 1;
         let session = self.core.open_single(self.now, caller, self.nonce).unwrap();
         self.settle();
@@ -298,7 +306,7 @@ impl Shell {
             op,
             progress_token: None,
             trace: None,
-            task: None,
+            task,
         });
         let bytes = 100;
         self.handle(CoreEvent::Ask {
@@ -529,8 +537,12 @@ impl Shell {
                     token: None,
                 });
             }
-            _ => {
-                let answer = Box::new(Answer::Failed(Problem::of(ErrorKind::UnknownMethod)));
+            rpc::Op::Probe { .. } if self.probe.is_none() => {}
+            op => {
+                let unknown = Answer::Failed(Problem::of(ErrorKind::UnknownMethod));
+                let probed = matches!(op, rpc::Op::Probe { .. });
+                let answer = self.probe.clone().filter(|_| probed).unwrap_or(unknown);
+                let answer = Box::new(answer);
                 self.news(
                     generation,
                     WorkerNews::Answer {

@@ -289,3 +289,20 @@ fn a_call_that_outlives_its_deadline_is_readable_by_its_id() -> anyhow::Result<(
     host.wait()?;
     Ok(())
 }
+
+#[test]
+fn a_living_host_takes_over_the_tasks_of_a_host_that_is_killed() -> anyhow::Result<()> {
+    let world = World::new()?;
+    let mut lost = world.host(Transport::Http)?;
+    let living = world.host(Transport::Http)?;
+    let body = json!({ "arguments": { "key": "a", "value": "b", "pause_ms": 2000 } });
+    let prefer = [("Prefer", "respond-async")];
+    let put = "/v1/tool/put";
+    let accepted = ask(lost.address()?, "POST", put, &prefer, Some(&body))?;
+    let place = accepted.head.header("location").context("a place")?;
+    kill(&mut lost)?;
+    until("it is completed", || {
+        let task = ask(living.address()?, "GET", place, &[], None)?.json()?;
+        Ok(task["status"] == "completed")
+    })
+}

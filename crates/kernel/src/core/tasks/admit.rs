@@ -11,13 +11,21 @@ use super::{
 use crate::call::{Task, Work};
 use crate::core::PendingStage;
 
+/// The time that the ledger has to record the outcome of a call with a key, in milliseconds.
+const RECORDING_MS: u64 = 30_000;
+
 impl Core {
     /// The time for the call of a task, instead of that of its tool.
     pub(in crate::core) fn task_limit(&self, call: CallId) -> Option<u64> {
         let (session, _) = self.kernel.request_of(call)?;
         let id = self.tasks.by_session.get(&session)?;
         let running = self.tasks.running.get(id)?;
-        Some(self.time_left(&running.view))
+        Some(self.run_ms(running))
+    }
+
+    /// True if this host may run one more task.
+    pub(super) fn has_room_for_task(&self) -> bool {
+        self.tasks.running.len() < self.kernel.limits().tasks
     }
 
     /// Decides if a call whose arguments are checked runs now, as the call of a task, or is recorded first.
@@ -32,9 +40,15 @@ impl Core {
             };
             // The contract under which it was recorded counts, not that of a later release.
             let replay = running.view.replay;
-            let timeout_ms = self.time_left(&running.view);
+            let mut timeout_ms = self.run_ms(running);
             if running.resumed {
-                self.kernel.mark_resumed(call);
+                let left_ms = self.time_left(&running.view);
+                let until = self.clock.now.plus_ms(left_ms);
+                self.kernel.mark_resumed(call, until);
+            } else if running.view.origin == TaskOrigin::Key && self.catalog.detaches(tool) {
+                // Recorded with the time of a task, it begins with that of a call.
+                timeout_ms = task.timeout_ms.min(timeout_ms);
+                self.kernel.mark_detachable(call);
             }
             return Work::Worker(Task {
                 timeout_ms,
@@ -63,12 +77,12 @@ impl Core {
             }
             return Work::Worker(task);
         }
-        let limits = self.kernel.limits();
-        if self.tasks.running.len() >= limits.tasks {
+        // A key may be known; if it is not, the call is refused once that is certain.
+        if wish.key.is_none() && !self.has_room_for_task() {
             return Work::Refused(Problem::of(ErrorKind::Overloaded));
         }
-        let limit_ms = match as_task {
-            true => limits.task_ms,
+        let limit_ms = match as_task || self.catalog.detaches(tool) {
+            true => self.kernel.limits().task_ms,
             false => task.timeout_ms,
         };
         self.recorded(call, tool, task, &wish, (as_task, limit_ms))
@@ -112,6 +126,12 @@ impl Core {
         Work::Host
     }
 
+    /// True if a request is answered with the outcome of its own call, which is recorded.
+    pub(super) fn is_recorded(&self, call: CallId) -> bool {
+        let pending = self.requests.get(&call);
+        pending.is_some_and(|pending| matches!(pending.stage, PendingStage::Recording(_)))
+    }
+
     /// Records the task of a request.
     pub(in crate::core) fn record_task(&mut self, call: CallId) {
         let pending = self.requests.get(&call);
@@ -122,7 +142,12 @@ impl Core {
     }
 
     /// The ledger recorded a task, or did not.
-    pub(super) fn admitted(&mut self, call: CallId, reply: Result<TaskReply, Problem>) {
+    pub(super) fn admitted(
+        &mut self,
+        call: CallId,
+        new: &NewTask,
+        reply: Result<TaskReply, Problem>,
+    ) {
         let now = self.clock.now;
         let (view, is_new) = match reply {
             Ok(TaskReply::New(view)) => (view, true),
@@ -134,25 +159,28 @@ impl Core {
             Ok(_) => return,
             Err(problem) => return self.kernel.handle_served(now, call, Err(problem)),
         };
-        let is_waited_for = self.requests.contains_key(&call);
-        if !is_waited_for && is_new {
-            // Its client has left without an answer: its id is unknown to all, and it never ran.
+        let has_key = new.key.is_some();
+        if is_new && has_key && !self.has_room_for_task() {
+            let full = Problem::of(ErrorKind::Overloaded);
+            self.kernel.handle_served(now, call, Err(full));
             return self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: view.id });
         }
         let Some(pending) = self.requests.get(&call) else {
-            return;
+            return match is_new {
+                // Others may wait for the record of a key: a caller that leaves does not stop its call.
+                true if has_key => self.run_task(*view, false, None),
+                // Its client has left without an answer: its id is unknown to all, and it never ran.
+                true => self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: view.id }),
+                false => {}
+            };
         };
         let dialect = pending.dialect;
-        let takes_task = match &pending.stage {
-            PendingStage::Recording(new) => new.origin == TaskOrigin::Task,
-            _ => false,
-        };
         if is_new {
             let creator = self.kernel.request_of(call).map(|(session, _)| session);
             let creator = creator.filter(|_| dialect == Dialect::Legacy);
             self.run_task((*view).clone(), false, creator);
         }
-        if takes_task {
+        if new.origin == TaskOrigin::Task {
             let members = wire::created(dialect, &view);
             return self
                 .kernel
@@ -169,9 +197,15 @@ impl Core {
             return self.kernel.handle_served(now, call, outcome);
         }
         let who = self.owner_of(call);
-        let is_ours = self.tasks.running.contains_key(&view.id);
+        let ours = self.tasks.running.get(&view.id);
+        let is_ours = ours.is_some();
+        if ours.map_or(view.origin, |running| running.view.origin) == TaskOrigin::Key {
+            // The deadline of the call itself counts, which progress may move.
+            self.kernel.postpone_deadline(call, RECORDING_MS);
+        }
         self.tasks.waiters.insert(call, Waiter { id: view.id, who });
         if !is_ours {
+            self.claim_tasks();
             self.poll_later();
         }
     }

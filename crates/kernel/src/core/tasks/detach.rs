@@ -12,15 +12,31 @@ use crate::core::sessions::Front;
 impl Core {
     /// The deadline of a call has passed that may run on: records it, before its client gets the error.
     pub(in crate::core) fn overdue(&mut self, call: CallId) {
+        let session = self.kernel.request_of(call).map(|(session, _)| session);
+        if let Some(id) = session.and_then(|session| self.tasks.by_session.get(&session)) {
+            return self.run_on(call, &id.clone());
+        }
         match self.new_detached(call) {
             Some(new) => self.order_ledger(Purpose::Detach(call), TaskOrder::Record(Box::new(new))),
             None => self.kernel.abort_overdue(self.clock.now, call),
         }
     }
 
+    /// A call with a key is recorded already: its callers get the error, and it has the time of a task.
+    fn run_on(&mut self, call: CallId, id: &str) {
+        let Some(running) = self.tasks.running.get_mut(id) else {
+            return self.kernel.abort_overdue(self.clock.now, call);
+        };
+        running.view.origin = TaskOrigin::Detached;
+        let view = running.view.clone();
+        let limit_ms = self.time_left(&view);
+        let mut problem = runs_on(id);
+        problem.timeout_ms = self.kernel.run_on(self.clock.now, call, limit_ms);
+        self.answer_waiters(id, &Err(problem));
+    }
+
     fn new_detached(&self, call: CallId) -> Option<NewTask> {
-        let limits = self.kernel.limits();
-        if self.tasks.running.len() >= limits.tasks {
+        if !self.has_room_for_task() {
             return None;
         }
         let pending = self.requests.get(&call)?;
@@ -38,7 +54,7 @@ impl Core {
             tool,
             replay,
             origin: TaskOrigin::Detached,
-            limit_ms: limits.task_ms,
+            limit_ms: self.kernel.limits().task_ms,
             key: None,
         })
     }
@@ -50,18 +66,13 @@ impl Core {
             return self.kernel.abort_overdue(now, call);
         };
         let id = view.id.clone();
-        let said = "the tool did not finish before its deadline; it runs on as a task";
-        let hint = format!("read mainstay://task/{id}, or run mainstay tasks show {id}");
-        let problem = Problem::new(ErrorKind::Timeout, said)
-            .with_hint(hint)
-            .with_details(json!({ "taskId": id }).into());
         let Ok(request_id) = RequestId::parse(super::REQUEST) else {
             return self.kernel.abort_overdue(now, call);
         };
         let session = self.kernel.open_session();
         let limit_ms = self.time_left(&view);
         let to = (session, request_id);
-        if !self.kernel.detach(now, call, to, limit_ms, problem) {
+        if !self.kernel.detach(now, call, to, limit_ms, runs_on(&id)) {
             // It ended meanwhile, or its answer is being checked.
             self.kernel.handle_input_end(now, session);
             self.order_ledger(Purpose::Forget, TaskOrder::Forget { id });
@@ -80,4 +91,13 @@ impl Core {
         self.tasks.running.insert(id, running);
         self.watch_later();
     }
+}
+
+/// The error of a client whose call runs on as a task.
+fn runs_on(id: &str) -> Problem {
+    let said = "the tool did not finish before its deadline; it runs on as a task";
+    let hint = format!("read mainstay://task/{id}, or run mainstay tasks show {id}");
+    Problem::new(ErrorKind::Timeout, said)
+        .with_hint(hint)
+        .with_details(json!({ "taskId": id }).into())
 }

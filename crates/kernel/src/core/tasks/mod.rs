@@ -6,8 +6,8 @@
 //! learns of it. `tasks/*`, the resource `mainstay://task/ID` and REST read the ledger, so it makes no
 //! difference which host runs a task.
 //!
-//! When the host is ready it claims the tasks that a lost host left ([`TaskOrder::Claim`]). Convergent ones run
-//! again, those that need a probe are probed first, and those that must not be repeated end as "outcome
+//! When the host is ready, and from then on now and again, it claims the tasks that lost hosts left
+//! ([`TaskOrder::Claim`]). Convergent ones run again, those that need a probe are probed first, and those that must not be repeated end as "outcome
 //! unknown". A host that stops leaves tasks that may run again to its successor.
 //!
 //! * [`admit`]: from a call to a task; [`detach`]: the same at a deadline;
@@ -46,6 +46,8 @@ pub use self::wire::describe;
 const URI: &str = "mainstay://task/";
 /// The request id of a task's call in its own session.
 const REQUEST: &str = "\"task\"";
+/// The name of a caller that is another Unix user, before its uid.
+pub const PEER: &str = "uid:";
 /// How often a client should ask about a task, in milliseconds.
 const POLL_MS: u64 = 1000;
 
@@ -79,6 +81,8 @@ pub enum OnTimeout {
 pub enum TaskOwner {
     /// The user of the host: stdio, the socket and the command line.
     User,
+    /// Another Unix user, at the socket.
+    Peer(u32),
     /// A credential over HTTP.
     Credential(String),
     /// Any caller that knows the id.
@@ -165,8 +169,10 @@ pub enum TaskOrder {
     Claim {
         backends: Vec<String>,
     },
-    /// Tasks of this host that were cancelled through others.
-    Watch,
+    /// Those of these tasks, which this host runs, that were cancelled through others.
+    Watch {
+        ids: Vec<String>,
+    },
 }
 
 /// What the ledger says.
@@ -213,6 +219,9 @@ pub(super) struct Tasks {
     lingers: bool,
     /// The pause before the next claim, in milliseconds.
     claim_ms: u64,
+    /// The last claim failed, and the log has the reason.
+    #[serde(default)]
+    claim_failed: bool,
 }
 
 /// A task that this host runs.
@@ -274,6 +283,7 @@ impl Tasks {
             timers: BTreeSet::new(),
             lingers: false,
             claim_ms: run::CLAIM_MS.0,
+            claim_failed: false,
         }
     }
 
@@ -306,10 +316,12 @@ pub(crate) fn not_a_task(tool: &str) -> Problem {
 }
 
 impl Core {
-    /// Names the caller of a session: a credential over HTTP, or the host's own user.
+    /// Names the caller of a session: a credential over HTTP, another Unix user, or the host's own.
     pub fn set_caller(&mut self, session: SessionId, caller: &str) {
-        let owner = match caller {
-            "anonymous" => TaskOwner::Holder,
+        let uid = caller.strip_prefix(PEER).and_then(|uid| uid.parse().ok());
+        let owner = match (caller, uid) {
+            (_, Some(uid)) => TaskOwner::Peer(uid),
+            ("anonymous", None) => TaskOwner::Holder,
             _ if caller.starts_with("token:") || caller.starts_with("subject:") => {
                 TaskOwner::Credential(caller.to_owned())
             }

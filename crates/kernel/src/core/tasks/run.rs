@@ -11,8 +11,9 @@ use crate::action::{Delivery, End};
 use crate::core::action::CoreAction;
 use crate::core::sessions::Front;
 
-/// Milliseconds until tasks of lost hosts are claimed again: first, and at most.
-pub(super) const CLAIM_MS: (u64, u64) = (250, 30_000);
+/// Milliseconds until tasks of lost hosts are claimed again, while some may be left: first, and at most. A host
+/// without such tasks looks for them at the longest pause.
+pub(super) const CLAIM_MS: (u64, u64) = (250, 10_000);
 /// Milliseconds until a task runs that found no place in a queue or no worker.
 const RUN_MS: u64 = 500;
 /// Milliseconds until an outcome is recorded that could not be: first, and at most.
@@ -27,6 +28,15 @@ impl Core {
     pub(super) fn time_left(&self, view: &TaskView) -> u64 {
         let end_ms = view.created_ms.saturating_add(view.limit_ms);
         end_ms.saturating_sub(self.wall_ms())
+    }
+
+    /// The time for the call of a task. A probe has the time of a call, even if that of the task is over.
+    pub(super) fn run_ms(&self, running: &Running) -> u64 {
+        let left_ms = self.time_left(&running.view);
+        match running.resumed && running.view.replay == Replay::ProbeRequired {
+            true => left_ms.max(self.kernel.limits().call_timeout_ms),
+            false => left_ms,
+        }
     }
 
     fn wall_ms(&self) -> u64 {
@@ -114,7 +124,11 @@ impl Core {
         if running.is_over {
             return self.task_done(&id);
         }
+        let running = running.clone();
         let was_sent = attempt > u32::from(running.resumed);
+        let has_time = self.time_left(&running.view) > 0;
+        // A lost host may have sent it, and no probe has answered.
+        let in_doubt = running.resumed && !was_sent && running.view.replay == Replay::ProbeRequired;
         let kind = outcome.as_ref().err().map(|problem| problem.kind);
         match kind {
             Some(kind) if !is_serving && is_left(kind, running.view.replay) => {
@@ -128,8 +142,17 @@ impl Core {
                 self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: id.clone() });
                 self.task_done(&id);
             }
-            Some(ErrorKind::Overloaded | ErrorKind::WorkerUnavailable) if !was_sent => {
+            Some(ErrorKind::Overloaded | ErrorKind::WorkerUnavailable)
+                if !was_sent && (has_time || !in_doubt) =>
+            {
                 self.later(RUN_MS, Later::Run(id));
+            }
+            Some(ErrorKind::Overloaded | ErrorKind::WorkerUnavailable) if in_doubt => {
+                self.finish_task(id, Err(Problem::of(ErrorKind::OutcomeUnknown)));
+            }
+            // It was not routed in time.
+            Some(ErrorKind::Timeout) if in_doubt && attempt == 0 => {
+                self.finish_task(id, Err(Problem::of(ErrorKind::OutcomeUnknown)));
             }
             _ => self.finish_task(id, outcome),
         }
@@ -206,7 +229,7 @@ impl Core {
         }
     }
 
-    fn answer_waiters(&mut self, id: &str, outcome: &Outcome) {
+    pub(super) fn answer_waiters(&mut self, id: &str, outcome: &Outcome) {
         let waiters = self.tasks.waiters.iter();
         let calls: Vec<CallId> = waiters
             .filter(|(_, waiter)| waiter.id == id)
@@ -224,16 +247,25 @@ impl Core {
         let Some(running) = self.tasks.running.get_mut(id) else {
             return;
         };
-        running.is_over = true;
-        match running.session {
+        if std::mem::replace(&mut running.is_over, true) {
+            return;
+        }
+        let session = running.session;
+        self.notify_creator(id, &Err(Problem::of(ErrorKind::Cancelled)));
+        match session {
             Some(session) => self.kernel.handle_gone(self.clock.now, session),
             None => self.task_done(id),
         }
         self.poll_waiters(Some(id));
     }
 
-    /// Asks for the tasks that lost hosts have left.
+    /// Asks for the tasks that lost hosts have left, unless an answer is on its way.
     pub(in crate::core) fn claim_tasks(&mut self) {
+        let mut orders = self.tasks.orders.values();
+        let is_asked = orders.any(|(purpose, _)| *purpose == Purpose::Claim);
+        if is_asked || self.tasks.lingers || !self.kernel.is_serving() {
+            return;
+        }
         let backends = match self.links.wrapped() {
             Some(server) => server.config.backend.iter().cloned().collect(),
             None => self.catalog.backends(),
@@ -243,19 +275,38 @@ impl Core {
         }
     }
 
-    fn claimed(&mut self, tasks: Vec<TaskView>, busy: bool) {
-        let found = !tasks.is_empty();
+    /// The ledger gave the tasks of lost hosts, or could not. Either way the host looks again.
+    fn claimed(&mut self, reply: Result<TaskReply, Problem>) {
+        let (tasks, may_be_more) = match reply {
+            Ok(TaskReply::Claimed { tasks, busy }) => {
+                self.tasks.claim_failed = false;
+                let found = !tasks.is_empty();
+                (tasks, busy || found)
+            }
+            Ok(_) => return,
+            Err(problem) => {
+                if !std::mem::replace(&mut self.tasks.claim_failed, true) {
+                    self.tasks.claim_ms = CLAIM_MS.0;
+                    let why = problem.sentence();
+                    self.log(format!(
+                        "mcp:warning reason=tasks_not_claimed tried again: {why}"
+                    ));
+                }
+                (Vec::new(), true)
+            }
+        };
+        if !tasks.is_empty() {
+            self.tasks.claim_ms = CLAIM_MS.0;
+        }
         for view in tasks {
             self.resume_task(view);
         }
-        if found {
-            self.tasks.claim_ms = CLAIM_MS.0;
-        }
-        if busy || found {
-            let pause = self.tasks.claim_ms;
-            self.tasks.claim_ms = (pause * 2).min(CLAIM_MS.1);
-            self.later(pause, Later::Claim);
-        }
+        let pause = match may_be_more {
+            true => self.tasks.claim_ms,
+            false => CLAIM_MS.1,
+        };
+        self.tasks.claim_ms = (pause * 2).min(CLAIM_MS.1);
+        self.later(pause, Later::Claim);
     }
 
     /// Decides about a task of a lost host.
@@ -267,7 +318,7 @@ impl Core {
         ));
         let kind = match replay {
             Replay::NeverReplay => Some(ErrorKind::OutcomeUnknown),
-            _ if self.time_left(&view) == 0 => Some(ErrorKind::Timeout),
+            Replay::Convergent if self.time_left(&view) == 0 => Some(ErrorKind::Timeout),
             Replay::Convergent | Replay::ProbeRequired => None,
         };
         let Some(kind) = kind else {
@@ -315,18 +366,14 @@ impl Core {
             return;
         };
         match (purpose, order) {
-            (Purpose::Admit(call), _) => self.admitted(call, reply),
+            (Purpose::Admit(call), TaskOrder::Record(new)) => self.admitted(call, &new, reply),
             (Purpose::Detach(call), _) => self.detached(call, reply),
             (Purpose::Finish { again_ms }, TaskOrder::Finish { id, outcome }) => {
                 self.finished(ticket, (again_ms, id, outcome), reply);
             }
             (Purpose::Answer(call), _) => self.answered(call, reply),
             (Purpose::Poll(call), _) => self.polled(call, reply),
-            (Purpose::Claim, _) => {
-                if let Ok(TaskReply::Claimed { tasks, busy }) = reply {
-                    self.claimed(tasks, busy);
-                }
-            }
+            (Purpose::Claim, _) => self.claimed(reply),
             (Purpose::Watch, _) => {
                 if let Ok(TaskReply::Ids(ids)) = reply {
                     for id in ids {
@@ -334,7 +381,7 @@ impl Core {
                     }
                 }
             }
-            (Purpose::Forget | Purpose::Finish { .. }, _) => {}
+            (Purpose::Forget | Purpose::Finish { .. } | Purpose::Admit(_), _) => {}
         }
     }
 
@@ -347,6 +394,11 @@ impl Core {
                 Some(outcome) => self.as_result(call, &view.id, outcome),
                 None => return self.poll_later(),
             },
+            Ok(_) if self.is_recorded(call) => {
+                // The call of the first request never ran, so this one takes its place.
+                self.tasks.waiters.remove(&call);
+                return self.record_task(call);
+            }
             Ok(_) => Err(self.unknown_task(call)),
             Err(_) => return self.poll_later(),
         };
@@ -377,11 +429,15 @@ impl Core {
                 Later::Claim => self.claim_tasks(),
                 Later::Watch => {
                     if !self.tasks.running.is_empty() {
-                        self.order_ledger(Purpose::Watch, TaskOrder::Watch);
+                        let ids = self.tasks.running.keys().cloned().collect();
+                        self.order_ledger(Purpose::Watch, TaskOrder::Watch { ids });
                         self.later(WATCH_MS, Later::Watch);
                     }
                 }
-                Later::Poll => self.poll_waiters(None),
+                Later::Poll => {
+                    self.claim_tasks();
+                    self.poll_waiters(None);
+                }
             }
         }
     }

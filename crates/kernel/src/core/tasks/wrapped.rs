@@ -4,7 +4,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::outcome::Problem;
 
-use super::{Core, NewTask, TaskOrigin, TaskOwner, TaskWork};
+use super::{Core, NewTask, PEER, TaskOrigin, TaskOwner, TaskWork};
 use crate::call::SlotId;
 use crate::core::{Pending, PendingStage};
 use crate::server::{LinkTask, NewCall, TaskRun};
@@ -19,15 +19,16 @@ impl Core {
     /// serves packs; an error if there is no room for another server now.
     pub(super) fn task_house(&mut self, owner: &TaskOwner) -> Result<Option<SlotId>, ()> {
         let caller = match owner {
-            TaskOwner::User => USER,
-            TaskOwner::Credential(caller) => caller,
-            TaskOwner::Holder => ANONYMOUS,
+            TaskOwner::User => USER.to_owned(),
+            TaskOwner::Peer(uid) => format!("{PEER}{uid}"),
+            TaskOwner::Credential(caller) => caller.clone(),
+            TaskOwner::Holder => ANONYMOUS.to_owned(),
         };
         let Some(server) = self.links.server_name().map(str::to_owned) else {
             return Ok(None);
         };
         let nonce = self.readiness.next_nonce();
-        let house = self.house_of(caller, &server, nonce);
+        let house = self.house_of(&caller, &server, nonce);
         house.map(Some).ok_or(())
     }
 
@@ -37,8 +38,9 @@ impl Core {
         let running = self.tasks.running.get(id)?;
         Some(TaskRun {
             replay: running.view.replay,
-            timeout_ms: self.time_left(&running.view),
+            timeout_ms: self.run_ms(running),
             resumed: running.resumed,
+            left_ms: self.time_left(&running.view),
         })
     }
 
@@ -66,10 +68,10 @@ impl Core {
         let Some(backend) = server.and_then(|server| server.config.backend.clone()) else {
             return self.refuse_task(call, NewCall::not_recorded());
         };
-        let limits = self.kernel.limits();
-        if self.tasks.running.len() >= limits.tasks {
+        if new.key.is_none() && !self.has_room_for_task() {
             return self.refuse_task(call, Problem::of(ErrorKind::Overloaded));
         }
+        let limits = self.kernel.limits();
         let (origin, limit_ms) = match new.as_task {
             true => (TaskOrigin::Task, limits.task_ms),
             false => (TaskOrigin::Key, new.timeout_ms),
