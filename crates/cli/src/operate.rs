@@ -384,7 +384,14 @@ fn ask(
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(STATUS_PATIENCE))?;
-    stream.write_all(format!("{}\n", Json::from_serialize(request)).as_bytes())?;
+    // A host that cannot read the request says why and closes the connection.
+    let sent = stream.write_all(format!("{}\n", Json::from_serialize(request)).as_bytes());
+    let is_closed = |error: &std::io::Error| error.kind() == ErrorKind::BrokenPipe;
+    if let Err(error) = sent
+        && !is_closed(&error)
+    {
+        return Err(error.into());
+    }
     let mut line = String::new();
     BufReader::new(stream.take(REPLY))
         .read_line(&mut line)

@@ -292,14 +292,15 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             arguments: params::object(params, "arguments")?,
         }),
         Some(Method::Complete) => params::completion(params).map(Op::Complete),
+        // A host of packs alone does not offer these three, with any parameters.
         Some(Method::SubscribeResource) => Ok(Op::Subscribe {
-            uri: params::string(params, "uri")?,
+            uri: params::string(params, "uri").unwrap_or_default(),
         }),
         Some(Method::UnsubscribeResource) => Ok(Op::Unsubscribe {
-            uri: params::string(params, "uri")?,
+            uri: params::string(params, "uri").unwrap_or_default(),
         }),
         Some(Method::SetLogLevel) => Ok(Op::SetLogLevel {
-            level: params::string(params, "level")?,
+            level: params::string(params, "level").unwrap_or_default(),
         }),
         Some(
             method @ (Method::GetTask

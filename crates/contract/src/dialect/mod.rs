@@ -230,14 +230,14 @@ pub enum Op {
         arguments: Json,
     },
     Complete(Completion),
-    /// News of a resource, until the client unsubscribes.
+    /// News of a resource, until the client unsubscribes. The URI is empty if the request has none.
     Subscribe {
         uri: String,
     },
     Unsubscribe {
         uri: String,
     },
-    /// The lowest severity of log messages that the client wants.
+    /// The lowest severity of log messages that the client wants; empty if the request has none.
     SetLogLevel {
         level: String,
     },

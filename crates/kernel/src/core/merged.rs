@@ -212,6 +212,10 @@ impl Core {
             true => Plan::Host,
             false => Plan::Gather(vec![kind]),
         };
+        let missing = |name: &str| {
+            let said = format!("{name} is missing");
+            Plan::Refuse(Problem::new(ErrorKind::InvalidParams, said))
+        };
         match op {
             Op::Initialize { .. } if !gathered => Plan::Gather(Vec::new()),
             // Not every server speaks the modern era; the client then opens a session.
@@ -240,6 +244,8 @@ impl Core {
                 let in_packs = self.catalog.has_prompt(name);
                 self.plan_name(session, ListKind::Prompts, name, in_packs, gathered)
             }
+            Op::Subscribe { uri } | Op::Unsubscribe { uri } if uri.is_empty() => missing("uri"),
+            Op::SetLogLevel { level } if level.is_empty() => missing("level"),
             Op::ReadResource { uri }
             | Op::Subscribe { uri }
             | Op::Unsubscribe { uri }
