@@ -179,6 +179,11 @@ fn a_result_is_delivered_once_the_outcome_is_recorded() {
     shell.ask(client, "4", "tasks/list", json!({}));
     book.work(&mut shell);
     assert_eq!(members(&shell, client, "4")["tasks"][0]["taskId"], first());
+    shell.ask(client, "5", "tasks/list", json!({ "cursor": "x" }));
+    book.work(&mut shell);
+    let problem = shell.outcome(client, "5").unwrap().as_ref().unwrap_err();
+    assert_eq!(problem.kind, ErrorKind::InvalidParams);
+    assert!(problem.sentence().contains("cursor"), "{problem:?}");
 }
 
 #[test]

@@ -77,6 +77,9 @@ impl Book {
                 let found = self.tasks.get(&id).filter(|(owner, _)| mine(&who, owner));
                 TaskReply::Task(found.map(|(_, view)| Box::new(view.clone())))
             }
+            TaskOrder::List {
+                cursor: Some(_), ..
+            } => TaskReply::Task(None),
             TaskOrder::List { who, .. } => {
                 let tasks = self.tasks.values().filter(|(owner, _)| who == *owner);
                 TaskReply::Page {

@@ -73,6 +73,10 @@ impl Core {
             (Op::Task(TaskOp::Cancel { .. }), Ok(TaskReply::Cancelled(Some((view, ended))))) => {
                 self.cancelled(dialect, &view, ended)
             }
+            (Op::Task(TaskOp::List { .. }), Ok(_)) => {
+                let said = "cursor is not one that was given out";
+                Err(Problem::new(ErrorKind::InvalidParams, said))
+            }
             _ => Err(self.unknown_task(call)),
         };
         let outcome = outcome.map(Success::Members);
