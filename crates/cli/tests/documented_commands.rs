@@ -343,6 +343,8 @@ impl Scratch {
             .env("PATH", path)
             .env("HOME", here.join("home"))
             .env("TMPDIR", here.join("tmp"))
+            // Commands of operators find no other host of this user.
+            .env("MAINSTAY_RUNTIME_DIR", here.join("tmp/run"))
             .env("MCP_READY_FILE", here.join("tmp/mcp.ready"))
             .env("COLUMNS", "100")
             .env(MARKER, &marker)
