@@ -276,7 +276,7 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 client.open(&json!({}))?;
                 names(&client, "\"list\"", "tools/list")?;
                 let send = |n: usize| {
-                    let server = if n % 2 == 0 { "alpha" } else { "beta" };
+                    let server = if n.is_multiple_of(2) { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
                     client.send(&wrapping::call(
                         &n.to_string(),
@@ -290,7 +290,11 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                         message.id().is_some_and(|id| id.parse::<usize>().is_ok())
                     })?;
                     let id: usize = answer.id().context("an id")?.parse()?;
-                    let server = if id % 2 == 0 { "alpha" } else { "beta" };
+                    let server = if id.is_multiple_of(2) {
+                        "alpha"
+                    } else {
+                        "beta"
+                    };
                     let wanted = format!("{name} {server} {id}");
                     ensure!(text(&answer) == wanted, "{wanted}: {answer:?}");
                     if next < CALLS {

@@ -18,7 +18,12 @@ use self::wrapping::{SERVER, eventually, text};
 pub(crate) fn entry(options: &str, ours: Value) -> anyhow::Result<Value> {
     let args: Vec<&str> = options.split_whitespace().collect();
     let command = binary("mcp-fixture")?;
-    Ok(json!({"command": command, "args": args, "mainstay": ours}))
+    let members = [
+        ("command", json!(command)),
+        ("args", json!(args)),
+        ("mainstay", ours),
+    ];
+    Ok(members.into_iter().collect())
 }
 
 /// A host that serves the servers of a file.
