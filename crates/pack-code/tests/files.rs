@@ -420,6 +420,23 @@ fn a_damaged_index_is_noticed_answered_around_and_repaired() {
             false
         );
     }
+    // A missing file is damage, too.
+    for ending in ["tri", "term", "docs", "sym"] {
+        drop(place.built());
+        let file = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.extension().is_some_and(|found| found == ending))
+            .unwrap();
+        fs::remove_file(&file).unwrap();
+        let pack = place.open();
+        let answer = search(&pack, &json!({"query": "add_route", "kind": "literal"}));
+        assert_eq!(answer["total"]["value"], 3, "{ending}: {answer}");
+        let built = call(&pack, "index_build", &json!({}));
+        assert_eq!(built["state"], "done", "{ending}: {built}");
+        let answer = search(&pack, &json!({"query": "add_route", "kind": "symbol"}));
+        assert_eq!(answer["hits"][0]["symbol"], "add_route", "{ending}");
+    }
     fs::write(folder.join("manifest"), "nonsense").unwrap();
     let pack = place.open();
     assert_eq!(

@@ -492,7 +492,7 @@ fn a_cache_that_cannot_be_written_is_answered_around_and_says_why() {
     );
     assert_eq!(kind, mainstay_worker::ErrorKind::NoIndex);
     assert!(
-        said.contains("cannot be written") && said.contains("check_status"),
+        said.contains("cannot be built") && said.contains("check_status"),
         "{said}"
     );
     let job = call(&pack, "index_build", &json!({}));

@@ -308,7 +308,7 @@ fn without_index(
         );
         let (message, hint) = match unbuilt {
             Some(error) => (
-                format!("{needs}, which cannot be written: {error}"),
+                format!("{needs}, which cannot be built: {error}"),
                 "check_status says what to do; kind literal and regex read the files themselves"
                     .to_owned(),
             ),
