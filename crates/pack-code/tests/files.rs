@@ -321,7 +321,7 @@ fn history_finds_commits_and_starts_no_program_of_the_repository() {
     let run = program.display();
     let mut config = fs::read_to_string(root.join(".git/config")).unwrap();
     config.push_str(&format!(
-        "[core]\n\tfsmonitor = {run}\n\tpager = {run}\n\thooksPath = {hooks}\n[pager]\n\tlog = {run}\n[diff]\n\texternal = {run}\n[diff \"evil\"]\n\ttextconv = {run}\n\tcommand = {run}\n[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n",
+        "[core]\n\tfsmonitor = {run}\n\tpager = {run}\n\thooksPath = {hooks}\n[pager]\n\tlog = {run}\n[diff]\n\texternal = {run}\n[diff \"evil\"]\n\ttextconv = {run}\n\tcommand = {run}\n[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n[diff]\n\torderFile = /dev/zero\n[i18n]\n\tlogOutputEncoding = UTF-16\n",
         hooks = place.dir.path().display()
     ));
     fs::write(root.join(".git/config"), config).unwrap();
