@@ -198,6 +198,23 @@ fn a_misspelt_name_finds_its_neighbour_and_says_so() {
 }
 
 #[test]
+fn a_name_in_another_convention_is_said_to_be_absent() {
+    let (_place, pack) = place();
+    for query in ["addRoute", "AddRoute"] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["confidence"], "near", "{query}: {answer}");
+        assert_eq!(
+            answer["notes"][0],
+            format!("{query} occurs nowhere; the nearest name is add_route")
+        );
+        let ranked = search(&pack, &json!({"query": query, "kind": "ranked"}));
+        assert_eq!(ranked["confidence"], "guess", "{query}: {ranked}");
+    }
+    let there = search(&pack, &json!({"query": "add_route"}));
+    assert_eq!(there["confidence"], "ranked", "{there}");
+}
+
+#[test]
 fn auto_understands_what_agents_type() {
     let place = Place::with(&[
         (
