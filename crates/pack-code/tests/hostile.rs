@@ -102,7 +102,7 @@ fn about_ignore_files(pack: &mainstay_worker::Pack) -> String {
 
 #[test]
 fn ignore_files_that_are_no_files_are_passed_over() {
-    let (done, ended) = std::sync::mpsc::channel();
+    let (done, ended) = std::sync::mpsc::sync_channel(1);
     // A read of a pipe never ends, so another thread waits for the end.
     std::thread::spawn(move || {
         let place = Place::with(&[
