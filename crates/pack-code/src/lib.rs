@@ -32,7 +32,7 @@ use mainstay_worker::{Catalog, Json, Pack, Unable, typed};
 use serde_json::json;
 
 use crate::tools::{build as build_tool, check, search, search_spec, show, status};
-use crate::workspace::Workspace;
+use crate::workspace::{Current, Workspace};
 
 pub use crate::settings::{CodeSettings, RootSetting};
 
@@ -71,33 +71,33 @@ pub fn pack(settings: &CodeSettings, tooling_version: &str) -> Result<Pack, Unab
 }
 
 fn serve(workspace: Workspace, version: &str) -> Pack {
-    let workspace = Arc::new(workspace);
+    let workspace = Arc::new(Current::new(workspace));
     let [building, indexed, searched, shown, checked, listed] =
         [(); 6].map(|()| Arc::clone(&workspace));
     let said = version.to_owned();
     Pack::new(NAME)
         .tool(
             build_tool::spec(version),
-            typed(move |arguments, context| build_tool::call(&building, &arguments, context)),
+            typed(move |arguments, context| build_tool::call(&building.get(), &arguments, context)),
         )
         .tool(
             status::spec(version),
-            typed(move |arguments, context| status::call(&indexed, &arguments, context)),
+            typed(move |arguments, context| status::call(&indexed.get(), &arguments, context)),
         )
         .tool(
             search_spec::spec(version),
-            typed(move |arguments, context| search::call(&searched, &arguments, context)),
+            typed(move |arguments, context| search::call(&searched.get(), &arguments, context)),
         )
         .tool(
             show::spec(version),
-            typed(move |arguments, context| show::call(&shown, &arguments, context)),
+            typed(move |arguments, context| show::call(&shown.get(), &arguments, context)),
         )
         .tool(
             check::spec(version),
-            typed(move |_: status::NoArguments, _| Ok(check::call(&checked, &said))),
+            typed(move |_: status::NoArguments, _| Ok(check::call(&checked.get(), &said))),
         )
         .tool(
             status::workspace_spec(version),
-            typed(move |_: status::NoArguments, _| Ok(status::workspace_call(&listed))),
+            typed(move |_: status::NoArguments, _| Ok(status::workspace_call(&listed.get()))),
         )
 }

@@ -10,6 +10,9 @@ pub(crate) const AVERAGE_LINE_BYTES: usize = 1000;
 pub(crate) const FILES: usize = 4_000_000;
 /// Nested directories that are entered: a path that the system takes has no more.
 pub(crate) const DEPTH: usize = 4096 / 2;
+/// Largest ignore file that counts, and all of a walk together.
+pub(crate) const IGNORE_FILE_BYTES: u64 = 1024 * 1024;
+pub(crate) const IGNORE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Text of one chunk, the unit that a build thread turns into a run.
 pub(crate) const CHUNK_BYTES: u64 = 16 * 1024 * 1024;

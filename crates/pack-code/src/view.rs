@@ -37,7 +37,7 @@ impl Generation {
                 Err(error) => last = Some(error),
             }
         }
-        last.map_or(Ok(None), Err)
+        last.map_or(Ok(None), |error| Err(error.of_named_file()))
     }
 
     /// Opens a generation that is not published yet.

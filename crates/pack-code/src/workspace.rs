@@ -1,13 +1,13 @@
 //! The repositories of this worker.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mainstay_worker::{ErrorKind, Problem, render};
 
-use crate::fresh::repo::Repo;
+use crate::fresh::repo::{Repo, identity};
 use crate::query::pattern::Patterns;
-use crate::settings::CodeSettings;
+use crate::settings::{CodeSettings, RootSetting};
 
 /// All repositories, the broken ones included.
 #[derive(Debug, Default)]
@@ -26,7 +26,56 @@ pub(crate) struct Member {
     pub(crate) repo: Result<Arc<Repo>, String>,
 }
 
+/// The workspace as each call finds it.
+#[derive(Debug)]
+pub(crate) struct Current(Mutex<Arc<Workspace>>);
+
+impl Current {
+    pub(crate) fn new(workspace: Workspace) -> Self {
+        Self(Mutex::new(Arc::new(workspace)))
+    }
+
+    /// The workspace of a call. A root whose path names another directory by now is opened anew, for
+    /// all that is held of it (files, watches, rules) is of the one before.
+    pub(crate) fn get(&self) -> Arc<Workspace> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.members.iter().any(Member::is_outdated) {
+            *held = Arc::new(held.reopened());
+        }
+        Arc::clone(&held)
+    }
+}
+
+impl Member {
+    /// The path names another directory than the one that is held, or one at last.
+    fn is_outdated(&self) -> bool {
+        match &self.repo {
+            Ok(repo) => identity(&self.root) != Some(repo.identity),
+            Err(_) => identity(&self.root).is_some(),
+        }
+    }
+}
+
 impl Workspace {
+    /// The same workspace with every outdated root opened anew.
+    fn reopened(&self) -> Self {
+        let reopen = |(member, setting): (&Member, &RootSetting)| Member {
+            alias: member.alias.clone(),
+            root: member.root.clone(),
+            repo: match member.is_outdated() {
+                true => open(setting, &self.settings),
+                false => member.repo.clone(),
+            },
+        };
+        let members = self.members.iter().zip(&self.settings.roots);
+        Self {
+            members: members.map(reopen).collect(),
+            cache: self.cache.clone(),
+            settings: self.settings.clone(),
+            patterns: Patterns::default(),
+        }
+    }
+
     pub(crate) fn open(settings: &CodeSettings) -> Self {
         let mut workspace = Self {
             cache: settings.cache_dir.clone(),
@@ -34,10 +83,7 @@ impl Workspace {
             ..Self::default()
         };
         for root in &settings.roots {
-            let opened = match &settings.cache_dir {
-                Some(cache) => Repo::open(root, settings, cache).map(Arc::new),
-                None => Err("there is no cache directory; set MAINSTAY_CACHE_DIR".to_owned()),
-            };
+            let opened = open(root, settings);
             let wanted = match &opened {
                 Ok(repo) => repo.alias.clone(),
                 Err(_) => root.alias.clone().unwrap_or_else(|| {
@@ -144,6 +190,13 @@ impl Workspace {
             )
             .with_hint(format!("repositories: {}", names.join(", ")))
         })
+    }
+}
+
+fn open(root: &RootSetting, settings: &CodeSettings) -> Result<Arc<Repo>, String> {
+    match &settings.cache_dir {
+        Some(cache) => Repo::open(root, settings, cache).map(Arc::new),
+        None => Err("there is no cache directory; set MAINSTAY_CACHE_DIR".to_owned()),
     }
 }
 

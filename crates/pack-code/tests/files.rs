@@ -321,7 +321,7 @@ fn history_finds_commits_and_starts_no_program_of_the_repository() {
     let run = program.display();
     let mut config = fs::read_to_string(root.join(".git/config")).unwrap();
     config.push_str(&format!(
-        "[core]\n\tfsmonitor = {run}\n\tpager = {run}\n\thooksPath = {hooks}\n[pager]\n\tlog = {run}\n[diff]\n\texternal = {run}\n[diff \"evil\"]\n\ttextconv = {run}\n\tcommand = {run}\n[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n",
+        "[core]\n\tfsmonitor = {run}\n\tpager = {run}\n\thooksPath = {hooks}\n[pager]\n\tlog = {run}\n[diff]\n\texternal = {run}\n[diff \"evil\"]\n\ttextconv = {run}\n\tcommand = {run}\n[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n[diff]\n\torderFile = /dev/zero\n[i18n]\n\tlogOutputEncoding = UTF-16\n",
         hooks = place.dir.path().display()
     ));
     fs::write(root.join(".git/config"), config).unwrap();
@@ -419,6 +419,23 @@ fn a_damaged_index_is_noticed_answered_around_and_repaired() {
             search(&pack, &json!({"query": "add_route", "kind": "literal"}))["scanned"],
             false
         );
+    }
+    // A missing file is damage, too.
+    for ending in ["tri", "term", "docs", "sym"] {
+        drop(place.built());
+        let file = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.extension().is_some_and(|found| found == ending))
+            .unwrap();
+        fs::remove_file(&file).unwrap();
+        let pack = place.open();
+        let answer = search(&pack, &json!({"query": "add_route", "kind": "literal"}));
+        assert_eq!(answer["total"]["value"], 3, "{ending}: {answer}");
+        let built = call(&pack, "index_build", &json!({}));
+        assert_eq!(built["state"], "done", "{ending}: {built}");
+        let answer = search(&pack, &json!({"query": "add_route", "kind": "symbol"}));
+        assert_eq!(answer["hits"][0]["symbol"], "add_route", "{ending}");
     }
     fs::write(folder.join("manifest"), "nonsense").unwrap();
     let pack = place.open();

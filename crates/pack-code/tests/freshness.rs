@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use mainstay_pack_code::{CodeSettings, pack};
 use serde_json::json;
 
-use support::{FILES, Place, call, lines, paths, search, wait_until};
+use support::{FILES, Place, call, lines, paths, search, try_call, wait_until};
 
 fn literal(query: &str) -> serde_json::Value {
     json!({"query": query, "kind": "literal", "limit": 200})
@@ -492,7 +492,7 @@ fn a_cache_that_cannot_be_written_is_answered_around_and_says_why() {
     );
     assert_eq!(kind, mainstay_worker::ErrorKind::NoIndex);
     assert!(
-        said.contains("cannot be written") && said.contains("check_status"),
+        said.contains("cannot be built") && said.contains("check_status"),
         "{said}"
     );
     let job = call(&pack, "index_build", &json!({}));
@@ -501,4 +501,29 @@ fn a_cache_that_cannot_be_written_is_answered_around_and_says_why() {
         (&json!("failed"), &json!(0.0)),
         "{job}"
     );
+}
+
+#[test]
+fn a_root_that_was_replaced_is_opened_anew() {
+    let place = Place::with(&[("a.txt", "old needle\n")]);
+    let pack = place.built();
+    let literal = json!({"query": "needle", "kind": "literal"});
+    assert_eq!(paths(&search(&pack, &literal)), ["a.txt"]);
+    let fresh = |wanted: &str| {
+        wait_until("the new tree is found", || {
+            let answer = search(&pack, &literal);
+            answer["fresh"] == true && paths(&answer) == [wanted]
+        });
+    };
+    fs::remove_dir_all(place.root()).unwrap();
+    assert!(try_call(&pack, "search", &literal).is_err(), "it is gone");
+    place.write("b.txt", "new needle\n");
+    fresh("b.txt");
+    // Renamed away, with another one in its place.
+    fs::rename(place.root(), place.dir.path().join("before")).unwrap();
+    place.write("c.txt", "newest needle\n");
+    fresh("c.txt");
+    place.write("d.txt", "later\n");
+    let later = search(&pack, &json!({"query": "later", "kind": "literal"}));
+    assert_eq!(paths(&later), ["d.txt"], "the new tree is watched");
 }

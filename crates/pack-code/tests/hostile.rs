@@ -87,6 +87,81 @@ fn links_pipes_and_odd_names_neither_hang_nor_lead_out() {
     );
 }
 
+fn pipe(path: &std::path::Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// What `check_status` says about ignore files.
+fn about_ignore_files(pack: &mainstay_worker::Pack) -> String {
+    let status = call(pack, "check_status", &json!({}));
+    let checks = status["checks"].as_array().unwrap();
+    let of_ignore = |check: &&serde_json::Value| check["id"] == "tree.ignore";
+    let found = checks.iter().find(of_ignore);
+    found.map_or_else(String::new, |check| check["message"].to_string())
+}
+
+#[test]
+fn ignore_files_that_are_no_files_are_passed_over() {
+    let (done, ended) = std::sync::mpsc::sync_channel(1);
+    // A read of a pipe never ends, so another thread waits for the end.
+    std::thread::spawn(move || {
+        let place = Place::with(&[
+            ("a.txt", "needle\n"),
+            ("sub/b.txt", "needle\n"),
+            ("good/.gitignore", "out.txt\n"),
+            ("good/out.txt", "needle\n"),
+            ("good/in.txt", "needle\n"),
+        ]);
+        let root = place.root();
+        fs::create_dir_all(root.join(".git/info")).unwrap();
+        pipe(&root.join(".git/info/exclude"));
+        pipe(&root.join(".ignore"));
+        pipe(&place.dir.path().join(".ignore"));
+        pipe(&root.join("sub/.gitignore"));
+        symlink("/dev/zero", root.join(".rgignore")).unwrap();
+        let sparse = fs::File::create(root.join(".gitignore")).unwrap();
+        sparse.set_len(3 << 30).unwrap();
+        let pack = place.built();
+        let answer = search(&pack, &literal("needle"));
+        support::wait_until("the tree is swept", || {
+            !about_ignore_files(&pack).is_empty()
+        });
+        done.send((paths(&answer), about_ignore_files(&pack)))
+            .unwrap();
+    });
+    let (found, said) = ended.recv_timeout(Duration::from_secs(200)).unwrap();
+    assert_eq!(found, ["a.txt", "good/in.txt", "sub/b.txt"]);
+    for said_of in [
+        ".git/info/exclude is not a regular file",
+        ".gitignore has over 1048576 bytes",
+        ".ignore is not a regular file",
+        ".rgignore is a link",
+        "sub/.gitignore is not a regular file",
+    ] {
+        assert!(said.contains(said_of), "{said_of}: {said}");
+    }
+}
+
+#[test]
+fn a_link_from_an_ignore_file_is_followed_within_the_root_only() {
+    let place = Place::with(&[
+        ("a.txt", "needle\n"),
+        ("b.txt", "needle\n"),
+        ("sub/a.txt", "needle\n"),
+        ("sub/b.txt", "needle\n"),
+        ("rules", "b.txt\n"),
+    ]);
+    fs::write(place.dir.path().join("outside"), "a.txt\n").unwrap();
+    symlink("../outside", place.root().join(".ignore")).unwrap();
+    symlink("../rules", place.root().join("sub/.ignore")).unwrap();
+    let pack = place.built();
+    let answer = search(&pack, &literal("needle"));
+    assert_eq!(paths(&answer), ["a.txt", "b.txt", "sub/a.txt"], "{answer}");
+    support::wait_until("the tree is swept", || {
+        about_ignore_files(&pack).contains("leads out of the root")
+    });
+}
+
 #[test]
 fn a_file_that_becomes_a_link_out_is_not_followed() {
     let place = Place::with(&[("a.txt", "needle\n"), ("b.txt", "needle\n")]);

@@ -198,6 +198,49 @@ fn a_misspelt_name_finds_its_neighbour_and_says_so() {
 }
 
 #[test]
+fn a_name_in_another_convention_is_said_to_be_absent() {
+    let (_place, pack) = place();
+    for query in ["addRoute", "AddRoute"] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["confidence"], "near", "{query}: {answer}");
+        assert_eq!(
+            answer["notes"][0],
+            format!("{query} occurs nowhere; the nearest name is add_route")
+        );
+        let ranked = search(&pack, &json!({"query": query, "kind": "ranked"}));
+        assert_eq!(ranked["confidence"], "guess", "{query}: {ranked}");
+    }
+    let there = search(&pack, &json!({"query": "add_route"}));
+    assert_eq!(there["confidence"], "ranked", "{there}");
+}
+
+#[test]
+fn a_name_in_a_file_that_is_too_large_is_found() {
+    let place = Place::with(&[("src/use.c", "int a = SMALL;\n")]);
+    let mut text = String::new();
+    for number in 0..200_000 {
+        text.push_str(&format!("#define BIG_MACRO_{number} 0x{number:x}\n"));
+    }
+    assert!(text.len() > 4 << 20);
+    place.write("src/regs.h", &text);
+    let pack = place.built();
+    for query in ["BIG_MACRO_199999", "#define BIG_MACRO_7", "\"BIG_MACRO_7\""] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["confidence"], "exact", "{query}: {answer}");
+        assert_eq!(answer["hits"][0]["path"], "src/regs.h", "{query}");
+        assert!(!answer["notes"].to_string().contains("nowhere"), "{answer}");
+    }
+    let beside = search(&pack, &json!({"query": "where is BIG_MACRO_5 SMALL"}));
+    assert!(!beside["notes"].to_string().contains("nowhere"), "{beside}");
+    let typo = search(&pack, &json!({"query": "BIG_MACOR_199999"}));
+    let said = typo["notes"][0].as_str().unwrap();
+    assert!(
+        said.contains("not in the files that are searched"),
+        "{said}"
+    );
+}
+
+#[test]
 fn auto_understands_what_agents_type() {
     let place = Place::with(&[
         (

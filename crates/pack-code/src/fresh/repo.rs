@@ -1,5 +1,6 @@
 //! One repository of the workspace.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ use crate::view::View;
 pub(crate) struct Repo {
     pub(crate) id: String,
     pub(crate) alias: String,
+    /// The directory that is held: its device and its number there.
+    pub(crate) identity: (u64, u64),
     pub(crate) place: Arc<Place>,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) keeper: Arc<Keeper>,
@@ -52,6 +55,12 @@ pub(crate) fn folder_of(cache: &Path, root: &Path) -> PathBuf {
         .join(format!("{name}-{hash}"))
 }
 
+/// Device and number of the directory that a path names now.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = path.metadata().ok()?;
+    metadata.is_dir().then(|| (metadata.dev(), metadata.ino()))
+}
+
 impl Repo {
     /// Opens a root. The index is looked at by the first call, or by the keeper.
     pub(crate) fn open(
@@ -64,6 +73,8 @@ impl Repo {
             .path
             .canonicalize()
             .map_err(|error| format!("the root {shown} cannot be opened: {error}"))?;
+        // Before it is opened: a directory that comes between them is noticed by the next call.
+        let identity = identity(&root).ok_or_else(|| format!("the root {shown} is gone"))?;
         let rooted = RootedDir::open(&root).map_err(|error| {
             format!("the root {shown} cannot be opened as a directory: {error}")
         })?;
@@ -98,6 +109,7 @@ impl Repo {
         let repo = Self {
             id,
             alias,
+            identity,
             place,
             tracker,
             keeper,

@@ -56,6 +56,8 @@ struct State {
     directories: BTreeSet<String>,
     /// Files that have other names, too: no watch tells of an edit through one of those.
     linked: BTreeSet<String>,
+    /// Ignore files that do not count, each with the reason.
+    passed_over: BTreeSet<String>,
     /// Ignore files that are not in the tree, as they were at the last sweep.
     outer_rules: Vec<Option<Stamp>>,
     /// Files that were looked at, and whether they were there: since this generation was opened,
@@ -122,6 +124,11 @@ impl Tracker {
 
     pub(crate) fn is_swept(&self) -> bool {
         self.lock().swept.is_some()
+    }
+
+    /// Ignore files that do not count, each with the reason, as the last sweep found them.
+    pub(crate) fn passed_over(&self) -> BTreeSet<String> {
+        self.lock().passed_over.clone()
     }
 
     /// How long a change can go unnoticed of which no watch tells.

@@ -2,7 +2,7 @@
 //!
 //! Runs `git` with everything off by which a repository's own configuration could start a program:
 //! hooks, fsmonitor, external and textual converters, pagers, signatures, fetching of what a partial
-//! clone left out. Time and output are bounded; what was not reached is said.
+//! clone left out. Time, memory and output are bounded; what was not reached is said.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -70,7 +70,8 @@ pub(crate) struct History<'a> {
     pub(crate) limit: usize,
 }
 
-/// Settings that could start a program or reach the network, each with a value that does not.
+/// Settings that could start a program, reach the network or read another file, each with a value
+/// that does not.
 const SAFE: &[&str] = &[
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -86,17 +87,30 @@ const SAFE: &[&str] = &[
     "protocol.allow=never",
     "log.mailmap=false",
     "log.follow=false",
+    "diff.orderFile=/dev/null",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "i18n.logOutputEncoding=UTF-8",
+    // Packs are mapped in small parts, so that large ones do with the memory there is.
+    "core.packedGitWindowSize=32m",
+    "core.packedGitLimit=512m",
 ];
+
+/// Limits the memory of the shell, in KiB, and becomes git.
+const LIMITED: &str = "ulimit -v \"$1\" && shift && exec git \"$@\"";
+/// Memory that git may map.
+const MEMORY_KIB: u64 = 4 * 1024 * 1024;
 
 const FORMAT: &str = "--format=%x01%h%x00%as%x00%an%x00%s%x00";
 
 fn git(root: &Path, until: Instant) -> Subprocess {
-    let mut arguments: Vec<String> =
-        vec!["--no-pager".to_owned(), "--no-optional-locks".to_owned()];
+    let mut arguments: Vec<String> = ["-c", LIMITED, "git"].map(str::to_owned).to_vec();
+    arguments.push(MEMORY_KIB.to_string());
+    arguments.extend(["--no-pager", "--no-optional-locks"].map(str::to_owned));
     for setting in SAFE {
         arguments.extend(["-c".to_owned(), (*setting).to_owned()]);
     }
-    Subprocess::new("git")
+    Subprocess::new("/bin/sh")
         .args(arguments)
         .current_dir(root)
         .env("LC_ALL", "C.UTF-8")

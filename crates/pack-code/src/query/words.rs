@@ -147,17 +147,20 @@ impl QueryTerms {
         }
     }
 
-    /// Names of which the index does not have the term: they may occur nowhere.
+    /// Names that may occur nowhere as they are written: those of which the index does not have the
+    /// term, and those of several parts, whose term is the same in all conventions.
     pub(crate) fn doubtful_names(&self) -> Vec<&str> {
         let is_known = |name: &str| {
-            let mut term = Vec::new();
-            // The whole comes last.
+            let mut parts = Vec::new();
             terms(name.as_bytes(), &mut Vec::new(), |part| {
-                part.clone_into(&mut term);
+                parts.push(part.to_vec());
             });
-            let several = name.contains('_') || term.len() == name.len();
-            let same = self.terms.iter().find(|known| known.bytes == term);
-            several && same.is_some_and(|known| known.found)
+            // A term that is shorter than its word is a stem.
+            let [term] = parts.as_slice() else {
+                return false;
+            };
+            let same = self.terms.iter().find(|known| known.bytes == *term);
+            term.len() == name.len() && same.is_some_and(|known| known.found)
         };
         let names = self.names.iter().map(String::as_str);
         names.filter(|name| !is_known(name)).collect()

@@ -62,6 +62,16 @@ impl StoreError {
         }
     }
 
+    /// The same about a file that the manifest names: one that is missing is damage like any other.
+    pub(crate) fn of_named_file(self) -> Self {
+        match self {
+            Self::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                Self::corrupt(path, "the file is missing")
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn corrupt(path: impl Into<PathBuf>, what: &'static str) -> Self {
         Self::Corrupt {
             path: path.into(),

@@ -13,6 +13,7 @@ use crate::query::{Confidence, Found};
 use crate::text::words::is_word;
 use crate::tools::search::{Request, Seen, problem, run, run_exact, sources};
 use crate::tree::class::{Class, classify};
+use crate::tree::file::Skip;
 
 /// Searches for what the query looks like, and then for what else it may mean.
 pub(crate) fn answer(
@@ -87,10 +88,13 @@ fn guess(
     let name = name.strip_suffix("()").unwrap_or(name);
     let last = qualified(name).map_or(name, |(_, name)| name);
     let last = last.split_whitespace().next_back().unwrap_or(last);
-    if last.bytes().all(is_word)
-        && let Some(near) = near(request, seen, context, started, last)?
-    {
-        return Ok(near);
+    if last.bytes().all(is_word) {
+        if let Some(found) = defined(request, seen, context, started, last)? {
+            return Ok(found);
+        }
+        if let Some(near) = near(request, seen, context, started, last)? {
+            return Ok(near);
+        }
     }
     found.keep(limits::GUESSES);
     let shown = render::shorten(query, 80);
@@ -110,6 +114,52 @@ fn guess(
         ),
     };
     Ok(found)
+}
+
+/// The definitions of a name that occurs in no text that is searched, but in a file too large for
+/// that, of which the definitions are known.
+fn defined(
+    request: &mut Request<'_>,
+    seen: &[Seen<'_>],
+    context: &Context,
+    started: Instant,
+    name: &str,
+) -> Result<Option<Found>, Problem> {
+    if !any_unsearched(seen) {
+        return Ok(None);
+    }
+    let reading = request.listing.reading;
+    (request.chosen, request.text) = (Chosen::Symbol, name.to_owned());
+    let limit = std::mem::replace(&mut request.limit, limits::GUESSES);
+    let mut found = run(request, seen, context, started)?;
+    request.limit = limit;
+    found.hits.retain(|hit| hit.symbol.as_deref() == Some(name));
+    if found.hits.is_empty() {
+        request.read_as(reading);
+        return Ok(None);
+    }
+    found.keep(limits::GUESSES);
+    found.confidence = Confidence::Exact;
+    found.lead = Some(format!(
+        "{} is defined in a file that is too large for a search of its text",
+        render::shorten(name, 80)
+    ));
+    Ok(Some(found))
+}
+
+/// Whether files were skipped that may be text.
+fn any_unsearched(seen: &[Seen<'_>]) -> bool {
+    let views = seen.iter().filter_map(|seen| seen.view.as_ref());
+    let mut skipped = views.flat_map(|view| view.skipped());
+    skipped.any(|(skip, _)| *skip != Skip::Binary)
+}
+
+/// How far a name is known to be absent.
+fn nowhere(seen: &[Seen<'_>]) -> &'static str {
+    match any_unsearched(seen) {
+        true => "is not in the files that are searched (index_status names the skipped ones)",
+        false => "occurs nowhere",
+    }
 }
 
 /// The definitions of the name that is nearest to one that occurs nowhere.
@@ -140,8 +190,9 @@ fn near(
     found.keep(limits::GUESSES);
     found.confidence = Confidence::Near;
     found.lead = Some(format!(
-        "{} occurs nowhere; the nearest name is {nearest}",
-        render::shorten(name, 80)
+        "{} {}; the nearest name is {nearest}",
+        render::shorten(name, 80),
+        nowhere(seen)
     ));
     Ok(Some(found))
 }
@@ -160,7 +211,13 @@ fn finish(
         Chosen::Ranked => {
             let mut absent = Vec::new();
             for name in std::mem::take(&mut found.absent) {
-                if !occurs(request, seen, context, started, &name)? {
+                let mut there = occurs(request, seen, context, started, &name)?;
+                if !there && name != query && request.is_open() {
+                    let reading = request.listing.reading;
+                    there = defined(request, seen, context, started, &name)?.is_some();
+                    request.read_as(reading);
+                }
+                if !there {
                     absent.push(name);
                 }
             }
@@ -169,7 +226,7 @@ fn finish(
                 return guess(request, seen, context, started, found);
             }
             if !absent.is_empty() {
-                found.lead = Some(format!("{} occurs nowhere", absent.join(", ")));
+                found.lead = Some(format!("{} {}", absent.join(", "), nowhere(seen)));
                 found.confidence = Confidence::Guess;
             }
         }
@@ -308,7 +365,7 @@ fn without_index(
         );
         let (message, hint) = match unbuilt {
             Some(error) => (
-                format!("{needs}, which cannot be written: {error}"),
+                format!("{needs}, which cannot be built: {error}"),
                 "check_status says what to do; kind literal and regex read the files themselves"
                     .to_owned(),
             ),

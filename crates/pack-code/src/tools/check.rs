@@ -112,6 +112,15 @@ pub(crate) fn call(workspace: &Workspace, version: &str) -> Reply {
                         ),
                     },
                 });
+                let passed_over = repo.tracker.passed_over();
+                if !passed_over.is_empty() {
+                    let all: Vec<String> = passed_over.into_iter().collect();
+                    checks.push(Check::warn(
+                        id("ignore"),
+                        format!("ignore files are passed over: {}", all.join("; ")),
+                        "make each a regular file of at most 1 MiB, without a link out of the root",
+                    ));
+                }
                 checks.push(match repo.tracker.watch_problem() {
                     None => Check::ok(
                         id("watch"),

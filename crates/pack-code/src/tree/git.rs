@@ -1,7 +1,8 @@
 //! What git says a tree's head is, read from its files without running git.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::tree::ignore_rules::read_regular;
 
 /// Largest file of git that is read here.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -31,7 +32,14 @@ pub(crate) fn head(root: &Path) -> Option<String> {
 
 /// The file of git's own ignore rules for the tree at `root`, whether it is there or not.
 pub(crate) fn exclude_file(root: &Path) -> Option<PathBuf> {
-    let git = git_dir(root)?;
+    root.ancestors()
+        .find(|dir| dir.join(".git").exists())
+        .and_then(exclude_file_of)
+}
+
+/// The same of the worktree whose top `top` is.
+pub(crate) fn exclude_file_of(top: &Path) -> Option<PathBuf> {
+    let git = git_dir_of(top)?;
     let common =
         text(&git.join("commondir")).map_or_else(|| git.clone(), |dir| git.join(dir.trim()));
     Some(common.join("info/exclude"))
@@ -52,22 +60,22 @@ fn git_dir(root: &Path) -> Option<PathBuf> {
 /// The worktree that `root` is in, and its directory of git's.
 pub(crate) fn worktree(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let top = root.ancestors().find(|dir| dir.join(".git").exists())?;
+    Some((top.to_owned(), git_dir_of(top)?))
+}
+
+fn git_dir_of(top: &Path) -> Option<PathBuf> {
     let found = top.join(".git");
     if found.is_dir() {
-        return Some((top.to_owned(), found));
+        return Some(found);
     }
     // A worktree or a submodule has a file that names the directory.
     let link = text(&found)?;
     let target = link.trim().strip_prefix("gitdir: ")?;
-    Some((top.to_owned(), top.join(target)))
+    Some(top.join(target))
 }
 
 fn text(path: &Path) -> Option<String> {
-    let metadata = fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return None;
-    }
-    fs::read_to_string(path).ok()
+    String::from_utf8(read_regular(path, MAX_BYTES).ok()??).ok()
 }
 
 fn is_hash(text: &str) -> bool {

@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::store::codec::{take_array, take_bytes};
 use crate::tree::file::Stamp;
 use crate::tree::git;
+use crate::tree::ignore_rules::read_regular;
 
 /// Largest index that is read.
 const MAX_BYTES: u64 = 512 * 1024 * 1024;
@@ -57,7 +58,7 @@ impl GitIndex {
             "" => String::new(),
             below => format!("{below}/"),
         };
-        let bytes = fs::read(&path).ok()?;
+        let bytes = read_regular(&path, MAX_BYTES).ok()??;
         let written = Stamp::of(&metadata).modified;
         parse(&bytes, &prefix, written.saturating_sub(RACY_NANOS))
     }

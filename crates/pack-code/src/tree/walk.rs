@@ -1,4 +1,5 @@
-//! Which files count: ripgrep's own walker with ripgrep's rules.
+//! Which files count: ripgrep's own walker with ripgrep's rules, whose files
+//! [`super::ignore_rules`] reads.
 //!
 //! Deliberately absent: following links. As in ripgrep, a symbolic link met on the way is neither
 //! entered nor read.
@@ -7,14 +8,15 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ignore::{WalkBuilder, WalkState};
 
 use crate::limits;
 use crate::tree::file::Stamp;
+use crate::tree::ignore_rules::IgnoreRules;
 
 /// How far threads stand back that nobody waits for.
 #[cfg(target_os = "linux")]
@@ -46,6 +48,8 @@ pub(crate) struct Listing {
     pub(crate) unreadable: BTreeSet<String>,
     /// Files that have other names, too: an edit through one of those is not told by a watch.
     pub(crate) linked: BTreeSet<String>,
+    /// Ignore files that do not count, each with the reason.
+    pub(crate) passed_over: BTreeSet<String>,
     /// Entries left out by ignore rules; counted only when asked for.
     pub(crate) ignored: u64,
     /// The walk ended early: by its deadline, its owner or the limit of files.
@@ -106,26 +110,37 @@ impl<'a> Walk<'a> {
         let mut builder = WalkBuilder::new(&start);
         builder
             .follow_links(false)
-            .hidden(!self.rules.hidden)
+            .standard_filters(false)
             .max_depth(Some(if self.shallow { 1 } else { limits::DEPTH }))
             .threads(match self.shallow || self.quiet {
                 true => 1,
                 false => threads(),
             });
-        if self.rules.no_ignore {
-            builder
-                .ignore(false)
-                .git_ignore(false)
-                .git_global(false)
-                .git_exclude(false)
-                .parents(false);
-        } else {
-            builder.add_custom_ignore_filename(".rgignore");
+        let hidden = self.rules.hidden;
+        let ignored = match self.rules.no_ignore {
+            true => None,
+            false => Some(Arc::new(IgnoreRules::new(self.root, hidden))),
+        };
+        let rules = ignored.clone();
+        builder.filter_entry(move |entry| {
+            // Where hidden files count, git's own never do.
+            if hidden && entry.file_name() == ".git" {
+                return false;
+            }
+            let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+            match &rules {
+                Some(rules) => rules.admit(entry.path(), is_dir),
+                None => hidden || !entry.file_name().as_encoded_bytes().starts_with(b"."),
+            }
+        });
+        let mut listing = self.list(&builder);
+        if let Some(rules) = ignored {
+            listing.passed_over = rules.passed_over();
         }
-        if self.rules.hidden {
-            // Hidden files count, git's own never do.
-            builder.filter_entry(|entry| entry.file_name() != ".git");
-        }
+        listing
+    }
+
+    fn list(&self, builder: &WalkBuilder) -> Listing {
         if self.shallow {
             let mut listing = Listing::default();
             for entry in builder.build() {
@@ -135,11 +150,11 @@ impl<'a> Walk<'a> {
             return listing;
         }
         match self.quiet {
-            false => self.parallel(&builder),
+            false => self.parallel(builder),
             true => std::thread::scope(|scope| {
                 let walking = scope.spawn(|| {
                     stand_back();
-                    self.parallel(&builder)
+                    self.parallel(builder)
                 });
                 walking.join().unwrap_or_else(|panic| resume_unwind(panic))
             }),

@@ -128,6 +128,7 @@ impl Tracker {
             state.last_change = Some(started);
         }
         state.directories = listing.directories;
+        state.passed_over = listing.passed_over;
         state.linked = listing.linked;
         state.swept = Some(started.elapsed());
         state.rest_of(started);
@@ -193,6 +194,7 @@ impl Tracker {
             state.last_change = Some(Instant::now());
         }
         state.directories = listing.directories;
+        state.passed_over = listing.passed_over;
         if unclear {
             state.swept = None;
             state.view = None;
