@@ -41,28 +41,34 @@ fn arguments(tool: &str, name: &str, pause_ms: u64) -> Value {
     }
 }
 
-/// Asks for one task, and gives its id.
+/// Asks for one task, and gives its id; none if the host has no room for another task now.
 fn start_task(
     host: &Running,
     over_http: bool,
     tool: &str,
     name: &str,
     arguments: &Value,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Option<String>> {
     let id = if over_http {
         let path = format!("/v1/tool/{tool}");
         let prefer = [("Prefer", "respond-async")];
         let body = json!({ "arguments": arguments });
         let answer = ask(host.address()?, "POST", &path, &prefer, Some(&body))?;
+        if answer.status() == 429 {
+            return Ok(None);
+        }
         ensure!(answer.status() == 202, "{}", answer.text());
         answer.json()?["data"]["taskId"].clone()
     } else {
         let params = json!({ "name": tool, "arguments": arguments, "task": {} });
         let id = format!("\"{name}\"");
         let answer = host.client()?.request(&id, "tools/call", &params)?;
+        if answer.at("/error/data/code") == "QUEUE_OVERLOADED" {
+            return Ok(None);
+        }
         answer.at("/result/task/taskId")
     };
-    Ok(id.as_str().context("an id")?.to_owned())
+    Ok(Some(id.as_str().context("an id")?.to_owned()))
 }
 
 /// Starts tasks until the host is killed. The last one may have been recorded, but was not acknowledged.
@@ -82,7 +88,8 @@ fn start_tasks(
             // Some have ended when the host is killed, some run, some wait in the queue.
             let arguments = arguments(tool, &name, (number % 7) * 100);
             match start_task(host, over_http, tool, &name, &arguments) {
-                Ok(id) => started.push(Started { id, tool, name }),
+                Ok(Some(id)) => started.push(Started { id, tool, name }),
+                Ok(None) => {}
                 Err(_) if is_killed.load(Ordering::SeqCst) => return Ok((started, name)),
                 Err(error) => return Err(error),
             }
