@@ -63,9 +63,10 @@ fn start_task(
         let params = json!({ "name": tool, "arguments": arguments, "task": {} });
         let id = format!("\"{name}\"");
         let answer = host.client()?.request(&id, "tools/call", &params)?;
-        if answer.at("/error/data/code") == "QUEUE_OVERLOADED" {
+        if answer.value().to_string().contains("QUEUE_OVERLOADED") {
             return Ok(None);
         }
+        ensure!(answer.at("/result/task") != Value::Null, "{answer:?}");
         answer.at("/result/task/taskId")
     };
     Ok(Some(id.as_str().context("an id")?.to_owned()))
