@@ -97,7 +97,7 @@ pub(crate) struct PackSection {
     pub(crate) command: Option<Vec<String>>,
     /// The pack's own settings.
     pub(crate) settings: Option<Value>,
-    /// What the host does with single tools of the pack.
+    /// Settings for single tools of the pack.
     pub(crate) tools: TaskRules,
 }
 

@@ -31,7 +31,7 @@ const LINE: usize = 4096;
 /// Time for an operator's command to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The same, once the host pauses for an upgrade.
+/// Time to send a request once the host pauses for an upgrade.
 const LAST: Duration = Duration::from_millis(300);
 
 /// The reason while no request can be read.

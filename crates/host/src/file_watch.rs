@@ -103,7 +103,7 @@ struct Target {
     failed: bool,
     /// One of its files had an event.
     touched: bool,
-    /// One of its files is no longer open for writing.
+    /// A watched file was closed after writing.
     closed: bool,
 }
 

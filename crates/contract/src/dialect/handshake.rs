@@ -45,7 +45,7 @@ pub struct WrappedFacts {
     pub extensions: Map<String, Value>,
 }
 
-/// What a server says about tasks.
+/// The task support that a server declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskFacts {
     /// The client is known, so it can list its tasks.

@@ -149,7 +149,7 @@ pub struct Request {
     pub task: Option<TaskWish>,
 }
 
-/// What a client says about a task with its tool call.
+/// The wish of a client that its tool call runs as a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskWish {
     /// The answer that it takes.
@@ -173,7 +173,7 @@ pub enum TaskAnswer {
     Outcome,
 }
 
-/// What a client asks about a task.
+/// A request about a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskOp {

@@ -49,7 +49,7 @@ pub(crate) struct PackCatalog {
     /// The text form of answers when a client does not choose.
     render: RenderMode,
     call_timeout_ms: u64,
-    /// What the operator says about tasks, by tool.
+    /// The settings for tasks, by tool.
     task_rules: TaskRules,
     /// Size of an answer's text.
     text: Bounds,

@@ -56,7 +56,7 @@ pub(super) struct Server {
     discovered: Option<Discovered>,
     /// Does the server answer?
     pub(super) proof: Proof,
-    /// It is no longer configured; its last links are being closed.
+    /// Removed from the configuration; its last links are being closed.
     retired: bool,
 }
 

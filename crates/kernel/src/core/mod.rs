@@ -91,7 +91,7 @@ pub struct CoreConfig {
     /// One server that is wrapped alone, or servers with prefixes, which are served together and beside packs.
     pub servers: Vec<ServerConfig>,
     pub lifetime: Lifetime,
-    /// What the operator says about tasks, by tool.
+    /// The settings for tasks, by tool.
     pub tasks: TaskRules,
 }
 

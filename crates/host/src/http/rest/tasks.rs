@@ -19,7 +19,7 @@ const RESPOND_ASYNC: &str = "respond-async";
 /// Longest idempotency key.
 const KEY_BYTES: usize = 255;
 
-/// What the headers of a run say about a task.
+/// The headers of a run that ask for a task.
 pub(super) fn wish(headers: &HeaderMap) -> Result<Option<TaskWish>, Problem> {
     let key = key(headers)?;
     let answer = match prefers_async(headers) {

@@ -51,10 +51,10 @@ pub const PEER: &str = "uid:";
 /// How often a client should ask about a task, in milliseconds.
 const POLL_MS: u64 = 1000;
 
-/// What the operator says about tasks, by the name of the tool.
+/// The settings for tasks, by the name of the tool.
 pub type TaskRules = BTreeMap<String, ToolTasks>;
 
-/// What the operator says about tasks of one tool.
+/// The settings for tasks of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolTasks {
