@@ -400,8 +400,14 @@ fn files_are_watched_by_a_key_of_the_configuration() {
         "[servers.x]\ncommand = \"sh\"\n[servers.x.mainstay]\nwatch = [\"/absent/source\"]\n",
     );
     for (words, said) in [
-        (["serve", "--pack", "code", "--config", &packs], "none of the packs has files"),
-        (["wrap", "--server", "x", "--config", &server], "/absent/source"),
+        (
+            ["serve", "--pack", "code", "--config", &packs],
+            "none of the packs has files",
+        ),
+        (
+            ["wrap", "--server", "x", "--config", &server],
+            "/absent/source",
+        ),
     ] {
         let output = run(&words);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -615,7 +621,7 @@ fn two_packs_with_one_tool_name_are_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     let said = text(&output.stderr);
     assert!(
-        said.contains("cannot start, so its tools are missing: the worker pack"),
+        said.contains("cannot start, so its tools are missing: the worker announced a catalog that cannot be served: pack"),
         "{said}"
     );
     assert_eq!(text(&output.stdout).matches("append").count(), 1);
