@@ -137,7 +137,8 @@ impl ToolSpec {
         schema
     }
 
-    /// The definition in `tools/list`, with the timeout that applies.
+    /// The definition in `tools/list`, with the timeout that applies. [`TASK_SUPPORT`] is not in it: only one
+    /// revision has that member.
     pub fn definition(&self, default_timeout_ms: u64) -> Value {
         let contract = json!({
             "schemaVersion": self.schema_version,
@@ -152,19 +153,12 @@ impl ToolSpec {
             "inputSchema": self.full_input_schema(),
             "outputSchema": self.output_schema,
             "annotations": self.annotations,
-            "execution": { "taskSupport": "optional" },
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
             "_meta": { meta::CONTRACT: contract },
         });
-        if let Some(members) = definition.as_object_mut() {
-            let absent = [
-                ("outputSchema", self.output_schema.is_none()),
-                ("execution", !self.tasks),
-            ];
-            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
-                members.shift_remove(name);
-            }
+        if let (Some(members), None) = (definition.as_object_mut(), &self.output_schema) {
+            members.shift_remove("outputSchema");
         }
         definition
     }
@@ -181,6 +175,13 @@ impl ToolSpec {
         if let Some(members) = definition.as_object_mut() {
             members.remove("_meta");
             entry.extend(std::mem::take(members));
+        }
+        if self.tasks {
+            let (member, optional) = TASK_SUPPORT;
+            entry.insert(
+                member.into(),
+                serde_json::from_str(optional).unwrap_or_default(),
+            );
         }
         entry.insert("replay".into(), json!(self.replay));
         let timeout_ms = self.timeout_ms.unwrap_or(default_timeout_ms);
@@ -246,6 +247,9 @@ pub struct Catalog {
     /// Whether resource templates or prompts can complete their arguments.
     pub completions: bool,
 }
+
+/// The member of a tool that may run as a task, and its value as JSON text, in lists of revision 2025-11-25.
+pub const TASK_SUPPORT: (&str, &str) = ("execution", r#"{"taskSupport":"optional"}"#);
 
 /// Longest name of a tool, as MCP recommends.
 const NAME_MAX: usize = 128;

@@ -256,12 +256,12 @@ impl Plan {
         // Over HTTP any call may have an idempotency key.
         let is_http = matches!(config.transport, Transport::Http(_));
         let directory = config.state_dir.as_deref();
-        let directory = directory.filter(|_| is_http || config.rules.has_tasks());
+        let directory = directory.filter(|_| is_http || config.rules.keeps_tasks());
         let store = directory.map(|directory| TaskStore::new(directory, &config.limits));
         let backend = directory.and_then(|directory| {
             let identity = wrap::identity(directory, &config.command, &config.environment);
             let failed = |error: &io::Error| {
-                let level = match config.rules.has_tasks() {
+                let level = match config.rules.keeps_tasks() {
                     true => Level::Warn,
                     false => Level::Debug,
                 };

@@ -301,6 +301,13 @@ impl Engine {
             let said = format!("session closed id={session} delivered={delivered}");
             self.reports.log.say(Level::Debug, said);
         }
+        // A call may run on after its client, which no longer holds its server back.
+        for generation in self.core.workers_of(session) {
+            let worker = self.workers.get(&generation);
+            if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
+                server.set_readable(true);
+            }
+        }
         if !is_planted(Defect::SessionLeak) {
             self.report(CoreEvent::Gone { session });
         }

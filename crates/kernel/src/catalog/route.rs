@@ -9,13 +9,14 @@ use mainstay_contract::normalise::{Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
-use mainstay_contract::tool::Pace;
+use mainstay_contract::tool::{Pace, TASK_SUPPORT};
 use mainstay_schema::check::Definition;
 use serde_json::json;
 
 use super::{PackCatalog, Tool};
 use crate::call::{Late, SlotId, Task, Work};
 use crate::core::tasks::OnTimeout;
+use crate::server::edit;
 
 /// Longest cursor that is worth reading: ours are short numbers.
 const CURSOR_MAX: usize = 8;
@@ -408,10 +409,19 @@ impl PackCatalog {
     }
 
     /// Members of a listing that the host answers itself.
-    pub(crate) fn listing(&self, op: &Op) -> Option<Json> {
+    /// With `marks_tasks` tools that may run as tasks are marked.
+    pub(crate) fn listing(&self, op: &Op, marks_tasks: bool) -> Option<Json> {
         match op {
             Op::ListTools {} => {
-                let tools: Vec<_> = self.offered().map(|tool| &tool.definition).collect();
+                let definition = |tool: &Tool| match marks_tasks && tool.spec.tasks {
+                    true => {
+                        let (member, optional) = TASK_SUPPORT;
+                        let marked = edit::with_member(tool.definition.as_str(), member, optional);
+                        Json::from_scanned(&marked)
+                    }
+                    false => tool.definition.clone(),
+                };
+                let tools: Vec<_> = self.offered().map(definition).collect();
                 Some(Json::from_serialize(&json!({ "tools": tools })))
             }
             Op::ListResources { .. } => Some(json!({ "resources": [] }).into()),

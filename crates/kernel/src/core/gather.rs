@@ -282,7 +282,13 @@ impl Core {
     }
 
     /// The result of a list of packs and servers together.
-    pub(super) fn merged_listing(&self, session: SessionId, op: &Op) -> Option<Json> {
+    pub(super) fn merged_listing(
+        &self,
+        session: SessionId,
+        op: &Op,
+        marks_tasks: bool,
+    ) -> Option<Json> {
+        let of_packs = |op: Op| self.catalog.listing(&op, marks_tasks);
         let kind = match op {
             Op::Catalog {} => ListKind::Tools,
             Op::List { kind, .. } => *kind,
@@ -293,9 +299,9 @@ impl Core {
                 let identity = &self.identity;
                 self.catalog.catalog(&identity.name, &identity.version)
             }
-            (_, ListKind::Tools) => self.catalog.listing(&Op::ListTools {})?,
-            (_, ListKind::Prompts) => self.catalog.listing(&Op::ListPrompts {})?,
-            (_, ListKind::Templates) => self.catalog.listing(&Op::ListResourceTemplates {})?,
+            (_, ListKind::Tools) => of_packs(Op::ListTools {})?,
+            (_, ListKind::Prompts) => of_packs(Op::ListPrompts {})?,
+            (_, ListKind::Templates) => of_packs(Op::ListResourceTemplates {})?,
             (_, ListKind::Resources) => Json::from_scanned("{\"resources\":[]}"),
         };
         let own = scan::member(of_packs.as_str(), kind.member()).unwrap_or("[]");

@@ -1,7 +1,8 @@
 //! Sessions of clients: from a line or a typed request to work, and from its end to an action.
 
 use mainstay_contract::dialect::{
-    self, Dialect, EchoId, Form, Inbound, Op, Request, ServerFacts, Shape, decode_oversize,
+    self, Dialect, EchoId, Form, Inbound, Op, Request, ServerFacts, Shape, TASKS_VERSION,
+    decode_oversize, negotiate_legacy,
 };
 use mainstay_contract::envelope::{Asked, Route as AskedRoute, TOOL_ID_PREFIX};
 use mainstay_contract::error::ErrorKind;
@@ -34,6 +35,9 @@ pub(super) enum Front {
         last: Option<Dialect>,
         /// The client has sent `initialize`, so it takes notifications.
         opened: bool,
+        /// The client's revision is the legacy one that has tasks.
+        #[serde(default = "had_tasks")]
+        has_tasks: bool,
     },
     /// Lines, for the wrapped server of this slot.
     Link(SlotId),
@@ -43,6 +47,11 @@ pub(super) enum Front {
     House(SlotId),
     /// One task; no client waits for it.
     Task,
+}
+
+/// Builds that did not save the revision gave tasks to every session.
+const fn had_tasks() -> bool {
+    true
 }
 
 impl Core {
@@ -69,6 +78,7 @@ impl Core {
             None => Front::Packs {
                 last: None,
                 opened: false,
+                has_tasks: false,
             },
         };
         if let Front::Packs { .. } = front {
@@ -107,15 +117,24 @@ impl Core {
             Some(Front::Link(slot)) => {
                 self.with_link(*slot, |link, cx| link.client_line(cx, line));
             }
-            Some(Front::Packs { last, opened }) => {
-                let (last, opened) = (*last, *opened);
+            Some(Front::Packs {
+                last,
+                opened,
+                has_tasks,
+            }) => {
+                let (last, opened, has_tasks) = (*last, *opened, *has_tasks);
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
                 if let Inbound::Request(request) = &inbound {
-                    let opens = matches!(request.op, Op::Initialize { .. });
-                    if last != Some(request.dialect) || opens && !opened {
+                    let opening = match &request.op {
+                        Op::Initialize { version, .. } => Some(negotiate_legacy(version)),
+                        _ => None,
+                    };
+                    if last != Some(request.dialect) || opening.is_some() {
                         let front = Front::Packs {
                             last: Some(request.dialect),
-                            opened: opened || opens,
+                            opened: opened || opening.is_some(),
+                            has_tasks: opening
+                                .map_or(has_tasks, |version| version == TASKS_VERSION),
                         };
                         self.sessions.insert(session, front);
                     }
@@ -194,7 +213,13 @@ impl Core {
             }
             Inbound::Request(request) => {
                 self.roots_request(session, &request.op);
-                let new = self.new_request(&request, bytes);
+                let mut new = self.new_request(&request, bytes);
+                let task = request
+                    .task
+                    .filter(|_| self.has_tasks(session, request.dialect));
+                if let Some(problem) = task.as_ref().and_then(|wish| wish.malformed.clone()) {
+                    new.work = Work::Refused(problem);
+                }
                 let mut pending = Pending::new(request.dialect, request.op, asked);
                 pending.progress_token = request.progress_token;
                 pending.trace = request.trace;
@@ -205,7 +230,7 @@ impl Core {
                 if let Some(line) = &pending.line {
                     self.note_opening(session, &pending.op, line);
                 }
-                pending.task = request.task;
+                pending.task = task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }
@@ -229,6 +254,14 @@ impl Core {
         }
     }
 
+    /// True if a client may ask for tasks: of the legacy revisions one has them.
+    fn has_tasks(&self, session: SessionId, dialect: Dialect) -> bool {
+        match (dialect, self.sessions.get(&session)) {
+            (Dialect::Legacy, Some(Front::Packs { has_tasks, .. })) => *has_tasks,
+            _ => true,
+        }
+    }
+
     /// Routes a request once that is possible.
     pub(super) fn route(&mut self, call: CallId) {
         if let Some(slot) = self.link_of(call) {
@@ -244,6 +277,18 @@ impl Core {
             Op::ReadResource { uri } => tasks::id_of(uri).is_some(),
             Op::Task(_) => pending.dialect == Dialect::Rest,
             _ => false,
+        };
+        if let (Op::Task(_), dialect) = (&pending.op, pending.dialect)
+            && let Some((session, _)) = self.kernel.request_of(call)
+            && !self.has_tasks(session, dialect)
+        {
+            let refused = Work::Refused(Problem::of(ErrorKind::UnknownMethod));
+            return self
+                .kernel
+                .handle_routed(self.clock.now, call, None, refused);
+        }
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
         };
         if is_about_task {
             return self
@@ -458,10 +503,14 @@ impl Core {
     fn own_answer(&mut self, call: CallId, op: &Op) -> Outcome {
         let mut about = self.identity.instructions.clone();
         let mut servers = None;
+        let session = self.kernel.request_of(call).map(|(session, _)| session);
+        let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
+        let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
+            && session.is_some_and(|session| self.has_tasks(session, Dialect::Legacy));
         if self.links.serves_many()
-            && let Some((session, _)) = self.kernel.request_of(call)
+            && let Some(session) = session
         {
-            if let Some(listing) = self.merged_listing(session, op) {
+            if let Some(listing) = self.merged_listing(session, op, marks_tasks) {
                 return Ok(Success::Members(listing));
             }
             if let Op::Initialize { .. } | Op::Discover {} = op {
@@ -486,7 +535,7 @@ impl Core {
             Op::Ping {} => Json::empty_object(),
             listing => self
                 .catalog
-                .listing(listing)
+                .listing(listing, marks_tasks)
                 .ok_or_else(|| Problem::of(ErrorKind::UnknownMethod))?,
         };
         Ok(Success::Members(members))
@@ -499,19 +548,28 @@ impl Core {
         self.tasks.forget_waiter(end.call);
         if self.sessions.get(&end.session) == Some(&Front::Task) {
             let pending = self.requests.remove(&end.call);
-            if let Some(slot) = pending.and_then(|pending| pending.house) {
+            let slot = pending.and_then(|pending| pending.house);
+            if let Some(slot) = slot {
                 self.with_link(slot, |link, _| link.ended(&mut end));
             }
-            return self.task_ended(end);
+            self.task_ended(end);
+            if let Some(slot) = slot {
+                self.close_left_link(slot);
+            }
+            return;
         }
         let pending = self.requests.remove(&end.call);
         let house = pending.as_ref().and_then(|pending| pending.house);
         let link = match self.sessions.get(&end.session) {
-            Some(Front::Link(slot)) => Some(*slot),
+            Some(Front::Link(slot) | Front::House(slot)) => Some(*slot),
             _ => house,
         };
-        if let Some(slot) = link {
-            self.with_link(slot, |link, _| link.ended(&mut end));
+        match link {
+            Some(slot) if self.runs_on(end.call) => self.keep_call(slot, &end),
+            Some(slot) => {
+                self.with_link(slot, |link, _| link.ended(&mut end));
+            }
+            None => {}
         }
         if let Some(Op::ReadResource { uri }) = pending.as_ref().map(|pending| &pending.op) {
             end.outcome = end.outcome.map_err(|problem| problem.with_uri(uri));
@@ -543,6 +601,14 @@ impl Core {
         let Some(front) = self.sessions.remove(&session) else {
             return;
         };
+        let stays = match front {
+            Front::Link(slot) => self.with_link(slot, |link, cx| link.outlives_client(cx)),
+            _ => None,
+        };
+        if let (Front::Link(slot), Some(true)) = (front, stays) {
+            // The link still has to learn how its other requests end.
+            self.sessions.insert(session, Front::House(slot));
+        }
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
         match front {
@@ -550,6 +616,7 @@ impl Core {
                 self.links.callers.remove(&session);
                 return;
             }
+            Front::Link(_) if stays == Some(true) => {}
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => self.remove_member(session),
         }

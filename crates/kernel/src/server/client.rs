@@ -122,7 +122,7 @@ impl Link {
             self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
         }
         let mut asked = ClientRequest::new(text, request, meta);
-        if asked.tool.is_some() && self.offers_tasks() {
+        if asked.tool.is_some() && self.offers_tasks_to(request.dialect) {
             let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
             asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
         }
@@ -463,7 +463,8 @@ impl Link {
             return false;
         };
         let Some(call) = cx.kernel.find(session, &target) else {
-            return kind == CancelKind::Answered;
+            // A call that runs on as a task is not cancelled by a client that gave up at the same time.
+            return kind == CancelKind::Answered || self.runs_on(&target);
         };
         if let Some(request) = self.requests.get_mut(call)
             && kind == CancelKind::Silent
@@ -500,9 +501,11 @@ impl Link {
     /// The client will send nothing more.
     pub(crate) fn input_ended(&mut self, cx: &mut Cx<'_>) {
         self.cancel_endless(cx);
-        // No answer can come any more.
-        self.questions.clear();
-        self.pause_deadlines(cx);
+        if !self.outlives_client(cx) {
+            // No answer can come any more.
+            self.questions.clear();
+            self.pause_deadlines(cx);
+        }
     }
 
     /// Cancels requests that never end by themselves.

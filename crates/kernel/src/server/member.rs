@@ -141,7 +141,7 @@ impl Link {
     /// True if the host answers the server's questions in the client's place: its client cannot be asked.
     pub(super) const fn answers_questions(&self) -> bool {
         match &self.client {
-            Client::Session(_) => false,
+            Client::Session(_) => self.is_unattended(),
             Client::House(house) => house.session.is_none() || house.opening.is_none(),
         }
     }

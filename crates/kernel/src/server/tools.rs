@@ -298,10 +298,9 @@ impl Tools {
     pub(super) fn patience(&self, name: &str, default_ms: u64) -> (u64, bool) {
         let tool = self.rules.tools.get(name);
         let timeout = tool.and_then(|tool| tool.timeout_ms);
-        let on_timeout = tool.and_then(|tool| tool.on_timeout);
         (
             timeout.unwrap_or(default_ms),
-            on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
+            self.rules.on_timeout(name) == OnTimeout::Kill,
         )
     }
 }

@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use mainstay_contract::dialect::{Dialect, EchoId, MODERN_VERSION, Op, Request, TaskWish};
+use mainstay_contract::dialect::{
+    Dialect, EchoId, MODERN_VERSION, Op, Request, TASKS_VERSION, TaskWish,
+};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
@@ -67,6 +69,8 @@ pub struct Server {
     pub answers_lists: bool,
     /// It opens sessions by itself; else `initialize` stays pending, as while it downloads its program.
     pub opens: bool,
+    /// The revision of the sessions that it opens.
+    pub version: &'static str,
 }
 
 /// A build of a pack.
@@ -115,7 +119,7 @@ impl Server {
     /// The result of `initialize`.
     pub fn opened(&self) -> Value {
         json!({
-            "protocolVersion": "2025-06-18",
+            "protocolVersion": self.version,
             "capabilities": self.capabilities,
             "serverInfo": { "name": "demo", "version": "3" },
         })
@@ -138,6 +142,7 @@ impl Default for Server {
             capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
             found: false,
             answers_lists: true,
+            version: TASKS_VERSION,
             opens: true,
         }
     }
@@ -251,9 +256,14 @@ impl Shell {
 
     /// Opens a client's session and completes the legacy handshake.
     pub fn greet(&mut self) -> SessionId {
+        self.greet_as(TASKS_VERSION)
+    }
+
+    /// The same, in a revision.
+    pub fn greet_as(&mut self, version: &str) -> SessionId {
         let session = self.open();
         let params = json!({
-            "protocolVersion": "2025-06-18",
+            "protocolVersion": version,
             "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" },
         });

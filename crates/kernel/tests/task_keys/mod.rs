@@ -16,7 +16,7 @@ use super::shell::Shell;
 use super::{call_as_task, detaching, first, host, sent, start};
 
 /// A request with an idempotency key.
-fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
+pub(super) fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
     let op = Op::CallTool {
         name: tool.to_owned(),
         arguments: Json::empty_object(),
@@ -25,6 +25,7 @@ fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
         answer: TaskAnswer::Outcome,
         required: false,
         key: Some(key.to_owned()),
+        malformed: None,
     };
     shell.ask_wishing("\"command line\"", op, Some(wish))
 }
