@@ -35,7 +35,7 @@ const COUNTABLE: u64 = 256;
 /// What it costs to find the blocks of words that may have some letters, and to read one of these,
 /// in postings.
 const WORD_COST: u64 = 30_000;
-const BLOCK_COST: u64 = 1_600;
+const BLOCK_COST: u64 = 3_500;
 /// Words with the letters that are taken at most.
 const WORDS: usize = 2_000;
 

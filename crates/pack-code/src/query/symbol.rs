@@ -49,6 +49,8 @@ use crate::tree::lang::Lang;
 const UNCOVERED_FILES: usize = 400;
 /// Time that their parsing may take; after it definitions are known by the look of their lines.
 const PARSED_TIME: Duration = Duration::from_millis(15);
+/// Largest of them that is parsed.
+const PARSED_BYTES: usize = 64 * 1024;
 /// Time that those may take that have the name, but not in a line that looks like its definition.
 const UNCOVERED_TIME: Duration = Duration::from_millis(100);
 /// Names that a search by a part of them looks through.
@@ -679,7 +681,8 @@ fn in_texts<'a>(
         {
             continue;
         }
-        let mut symbols = match began.elapsed() < PARSED_TIME {
+        let is_quick = buffer.len() <= PARSED_BYTES && began.elapsed() < PARSED_TIME;
+        let mut symbols = match is_quick {
             true => extract(path, &buffer),
             false => guess_named(path, &buffer, &pattern),
         };
