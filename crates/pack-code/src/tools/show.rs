@@ -312,7 +312,9 @@ fn read(repo: &Repo, path: &str) -> Result<Vec<u8>, Problem> {
             "{shown} is larger than {}, the most that is shown",
             render::bytes(limits::SHOW_FILE_BYTES)
         ))
-        .with_hint("search it with kind regex instead")),
+        .with_hint(
+            "files of this size are not searched either; look at it with a program of the system, or split it",
+        )),
         Ok(_) => Ok(bytes),
         Err(error) => Err(Problem::new(
             ErrorKind::NotFound,
