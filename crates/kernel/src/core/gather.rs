@@ -261,7 +261,11 @@ impl Core {
     }
 
     /// The items of a list of all servers of a client that it may see, with their names.
-    fn merged_items(&self, session: SessionId, kind: ListKind) -> Vec<(String, &Listed)> {
+    pub(super) fn merged_items(
+        &self,
+        session: SessionId,
+        kind: ListKind,
+    ) -> Vec<(String, &Listed)> {
         let group = self.links.group(session).into_iter().flatten();
         let mut items = Vec::new();
         for (key, slot) in group {
@@ -293,7 +297,7 @@ impl Core {
                 let identity = &self.identity;
                 self.catalog.catalog(&identity.name, &identity.version)
             }
-            (_, ListKind::Tools) => self.catalog.listing(&Op::ListTools {})?,
+            (_, ListKind::Tools) => return Some(self.tool_listing(session, true)),
             (_, ListKind::Prompts) => self.catalog.listing(&Op::ListPrompts {})?,
             (_, ListKind::Templates) => self.catalog.listing(&Op::ListResourceTemplates {})?,
             (_, ListKind::Resources) => Json::from_scanned("{\"resources\":[]}"),

@@ -24,6 +24,7 @@ use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
 use crate::log_limit::suppressed;
 use crate::session::Pace;
+use crate::tool_list::rewritten_line;
 
 /// The way in which a session is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,7 +193,8 @@ impl Core {
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
             }
-            Inbound::Request(request) => {
+            Inbound::Request(mut request) => {
+                let is_replaced = self.resolve_named_call(session, &mut request.op);
                 self.roots_request(session, &request.op);
                 let new = self.new_request(&request, bytes);
                 let mut pending = Pending::new(request.dialect, request.op, asked);
@@ -200,6 +202,8 @@ impl Core {
                 pending.trace = request.trace;
                 if pending.dialect.is_mcp() {
                     let text = line.and_then(|line| std::str::from_utf8(line).ok());
+                    let replaced = text.filter(|_| is_replaced).and_then(rewritten_line);
+                    let text = replaced.as_deref().or(text);
                     pending.line = text.map(|text| Json::from_scanned(text.trim()));
                 }
                 if let Some(line) = &pending.line {
@@ -234,7 +238,7 @@ impl Core {
         if let Some(slot) = self.link_of(call) {
             return self.route_link(slot, call);
         }
-        if self.links.serves_many() && self.route_merged(call) {
+        if self.route_search(call) || self.links.serves_many() && self.route_merged(call) {
             return;
         }
         let Some(pending) = self.requests.get_mut(&call) else {
@@ -456,6 +460,16 @@ impl Core {
     }
 
     fn own_answer(&mut self, call: CallId, op: &Op) -> Outcome {
+        if let Some((session, _)) = self.kernel.request_of(call) {
+            match op {
+                Op::ListTools { full } => {
+                    let listing = self.tool_listing(session, *full);
+                    return Ok(Success::Members(listing));
+                }
+                Op::CallTool { arguments, .. } => return self.search_tools(session, arguments),
+                _ => {}
+            }
+        }
         let mut about = self.identity.instructions.clone();
         let mut servers = None;
         if self.links.serves_many()
@@ -545,6 +559,7 @@ impl Core {
         };
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
+        self.tool_lists.forget(session);
         match front {
             Front::Single | Front::House(_) | Front::Task => {
                 self.links.callers.remove(&session);
