@@ -21,10 +21,14 @@ const ARGUMENTS: usize = 50;
 const PREFIX_CHARS: usize = 4;
 /// Weight of such a match.
 const PREFIX_WEIGHT: f64 = 0.5;
+/// Common beginning of two words that are forms of one, the most letters after it, and the weight of such a match.
+const ROOT_CHARS: usize = 5;
+const ENDING_CHARS: usize = 5;
+const ROOT_WEIGHT: f64 = 0.4;
 /// Weight of a word with the same meaning.
 const SYNONYM_WEIGHT: f64 = 0.6;
 /// Weights of the places of a word.
-const NAME: f64 = 3.0;
+const NAME: f64 = 4.0;
 const TITLE: f64 = 2.0;
 const DESCRIPTION: f64 = 1.0;
 const ARGUMENT: f64 = 0.5;
@@ -40,7 +44,7 @@ const STOP: [&str; 40] = [
 ];
 
 /// Words that tools and people use for the same thing.
-const SYNONYMS: [&[&str]; 9] = [
+const SYNONYMS: [&[&str]; 22] = [
     &["create", "add", "new", "make", "insert", "open"],
     &["delete", "remove", "drop", "erase", "clear"],
     &["update", "edit", "modify", "change", "set", "rename"],
@@ -51,6 +55,27 @@ const SYNONYMS: [&[&str]; 9] = [
     &["search", "find", "query", "look", "locate"],
     &["send", "post", "publish", "write", "reply"],
     &["run", "execute", "start", "launch", "trigger", "invoke"],
+    &["deactivate", "disable", "off", "stop", "cancel", "suspend"],
+    &["activate", "enable", "resume"],
+    &["explain", "describe", "show"],
+    &[
+        "user",
+        "account",
+        "member",
+        "person",
+        "people",
+        "collaborator",
+        "employee",
+    ],
+    &["access", "permission", "role", "right"],
+    &["secret", "credential", "password", "token"],
+    &["mail", "email", "message"],
+    &["error", "failure", "exception", "fault"],
+    &["log", "audit"],
+    &["usage", "metric", "statistic", "stats", "measure"],
+    &["task", "todo"],
+    &["bill", "invoice"],
+    &["folder", "directory"],
     &["picture", "image", "photo", "screenshot"],
 ];
 
@@ -125,8 +150,14 @@ impl Term {
         if short >= PREFIX_CHARS && (term.starts_with(word) || word.starts_with(term)) {
             return PREFIX_WEIGHT;
         }
-        match self.synonyms.iter().any(|other| other == word) {
-            true => SYNONYM_WEIGHT,
+        if self.synonyms.iter().any(|other| other == word) {
+            return SYNONYM_WEIGHT;
+        }
+        let root = term.bytes().zip(word.bytes());
+        let root = root.take_while(|(one, other)| one == other).count();
+        let ending = term.len().max(word.len()) - root;
+        match root >= ROOT_CHARS && ending <= ENDING_CHARS {
+            true => ROOT_WEIGHT,
             false => 0.0,
         }
     }
@@ -239,6 +270,7 @@ mod tests {
     /// 459 definitions of 17 public servers (`tests/data/README.md`), and queries with the tools that answer them.
     const TOOLS: &str = include_str!("../../tests/data/tools.jsonl");
     const QUERIES: &str = include_str!("../../tests/data/queries.tsv");
+    const HELD_OUT: &str = include_str!("../../tests/data/queries-held-out.tsv");
 
     fn tools() -> Vec<ToolItem> {
         let item = |line: &str| {
@@ -251,12 +283,12 @@ mod tests {
         TOOLS.lines().map(item).collect()
     }
 
-    #[test]
-    fn most_queries_find_their_tool_among_the_first_five() {
+    /// Queries that have their tool among the first five, and first of all.
+    fn recall(queries: &str) -> (usize, usize, usize) {
         let tools = tools();
         assert!(tools.len() > 400);
         let (mut found, mut first, mut all) = (0, 0, 0);
-        for line in QUERIES.lines() {
+        for line in queries.lines() {
             let (query, wanted) = line.split_once('\t').unwrap();
             let best: Vec<&str> = rank(query, &tools, 5)
                 .into_iter()
@@ -273,7 +305,17 @@ mod tests {
             }
         }
         println!("recall at 5: {found} of {all}, at 1: {first}");
-        assert!(found * 100 >= all * 85, "{found} of {all}");
+        (found, first, all)
+    }
+
+    #[test]
+    fn most_queries_find_their_tool_among_the_first_five() {
+        let (found, first, all) = recall(HELD_OUT);
+        assert!(found * 100 >= all * 95, "{found} of {all}");
+        assert!(first * 100 >= all * 75, "{first} of {all}");
+        // Many of these have other words than the tool.
+        let (found, _, all) = recall(QUERIES);
+        assert!(found * 100 >= all * 88, "{found} of {all}");
     }
 
     #[test]
