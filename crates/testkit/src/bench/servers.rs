@@ -57,7 +57,9 @@ pub(super) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
         with.len().min(without.len())
     );
     report.add("servers.p99_ratio", &what, ratio, "times");
-    running.stop()
+    // Notices about restarts of the native server are left.
+    running.finish()?;
+    Ok(())
 }
 
 /// The process that is killed every second.

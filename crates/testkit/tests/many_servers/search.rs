@@ -105,14 +105,11 @@ fn a_long_list_of_a_wrapped_server_is_searched_page_by_page() -> anyhow::Result<
     let tools = folder.join("tools.json");
     definitions(&tools, 120)?;
     let options = format!("--page 30 --tools {}", tools.display());
-    let running = wrapping::open("--search-above 50 --pin add --deny github__*", &options)?;
-    let client = running.client()?;
-    let tools = names(client, "1", "tools/list")?;
-    // 117 of the first 120 tools are those of GitHub.
-    ensure!(
-        tools.len() == 5 && tools.contains(&"echo".to_owned()),
-        "{tools:?}"
-    );
+    // Denied tools do not count: what is left passes as the server lists it.
+    let running = wrapping::open("--search-above 50 --deny github__*", &options)?;
+    let page = running.client()?.request("1", "tools/list", &json!({}))?;
+    ensure!(page.at("/result/nextCursor") != Value::Null, "{page:?}");
+    ensure!(page.at("/result/tools") == json!([]), "{page:?}");
     stop(running)?;
     let running = wrapping::open("--search-above 50 --pin add", &options)?;
     let client = running.client()?;
