@@ -54,10 +54,22 @@ pub(crate) struct ConfigFile {
     pub(crate) log: Option<LogLevel>,
     /// The settings of `tools/list`.
     pub(crate) tool_list: ToolListRules,
+    pub(crate) watch: Option<Watch>,
+}
+
+/// `watch`: a host of packs knows their files itself, a server's are named.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "watch must be true or false for packs, a list of paths for a server"
+)]
+pub(crate) enum Watch {
+    Packs(bool),
+    Paths(Vec<PathBuf>),
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 15] = [
+pub(crate) const HOST_KEYS: [&str; 16] = [
     "name",
     "socket",
     "socket_mode",
@@ -73,6 +85,7 @@ pub(crate) const HOST_KEYS: [&str; 15] = [
     "envelopes",
     "log",
     "tool_list",
+    "watch",
 ];
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {

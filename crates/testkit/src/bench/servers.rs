@@ -22,6 +22,9 @@ const NATIVE: &str = "mcp-fixture";
 const BLOCK: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A tool, and its arguments.
+type Call = (String, Value);
+
 pub(super) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let Some((running, calls)) = open()? else {
         report.skip(
@@ -109,7 +112,7 @@ fn unrelated() -> anyhow::Result<Child> {
 fn during(
     killer: &mut Killer<'_>,
     client: &Client,
-    calls: &[(String, Value)],
+    calls: &[Call],
     from: usize,
 ) -> anyhow::Result<Samples> {
     let over = AtomicBool::new(false);
@@ -129,7 +132,7 @@ fn during(
     })
 }
 
-fn measure(client: &Client, calls: &[(String, Value)], from: usize) -> anyhow::Result<Samples> {
+fn measure(client: &Client, calls: &[Call], from: usize) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
     let until = Instant::now() + BLOCK;
     for (id, (tool, arguments)) in (from..).zip(calls.iter().cycle()) {
@@ -158,7 +161,7 @@ fn until_served(client: &Client, id: usize, tool: &str, arguments: &Value) -> an
 }
 
 /// The host, and a call of each server of others. `None` if they are not installed.
-fn open() -> anyhow::Result<Option<(Running, Vec<(String, Value)>)>> {
+fn open() -> anyhow::Result<Option<(Running, Vec<Call>)>> {
     let node = |package: &str| {
         tool(&format!(
             "node-servers/node_modules/@modelcontextprotocol/server-{package}/dist/index.js"
