@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mainstay_host::config::ToolListRules;
 use serde::Deserialize;
 
+use crate::server_file::ServerEntry;
 use crate::values;
 
 const AFTER: &str = "\
@@ -130,12 +132,56 @@ pub(crate) struct Transports {
     pub(crate) allow_host: Vec<String>,
 }
 
+/// The list of tools that clients get.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ToolLists {
+    /// Form of our definitions in tools/list: brief, or full with the schemas of results and every error
+    /// code [default: brief]
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub(crate) tool_definitions: Option<Definitions>,
+    /// Replace a list of more than N tools by search_tools and call_tool
+    #[arg(long, value_name = "N")]
+    pub(crate) search_above: Option<usize>,
+    /// Keep this tool in a replaced list; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) pin: Vec<String>,
+}
+
+impl ToolLists {
+    /// The settings of a file, with those of the command line over them.
+    pub(crate) fn over(&self, mut rules: ToolListRules) -> ToolListRules {
+        if let Some(form) = self.tool_definitions {
+            rules.definitions = form.into();
+        }
+        rules.search_above = self.search_above.or(rules.search_above);
+        rules.pinned.extend(self.pin.iter().cloned());
+        rules
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Definitions {
+    Brief,
+    Full,
+}
+
+impl From<Definitions> for mainstay_contract::tool::DefinitionForm {
+    fn from(form: Definitions) -> Self {
+        match form {
+            Definitions::Brief => Self::Brief,
+            Definitions::Full => Self::Full,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) packs: Packs,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    #[command(flatten)]
+    pub(crate) tool_lists: ToolLists,
     /// Withdraw tools of packs that differ from this lock, or are not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
@@ -168,6 +214,8 @@ pub(crate) struct Wrap {
     pub(crate) server: WrapRules,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    #[command(flatten)]
+    pub(crate) tool_lists: ToolLists,
     /// Roll out the server when this file changes, or anything below this directory; may be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
@@ -336,7 +384,7 @@ pub(crate) enum LockCommand {
 }
 
 /// Which lock, and which tools it is about.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Locked {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -346,6 +394,9 @@ pub(crate) struct Locked {
     /// Leave out the host's own tools, for the lock of a pack
     #[arg(long, conflicts_with_all = ["socket", "url"])]
     pub(crate) packs_only: bool,
+    /// The server of the configuration file that this lock is about.
+    #[arg(skip)]
+    pub(crate) server: Option<ServerEntry>,
 }
 
 #[derive(Debug, Args)]

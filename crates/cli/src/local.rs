@@ -70,6 +70,7 @@ pub(crate) fn config(
         read_lock: None,
         reread: None,
         tasks,
+        tool_list: file.tool_list,
         state_dir: None,
         upgrade: None,
         watch: Vec::new(),

@@ -40,6 +40,8 @@ pub(crate) struct ServerEntry {
     pub(crate) isolate: bool,
     /// The prefix of its names where it is served beside others.
     pub(crate) prefix: Option<String>,
+    /// Its limits say if it has a standby.
+    pub(crate) sets_standby: bool,
 }
 
 impl Default for ServerEntry {
@@ -55,6 +57,7 @@ impl Default for ServerEntry {
             limits: default_limits(),
             isolate: false,
             prefix: None,
+            sets_standby: false,
         }
     }
 }
@@ -198,14 +201,23 @@ fn read(
         .remove("isolate")
         .map(serde_json::from_value)
         .transpose();
-    let rules: Rules =
+    let mut rules: Rules =
         serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
     let mut mistakes = rules.check();
     if prefix.as_ref().is_some_and(|prefix| !prefix.is_string()) {
         mistakes.push("prefix must be a string".to_owned());
     }
     mistakes.extend(host.check_host());
+    let sets = |key: &str| {
+        limits
+            .as_ref()
+            .is_some_and(|limits| limits.get(key).is_some())
+    };
+    let (sets_timeout, sets_standby) = (sets("call_timeout_ms"), sets("standby"));
     let limits = limits_of(limits).context("under mainstay.limits")?;
+    if sets_timeout {
+        rules.timeout_ms.get_or_insert(limits.call_timeout_ms);
+    }
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));
     }
@@ -234,6 +246,7 @@ fn read(
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
         prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
+        sets_standby,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use mainstay_contract::envelope::redact::is_secret_variable;
+use mainstay_contract::limits::Limits;
 use mainstay_host::config::{Command, Pack, Server, ServerCommand, TreeKill};
 
 use crate::config_file::ConfigFile;
@@ -23,7 +24,7 @@ pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, 
     let entries = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
     let servers = entries
         .into_iter()
-        .map(server)
+        .map(|entry| server(entry, &file.limits))
         .collect::<Result<Vec<_>, _>>()?;
     let is_pack = |server: &&Server| packs.iter().any(|pack| pack.name == server.name);
     if let Some(server) = servers.iter().find(is_pack) {
@@ -43,7 +44,11 @@ pub(crate) fn secrets(servers: &[Server]) -> impl Iterator<Item = String> {
     })
 }
 
-fn server(entry: ServerEntry) -> Result<Server, Failure> {
+/// A server of a file. `host` has the limits of all servers that do not set their own.
+fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
+    if !entry.sets_standby {
+        entry.limits.standby = host.standby;
+    }
     let key = entry.name.clone();
     let failed = |failure: Failure| Failure {
         error: failure.error.context(format!("server {key}")),

@@ -41,6 +41,7 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     config
         .watch
         .extend(watched(&wrap.watch, file.watch.as_ref())?);
+    config.tool_list = wrap.tool_lists.over(config.tool_list);
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -236,6 +237,7 @@ impl Wanted {
                 cwd: entry.cwd,
             },
             rules: Arc::new(entry.rules),
+            tool_list: entry.host.tool_list,
             locked,
             read_lock,
             limits: entry.limits,
@@ -255,6 +257,26 @@ impl Wanted {
             watch: Vec::new(),
         })
     }
+}
+
+/// A host's configuration for a server of a file, without its rules and its lock.
+pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<WrapConfig, Failure> {
+    let program = OsString::from(&server.command);
+    let place = program::Place {
+        cwd: server.cwd.as_deref(),
+        path: server.env.get("PATH").map(OsStr::new),
+    };
+    let wanted = Wanted {
+        program: program::find_at(&program, place)?,
+        arguments: server.args.iter().map(OsString::from).collect(),
+        entry: ServerEntry {
+            name: server.name.clone(),
+            env: server.env.clone(),
+            cwd: server.cwd.clone(),
+            ..ServerEntry::default()
+        },
+    };
+    wanted.config(&WrapRules::default(), transport)
 }
 
 /// A host's configuration for one server, without rules.

@@ -21,6 +21,7 @@ use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::{Rules, ServerConfig};
+pub use mainstay_kernel::tool_list::ToolListRules;
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct Config {
     pub reread: Option<Reread>,
     /// The operator's rules for tasks, by tool.
     pub tasks: TaskRules,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
     /// The parts for an upgrade in place; a host of one command has none.

@@ -204,6 +204,7 @@ impl Plan {
                 .map(|server| server.config(version))
                 .collect(),
             tasks: config.tasks,
+            tool_list: config.tool_list,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -301,6 +302,7 @@ impl Plan {
                 limits: None,
             }],
             tasks: BTreeMap::new(),
+            tool_list: config.tool_list,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;

@@ -123,7 +123,7 @@ fn callers_do_not_share_a_session_and_one_caller_keeps_its_own() {
 fn a_caller_can_list_the_tools() {
     for is_modern in [false, true] {
         let mut shell = house(is_modern);
-        let session = shell.ask_single("a", Op::ListTools {});
+        let session = shell.ask_single("a", Op::ListTools { full: true });
         let listed = members(outcome(&shell, session));
         let names: Vec<&str> = listed["tools"]
             .as_array()

@@ -320,7 +320,7 @@ impl Run {
             }
             Event::Single { caller, tool } => {
                 let op = match TOOLS.get(tool) {
-                    None => Op::ListTools {},
+                    None => Op::ListTools { full: true },
                     Some(_) => {
                         let (name, to) = self.tool(tool);
                         let arguments = Json::from(json!({ "to": to }));

@@ -16,7 +16,9 @@ use super::{
 use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
-use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TASKS, TRACEPARENT};
+use crate::meta::{
+    CLIENT_CAPABILITIES, DEFINITIONS, PROGRESS_TOKEN, PROTOCOL_VERSION, TASKS, TRACEPARENT,
+};
 use crate::method::{CANCEL_REQUEST, ListKind, Method, NOTIFICATION_PREFIX};
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
@@ -272,7 +274,12 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             let lists = lists.into_iter().filter(is_wanted).collect();
             Ok(Op::Listen { lists })
         }
-        Some(Method::ListTools) => params::first_page(params).map(|()| Op::ListTools {}),
+        Some(Method::ListTools) => {
+            let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
+            let form = meta.and_then(|meta| scan::member(meta, DEFINITIONS));
+            let full = form == Some("\"full\"");
+            params::first_page(params).map(|()| Op::ListTools { full })
+        }
         Some(Method::CallTool) => Ok(Op::CallTool {
             name: params::string(params, "name")?,
             arguments: params::object(params, "arguments")?,

@@ -215,7 +215,11 @@ pub enum Op {
     /// Everything on offer, as envelopes describe it.
     Catalog {},
     Ping {},
-    ListTools {},
+    ListTools {
+        /// Every tool with its whole contract, whatever the host lists otherwise.
+        #[serde(default)]
+        full: bool,
+    },
     CallTool {
         name: String,
         arguments: Json,
@@ -267,7 +271,7 @@ impl Op {
             Self::Initialize { .. } => Method::Initialize,
             Self::Discover {} => Method::Discover,
             Self::Ping {} => Method::Ping,
-            Self::ListTools {} => Method::ListTools,
+            Self::ListTools { .. } => Method::ListTools,
             Self::CallTool { .. } => Method::CallTool,
             Self::ListResources { .. } => Method::ListResources,
             Self::ListResourceTemplates {} => Method::ListResourceTemplates,

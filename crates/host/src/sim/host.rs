@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
-use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
+use crate::config::{
+    Command, Config, EnvelopeMode, IdSource, Pack, Shim, ToolListRules, Transport, TreeKill,
+};
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
@@ -55,6 +57,7 @@ impl Host {
             read_lock: None,
             reread: None,
             tasks: std::collections::BTreeMap::new(),
+            tool_list: ToolListRules::default(),
             state_dir: None,
             watch: Vec::new(),
             upgrade: None,
@@ -68,6 +71,7 @@ impl Host {
             name: "simulated".to_owned(),
             command,
             rules: Arc::new(rules),
+            tool_list: ToolListRules::default(),
             locked: None,
             read_lock: None,
             limits,

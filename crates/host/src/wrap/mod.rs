@@ -20,7 +20,9 @@ pub use mainstay_kernel::server::{
 
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::Remembered;
-use crate::config::{Command, EnvelopeMode, ReadLock, Reread, Shim, Transport, Watched};
+use crate::config::{
+    Command, EnvelopeMode, ReadLock, Reread, Shim, ToolListRules, Transport, Watched,
+};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 
@@ -31,6 +33,8 @@ pub struct WrapConfig {
     pub name: String,
     pub command: Command,
     pub rules: Arc<Rules>,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Reads that lock again, at SIGHUP and before every rollout.

@@ -261,7 +261,11 @@ impl Core {
     }
 
     /// The items of a list of all servers of a client that it may see, with their names.
-    fn merged_items(&self, session: SessionId, kind: ListKind) -> Vec<(String, &Listed)> {
+    pub(super) fn merged_items(
+        &self,
+        session: SessionId,
+        kind: ListKind,
+    ) -> Vec<(String, &Listed)> {
         let group = self.links.group(session).into_iter().flatten();
         let mut items = Vec::new();
         for (key, slot) in group {
@@ -282,13 +286,7 @@ impl Core {
     }
 
     /// The result of a list of packs and servers together.
-    pub(super) fn merged_listing(
-        &self,
-        session: SessionId,
-        op: &Op,
-        marks_tasks: bool,
-    ) -> Option<Json> {
-        let of_packs = |op: Op| self.catalog.listing(&op, marks_tasks);
+    pub(super) fn merged_listing(&self, session: SessionId, op: &Op) -> Option<Json> {
         let kind = match op {
             Op::Catalog {} => ListKind::Tools,
             Op::List { kind, .. } => *kind,
@@ -299,9 +297,9 @@ impl Core {
                 let identity = &self.identity;
                 self.catalog.catalog(&identity.name, &identity.version)
             }
-            (_, ListKind::Tools) => of_packs(Op::ListTools {})?,
-            (_, ListKind::Prompts) => of_packs(Op::ListPrompts {})?,
-            (_, ListKind::Templates) => of_packs(Op::ListResourceTemplates {})?,
+            (_, ListKind::Tools) => return Some(self.tool_listing(session, true, false)),
+            (_, ListKind::Prompts) => self.catalog.listing(&Op::ListPrompts {})?,
+            (_, ListKind::Templates) => self.catalog.listing(&Op::ListResourceTemplates {})?,
             (_, ListKind::Resources) => Json::from_scanned("{\"resources\":[]}"),
         };
         let own = scan::member(of_packs.as_str(), kind.member()).unwrap_or("[]");

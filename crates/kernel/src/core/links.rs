@@ -221,6 +221,7 @@ impl Core {
             clock,
             links,
             checks,
+            tool_lists,
             out,
             ..
         } = self;
@@ -237,6 +238,7 @@ impl Core {
             epoch_ms: clock.epoch_ms,
             version: &server.config.version,
             spans: &mut clock.spans,
+            tool_list: &tool_lists.rules,
         };
         Some(work(link, &mut cx))
     }

@@ -223,7 +223,7 @@ impl Core {
                 let said = "the method server/discover is not offered";
                 Plan::Refuse(Problem::new(ErrorKind::UnknownMethod, said))
             }
-            Op::ListTools {} | Op::Catalog {} => list(ListKind::Tools),
+            Op::ListTools { .. } | Op::Catalog {} => list(ListKind::Tools),
             Op::ListPrompts {} => list(ListKind::Prompts),
             Op::ListResourceTemplates {} => list(ListKind::Templates),
             Op::ListResources { cursor } => match cursor.as_deref() {

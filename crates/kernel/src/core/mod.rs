@@ -29,6 +29,7 @@ mod sessions;
 pub(crate) mod spans;
 mod state;
 pub mod tasks;
+mod tool_lists;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use self::sessions::Front;
 use self::spans::Spans;
 pub use self::state::{STATE_VERSION, StateError};
 use self::tasks::{NewTask, TaskRules, Tasks};
+use self::tool_lists::ToolLists;
 use crate::action::Action as Decision;
 use crate::call::SlotId;
 use crate::catalog::{CatalogError, Offered, PackCatalog};
@@ -65,6 +67,7 @@ use crate::defect::{Defect, is_planted};
 use crate::locked::Locked;
 use crate::server::ServerConfig;
 use crate::time::Time;
+use crate::tool_list::ToolListRules;
 use crate::{Conduct, Kernel, system_tools};
 
 /// The configuration of a core.
@@ -93,6 +96,8 @@ pub struct CoreConfig {
     pub lifetime: Lifetime,
     /// The settings for tasks, by tool.
     pub tasks: TaskRules,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
 }
 
 /// A pack, as the core knows it.
@@ -133,6 +138,8 @@ pub struct Core {
     rollouts: Rollouts,
     readiness: Readiness,
     tasks: Tasks,
+    #[serde(default)]
+    tool_lists: ToolLists,
     out: VecDeque<CoreAction>,
 }
 
@@ -260,6 +267,7 @@ impl Core {
             rollouts: Rollouts::default(),
             readiness: Readiness::seeded(config.seed),
             tasks: Tasks::new(),
+            tool_lists: ToolLists::new(config.tool_list),
             out: VecDeque::new(),
         })
     }

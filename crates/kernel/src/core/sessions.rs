@@ -25,6 +25,7 @@ use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
 use crate::log_limit::suppressed;
 use crate::session::Pace;
+use crate::tool_list::rewritten_line;
 
 /// The way in which a session is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,7 +212,8 @@ impl Core {
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
             }
-            Inbound::Request(request) => {
+            Inbound::Request(mut request) => {
+                let is_replaced = self.resolve_named_call(session, &mut request.op);
                 self.roots_request(session, &request.op);
                 let mut new = self.new_request(&request, bytes);
                 let task = request
@@ -225,6 +227,8 @@ impl Core {
                 pending.trace = request.trace;
                 if pending.dialect.is_mcp() {
                     let text = line.and_then(|line| std::str::from_utf8(line).ok());
+                    let replaced = text.filter(|_| is_replaced).and_then(rewritten_line);
+                    let text = replaced.as_deref().or(text);
                     pending.line = text.map(|text| Json::from_scanned(text.trim()));
                 }
                 if let Some(line) = &pending.line {
@@ -267,7 +271,7 @@ impl Core {
         if let Some(slot) = self.link_of(call) {
             return self.route_link(slot, call);
         }
-        if self.links.serves_many() && self.route_merged(call) {
+        if self.route_search(call) || self.links.serves_many() && self.route_merged(call) {
             return;
         }
         let Some(pending) = self.requests.get_mut(&call) else {
@@ -501,16 +505,26 @@ impl Core {
     }
 
     fn own_answer(&mut self, call: CallId, op: &Op) -> Outcome {
+        let session = self.kernel.request_of(call).map(|(session, _)| session);
+        if let Some(session) = session {
+            match op {
+                Op::ListTools { full } => {
+                    let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
+                    let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
+                        && self.has_tasks(session, Dialect::Legacy);
+                    let listing = self.tool_listing(session, *full, marks_tasks);
+                    return Ok(Success::Members(listing));
+                }
+                Op::CallTool { arguments, .. } => return self.search_tools(session, arguments),
+                _ => {}
+            }
+        }
         let mut about = self.identity.instructions.clone();
         let mut servers = None;
-        let session = self.kernel.request_of(call).map(|(session, _)| session);
-        let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
-        let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
-            && session.is_some_and(|session| self.has_tasks(session, Dialect::Legacy));
         if self.links.serves_many()
             && let Some(session) = session
         {
-            if let Some(listing) = self.merged_listing(session, op, marks_tasks) {
+            if let Some(listing) = self.merged_listing(session, op) {
                 return Ok(Success::Members(listing));
             }
             if let Op::Initialize { .. } | Op::Discover {} = op {
@@ -535,7 +549,7 @@ impl Core {
             Op::Ping {} => Json::empty_object(),
             listing => self
                 .catalog
-                .listing(listing, marks_tasks)
+                .listing(listing)
                 .ok_or_else(|| Problem::of(ErrorKind::UnknownMethod))?,
         };
         Ok(Success::Members(members))
@@ -611,6 +625,7 @@ impl Core {
         }
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
+        self.tool_lists.forget(session);
         match front {
             Front::Single | Front::House(_) | Front::Task => {
                 self.links.callers.remove(&session);

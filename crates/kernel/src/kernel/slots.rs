@@ -24,7 +24,7 @@ impl Kernel {
         id
     }
 
-    /// Gives a slot limits of its own for restarts, its queue and its pool.
+    /// Gives a slot limits of its own for restarts, its queue, its pool and its standby.
     pub fn limit_slot(&mut self, slot: SlotId, limits: &Limits) {
         if let Some(slot) = self.slots.get_mut(&slot) {
             slot.set_limits(limits);

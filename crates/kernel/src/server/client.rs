@@ -50,7 +50,11 @@ impl Link {
         // A scanned line is UTF-8.
         let text = std::str::from_utf8(line).unwrap_or_default();
         match relayed {
-            Ok(Relayed::Request(request)) => self.request(cx, text, &request),
+            Ok(Relayed::Request(request)) => {
+                if !self.named_call(cx, text, &request) {
+                    self.request(cx, text, &request);
+                }
+            }
             Ok(Relayed::Notice { method, params }) => self.notification(cx, text, &method, params),
             Ok(Relayed::Answer { id, .. }) => self.client_answer(cx, text, &id),
             Err(refused) => self.reject(cx, refused, line.len()),
@@ -72,7 +76,7 @@ impl Link {
         }
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
+    pub(super) fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
         let Some(session) = self.session() else {
             return;
         };
@@ -91,6 +95,7 @@ impl Link {
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
             Some(_) => Work::Unrouted,
+            None if self.is_searched_listing(cx, &asked) => Work::Unrouted,
             None => self.route(cx, &asked),
         };
         let new = NewRequest {
@@ -149,6 +154,12 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
+        if self.decide_search(cx, call) {
+            return;
+        }
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
         if request.tool.is_none() {
             return self.finish_routing(cx, call, None);
         }
@@ -180,6 +191,9 @@ impl Link {
             .is_some_and(|request| self.is_listing(request))
         {
             return self.admit_listing(cx, call);
+        }
+        if self.admit_search(cx, call) {
+            return;
         }
         let Some(request) = self.requests.get_mut(call) else {
             return;
@@ -278,7 +292,12 @@ impl Link {
         }
     }
 
-    fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
+    pub(super) fn finish_routing(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        refused: Option<Problem>,
+    ) {
         let Some(mut request) = self.requests.take(call) else {
             return;
         };

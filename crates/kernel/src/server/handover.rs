@@ -429,6 +429,7 @@ mod tests {
             epoch_ms: 0,
             version: "1",
             spans: &mut Spans::seeded(None),
+            tool_list: &crate::tool_list::ToolListRules::default(),
         })
     }
 

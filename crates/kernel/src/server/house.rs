@@ -24,7 +24,6 @@ use super::requests::ClientRequest;
 use super::tasks::{CallTask, TaskRun};
 use super::{Client, Cx, Discovered, Link, edit};
 use crate::call::Work;
-use crate::system_tools;
 
 /// How long a listing waits for a server that is ready, in milliseconds.
 const LISTING_MS: u64 = 10_000;
@@ -110,7 +109,7 @@ impl Link {
                 let name = Some(name.clone());
                 (Method::CallTool.name(), name, params.finish())
             }
-            Op::ListTools {} => (Method::ListTools.name(), None, "{}".to_owned()),
+            Op::ListTools { .. } => (Method::ListTools.name(), None, "{}".to_owned()),
             Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
             Op::Discover {} => (Method::Discover.name(), None, "{}".to_owned()),
             Op::List { kind, cursor } => {
@@ -198,14 +197,7 @@ impl Link {
             }
         }
         let mut tools: Vec<String> = self.tools.visible().map(Json::to_string).collect();
-        if self.rules().system_tools {
-            let timeout_ms = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            tools.extend(
-                own.iter()
-                    .map(|spec| spec.definition(timeout_ms).to_string()),
-            );
-        }
+        tools.extend(self.own_definitions(cx));
         let listing = if request.method == Method::ListTools.name() {
             ObjectWriter::with_capacity(1024)
                 .raw("tools", &edit::array(tools.iter().map(String::as_str)))

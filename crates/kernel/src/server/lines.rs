@@ -417,7 +417,7 @@ impl Link {
             }
             _ => {}
         }
-        if self.takes_notification(method) {
+        if self.takes_notification(method) || !self.admits_notification(cx, method, text) {
             return;
         }
         self.tell_client(cx, text.to_owned());

@@ -34,6 +34,7 @@ mod replies;
 mod requests;
 mod reviewed;
 mod rules;
+mod search;
 mod tasks;
 mod tools;
 
@@ -74,6 +75,7 @@ use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
 use crate::time::Time;
+use crate::tool_list::{Recent, ToolListRules};
 
 /// How often the memory and the idle time of a server are looked at, in milliseconds.
 const LOOK_MS: u64 = 500;
@@ -151,6 +153,9 @@ pub(crate) struct Link {
     /// The lists of a server that is served beside others.
     shelf: Option<Shelf>,
     start_timeout_ms: Option<u64>,
+    /// The tools that the client used last.
+    #[serde(default)]
+    recent: Recent,
 }
 
 /// Who is served by a link.
@@ -198,6 +203,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) epoch_ms: u64,
     pub(crate) version: &'a str,
     pub(crate) spans: &'a mut Spans,
+    /// The settings of `tools/list`.
+    pub(crate) tool_list: &'a ToolListRules,
 }
 
 impl Cx<'_> {
@@ -259,6 +266,7 @@ impl Link {
             own_tasks: OwnTasks::default(),
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
+            recent: Recent::default(),
         }
     }
 

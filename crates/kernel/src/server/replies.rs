@@ -24,7 +24,6 @@ use crate::core::action::CoreAction;
 use crate::core::checks::Purpose;
 use crate::core::mismatches::Culprit;
 use crate::locked::Withdrawn;
-use crate::system_tools;
 
 impl Link {
     /// The meaning of a server's answer to a call, for the kernel.
@@ -268,9 +267,7 @@ impl Link {
         let next = scan::member(result, "nextCursor").and_then(scan::unquote);
         let is_last = next.is_none();
         if self.rules().system_tools && is_last {
-            let timeout = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            open.extend(own.iter().map(|spec| spec.definition(timeout).to_string()));
+            open.extend(self.own_definitions(cx));
         } else if open.len() == all.len() {
             return None;
         }
@@ -300,6 +297,9 @@ impl Link {
 
     /// Answers a request from the host's own knowledge.
     pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        if let Some(outcome) = self.search_answer(cx, call) {
+            return cx.kernel.handle_served(cx.now, call, outcome);
+        }
         let Some(request) = self.requests.get(call) else {
             return;
         };

@@ -219,6 +219,13 @@ impl Tools {
         tools.into_iter().map(|tool| &tool.definition)
     }
 
+    /// All definitions, in the server's order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Json> {
+        let mut tools: Vec<&Tool> = self.known.values().collect();
+        tools.sort_by_key(|tool| tool.position);
+        tools.into_iter().map(|tool| &tool.definition)
+    }
+
     /// Records that a tool's schemas cannot be compiled. True the first time.
     pub(super) fn mark_unchecked(&mut self, name: &str) -> bool {
         let tool = self.known.get_mut(name);

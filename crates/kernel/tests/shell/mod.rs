@@ -218,6 +218,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         servers: Vec::new(),
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
+        tool_list: mainstay_kernel::tool_list::ToolListRules::default(),
     }
 }
 

@@ -23,6 +23,9 @@ fn answer_to(question: &Message, name: &str) -> String {
     )
 }
 
+/// A valid notification that a client takes.
+const NOISE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"noise"}}"#;
+
 #[test]
 fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Result<()> {
     let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
@@ -33,6 +36,7 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         "good": entry("--declare-list-changed", json!({}))?,
         "hung": entry("--never-ready", json!({}))?,
         "killed": entry("--banner", patient)?,
+        "noisy": {"command": "yes", "args": [NOISE]},
     });
     let running = open(&servers, "")?;
     let client = running.client()?;
@@ -73,6 +77,32 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
     client
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
     says(client, "7", "good__echo", "z")?;
+    // The client gets some of the notifications; the host drops the rest of the flood.
+    client.notification("notifications/message")?;
+    running.wait_for_line("reason=notifications_dropped pack=noisy")?;
+    stop(running)
+}
+
+#[test]
+fn a_server_has_its_own_timeout_and_standby() -> anyhow::Result<()> {
+    let servers = json!({
+        "brief": entry("--page 50", json!({"limits": {"call_timeout_ms": 300}}))?,
+        "ready": entry("--page 51", json!({"limits": {"standby": 1}}))?,
+        "usual": entry("--page 52", json!({}))?,
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let late = failure(&client.call("2", "brief__hang", &json!({}))?)?;
+    ensure!(
+        late["code"] == "TOOL_TIMEOUT" && late["timeoutMs"] == 300,
+        "{late}"
+    );
+    // One process each, and the standby.
+    running.wait_for_workers(SERVER, 4)?;
+    let first = server_of(&running, "51")?;
+    kill(first);
+    says(client, "3", "ready__echo", "x")?;
     stop(running)
 }
 
