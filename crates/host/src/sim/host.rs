@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
-use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
+use crate::config::{
+    Command, Config, EnvelopeMode, IdSource, Pack, ServerLaunch, Shim, Transport, TreeKill,
+};
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
@@ -66,7 +68,10 @@ impl Host {
     pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
         Self::start(Err(WrapConfig {
             name: "simulated".to_owned(),
-            command,
+            launch: ServerLaunch::Process {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
             rules: Arc::new(rules),
             locked: None,
             read_lock: None,

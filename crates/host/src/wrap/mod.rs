@@ -20,7 +20,7 @@ pub use mainstay_kernel::server::{
 
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::Remembered;
-use crate::config::{Command, EnvelopeMode, ReadLock, Reread, Shim, Transport, Watched};
+use crate::config::{EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, Transport, Watched};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 
@@ -29,7 +29,7 @@ use crate::upgrade::UpgradeConfig;
 pub struct WrapConfig {
     /// The server's name in logs and health.
     pub name: String,
-    pub command: Command,
+    pub launch: ServerLaunch,
     pub rules: Arc<Rules>,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
