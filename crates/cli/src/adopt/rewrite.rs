@@ -73,8 +73,9 @@ pub(super) fn wrap_url(
 ) -> Result<Vec<Edit>, &'static str> {
     let Reached { url, kind, headers } = reached;
     let key = document.slice(url.key.clone());
-    let name = key_named(document.syntax, "url");
-    if key != name {
+    let between = document.slice(url.key.end..url.value.span.start);
+    let is_usual = between.chars().all(|c| c.is_whitespace() || matches!(c, ':' | '='));
+    if key != key_named(document.syntax, "url") || !is_usual {
         return Err("its URL is written in an unusual form; use mainstay wrap --url");
     }
     let mut items = vec![quoted(WRAP)];
@@ -89,17 +90,14 @@ pub(super) fn wrap_url(
     }
     let compact = is_compact(document, &url.value.span);
     let comma = if compact { "," } else { ", " };
-    let between = document.slice(url.key.end..url.value.span.start);
-    let separator = match own_line(&document.text, url.key.start) {
-        Some(line_start) if document.syntax == Syntax::Json => format!(",{line_start}"),
-        Some(line_start) => line_start,
-        None if document.syntax == Syntax::Toml
-            && line_before(&document.text, url.key.start).1.is_some()
-            && !document.slice(server.entry.span.clone()).starts_with('{') =>
-        {
+    let is_inline = document.slice(server.entry.span.clone()).starts_with('{');
+    let separator = match (document.syntax, own_line(&document.text, url.key.start)) {
+        (Syntax::Json, Some(line_start)) => format!(",{line_start}"),
+        (Syntax::Toml, Some(line_start)) if !is_inline => line_start,
+        (Syntax::Toml, None) if !is_inline => {
             return Err("it is written as dotted keys; use mainstay wrap --url");
         }
-        None => comma.to_owned(),
+        _ => comma.to_owned(),
     };
     let command = key_named(document.syntax, "command");
     let args = key_named(document.syntax, "args");

@@ -245,11 +245,11 @@ impl<'d> Server<'d> {
         {
             return Err("its client signs in for it; use mainstay wrap --url with a token");
         }
-        if ["env", "command", "args"]
-            .iter()
-            .any(|name| entry.get(name).is_some())
-        {
-            return Err("it has a URL and members of a command; remove one of them");
+        if entry.get("command").is_some() || entry.get("args").is_some() {
+            return Err("it is reached over HTTP and has a command; remove one of them");
+        }
+        if entry.get("env").is_some() {
+            return Err("it is reached over HTTP and has an env; remove it");
         }
         let url = entry.get("url").filter(|url| url.value.as_text().is_some());
         let Some(url) = url else {
@@ -427,10 +427,14 @@ mod tests {
                 r#"{"command": "mainstay", "args": ["wrap", "--config", "x"]}"#,
                 "wrapped None",
             ),
-            (r#"{"url": "https://x"}"#, "it is reached over HTTP"),
+            (r#"{"url": "https://x"}"#, "remote Some(\"https://x\")"),
             (
                 r#"{"type": "sse", "command": "x"}"#,
-                "it is reached over HTTP",
+                "it is reached over HTTP and has a command; remove one of them",
+            ),
+            (
+                r#"{"url": "https://x", "oauth": {}}"#,
+                "its client signs in for it; use mainstay wrap --url with a token",
             ),
             (r#"{"disabled": true}"#, "it has no command"),
             (r#"{"command": ["npx"]}"#, "its command is not a text"),

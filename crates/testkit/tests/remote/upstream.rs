@@ -65,13 +65,13 @@ pub(crate) struct World {
     pub(crate) effects: BTreeMap<String, u32>,
     pub(crate) seen: Vec<Seen>,
     /// Events of streams that were cut, by the id before them.
-    kept: BTreeMap<String, Value>,
+    pub(crate) kept: BTreeMap<String, Value>,
     /// Messages of the older transport, by session.
-    outgoing: BTreeMap<String, VecDeque<Value>>,
+    pub(crate) outgoing: BTreeMap<String, VecDeque<Value>>,
     /// Reject the modern era, or know only the older transport.
     pub(crate) only_sse: bool,
-    next_id: u64,
-    turn: usize,
+    pub(crate) next_id: u64,
+    pub(crate) turn: usize,
 }
 
 /// Draws a fault for a call.
@@ -307,7 +307,8 @@ impl<S: Read + Write> Connection<S> {
                 None => self.answer(404, "", "{}"),
             };
         }
-        let (token, challenge) = (self.world().token.clone(), self.world().challenge.clone());
+        let token = self.world().token.clone();
+        let challenge = self.world().challenge.clone();
         if let Some(token) = token
             && seen.headers.get("authorization") != Some(&format!("Bearer {token}"))
         {
@@ -315,7 +316,8 @@ impl<S: Read + Write> Connection<S> {
             let extra = format!("WWW-Authenticate: {challenge}\r\n");
             return self.answer(401, &extra, "");
         }
-        if let Some(place) = self.world().redirect.clone()
+        let redirect = self.world().redirect.clone();
+        if let Some(place) = redirect
             && seen.path == "/mcp"
         {
             return self.answer(307, &format!("Location: {place}\r\n"), "");

@@ -239,7 +239,8 @@ impl<E: Listener> Wire<E> {
         match kind.as_str() {
             "application/json" => match read_whole(body, self.frame_bytes).await {
                 Ok(whole) if whole.oversize => {
-                    self.tell(What::Oversize(whole.bytes)).await;
+                    let (head, _) = request.oversize_head(whole.bytes);
+                    self.tell(What::Oversize(head)).await;
                     Step::Over(After::Nothing)
                 }
                 Ok(whole) => {
@@ -320,7 +321,9 @@ impl<E: Listener> Wire<E> {
                     continue;
                 }
                 if event.oversize {
-                    self.tell(What::Oversize(event.data)).await;
+                    let (head, is_answer) = request.oversize_head(event.data);
+                    is_answered |= is_answer;
+                    self.tell(What::Oversize(head)).await;
                     continue;
                 }
                 for line in message::messages(&event.data) {

@@ -97,6 +97,16 @@ impl OutgoingRequest {
         scan::unquote(version).map(|version| version.into_owned())
     }
 
+    /// The beginning of an answer that is too long, with the id that its own beginning may lack.
+    pub(super) fn oversize_head(&self, head: Vec<u8>) -> (Vec<u8>, bool) {
+        let is_answer = scan::head_id(&head).method.is_none();
+        let id = self.id.as_raw();
+        match is_answer {
+            true => (format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes(), true),
+            false => (head, false),
+        }
+    }
+
     /// The answer that the host gives in the place of a server that gave none.
     pub(super) fn error_line(&self, code: i64, message: &str) -> String {
         let message = serde_json::to_string(message).unwrap_or_default();

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
 use hyper::{Method, Request, Uri};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -26,6 +28,8 @@ use crate::remote::{Remote, TokenSource};
 
 /// Longest session id.
 const SESSION_BYTES: usize = 1024;
+/// The name of this program in requests; some gateways reject a client without one.
+const PROGRAM: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
 /// Time for the head of the answer to a GET.
 const GET: Duration = Duration::from_secs(30);
 
@@ -291,6 +295,11 @@ impl<E: Listener> Wire<E> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let both = HeaderValue::from_static("application/json, text/event-stream");
         headers.insert(ACCEPT, both);
+        // A new session, also if the answer to an earlier attempt was lost.
+        if message.request().is_some_and(OutgoingRequest::is_initialize) {
+            headers.remove(SESSION);
+            headers.remove(VERSION);
+        }
         if let Some(line) = message.request()
             && let Some(version) = &line.modern
         {
@@ -352,6 +361,9 @@ impl<E: Listener> Wire<E> {
         let headers = request.headers_mut();
         headers.clone_from(credentials);
         insert(headers, HOST, state.client.authority());
+        if !headers.contains_key(USER_AGENT) {
+            insert(headers, USER_AGENT, PROGRAM);
+        }
         if let Some(id) = &facts.id {
             insert(headers, SESSION, id);
         }
