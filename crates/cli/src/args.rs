@@ -208,6 +208,7 @@ pub(crate) struct Serve {
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(override_usage = "mainstay wrap [OPTIONS] [--] <COMMAND>...
+       mainstay wrap [OPTIONS] --url <URL>
        mainstay wrap [OPTIONS] --config <FILE>")]
 pub(crate) struct Wrap {
     #[command(flatten)]
@@ -292,6 +293,64 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+/// A server that is reached over HTTP. Credentials are never arguments: other users see those.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "A server at a URL")]
+pub(crate) struct RemoteArgs {
+    /// The server's URL, instead of a command
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub(crate) url: Option<String>,
+    /// Its transport: http is Streamable HTTP, sse the older one of 2024-11-05 [default: auto]
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub(crate) url_type: Option<UrlType>,
+    /// File with the bearer token, read again when the server rejects the token
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Command that prints the bearer token, run again when the server rejects the token
+    #[arg(long, value_name = "COMMAND", conflicts_with = "token_env")]
+    pub(crate) token_command: Option<String>,
+    /// Variable that holds the bearer token
+    #[arg(long, value_name = "NAME")]
+    pub(crate) token_env: Option<String>,
+    /// File with more headers, NAME: VALUE in each line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) header_file: Option<PathBuf>,
+    /// Certificates to trust beside those of the system, in PEM form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// HTTP proxy to use, instead of HTTPS_PROXY and NO_PROXY
+    #[arg(long, value_name = "URL")]
+    pub(crate) proxy: Option<String>,
+}
+
+impl RemoteArgs {
+    /// True if anything is given.
+    pub(crate) fn has_any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The transport of a server at a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UrlType {
+    Auto,
+    #[value(aliases = ["streamable-http", "streamableHttp", "streamable_http"])]
+    Http,
+    Sse,
+}
+
+impl From<UrlType> for mainstay_host::config::RemoteTransport {
+    fn from(kind: UrlType) -> Self {
+        match kind {
+            UrlType::Auto => Self::Auto,
+            UrlType::Http => Self::Http,
+            UrlType::Sse => Self::Sse,
+        }
+    }
 }
 
 const CLIENT_FILES: &str = "\

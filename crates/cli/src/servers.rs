@@ -5,9 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use mainstay_contract::envelope::redact::is_secret_variable;
 use mainstay_contract::limits::Limits;
-use mainstay_host::config::{Command, Pack, Server, ServerCommand, TreeKill};
+use mainstay_host::config::{Command, Pack, Server, ServerLaunch, TreeKill};
 
 use crate::config_file::ConfigFile;
 use crate::environment::{variable, withheld};
@@ -35,13 +34,9 @@ pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, 
     Ok(servers)
 }
 
-/// The secrets in the environment of servers.
+/// The secrets that servers are started or reached with.
 pub(crate) fn secrets(servers: &[Server]) -> impl Iterator<Item = String> {
-    let variables = servers.iter().flat_map(|server| &server.launch.command.env);
-    variables.filter_map(|(name, value)| {
-        let is_secret = name.to_str().is_some_and(is_secret_variable);
-        value.to_str().filter(|_| is_secret).map(str::to_owned)
-    })
+    servers.iter().flat_map(|server| server.launch.secrets())
 }
 
 /// A server of a file. `host` has the limits of all servers that do not set their own.
@@ -55,28 +50,30 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
         ..failure
     };
     let prefix = prefix_of(&entry)?;
-    if entry.command.is_empty() {
-        let said = anyhow!("server {key}: it has no command");
-        return Err(Failure::input(said).hint("write \"command\", or \"disabled\": true"));
-    }
-    let place = program::Place {
-        cwd: entry.cwd.as_deref(),
-        path: entry.env.get("PATH").map(OsStr::new),
-    };
-    let program = program::find_at(&OsString::from(&entry.command), place).map_err(failed)?;
     let locked = match &entry.host.lock {
         Some(path) => Some(Arc::new(lock::foreign(path).map_err(failed)?)),
         None => None,
     };
-    let tree_kill = match entry.isolate {
-        true => TreeKill::Namespace,
-        false => TreeKill::Subreaper,
-    };
-    Ok(Server {
-        prefix,
-        launch: ServerCommand {
-            command: Command {
-                program,
+    let launch = match entry.remote {
+        Some(remote) => ServerLaunch::Remote(Arc::new(remote)),
+        None if entry.command.is_empty() => {
+            let said = anyhow!("server {key}: it has no command");
+            return Err(
+                Failure::input(said).hint("write \"command\" or \"url\", or \"disabled\": true")
+            );
+        }
+        None => {
+            let place = program::Place {
+                cwd: entry.cwd.as_deref(),
+                path: entry.env.get("PATH").map(OsStr::new),
+            };
+            let program = program::find_at(&OsString::from(&entry.command), place);
+            let tree_kill = match entry.isolate {
+                true => TreeKill::Namespace,
+                false => TreeKill::Subreaper,
+            };
+            let command = Command {
+                program: program.map_err(failed)?,
                 called: None,
                 arguments: entry.args.into_iter().map(OsString::from).collect(),
                 without_env: withheld(),
@@ -86,9 +83,13 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 cwd: entry.cwd,
-            },
-            tree_kill,
-        },
+            };
+            ServerLaunch::Process { command, tree_kill }
+        }
+    };
+    Ok(Server {
+        prefix,
+        launch,
         rules: Arc::new(entry.rules),
         locked,
         limits: entry.limits,

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mainstay_contract::envelope::redact::is_secret_variable;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
+pub use crate::remote::{Remote, RemoteTransport, TokenSource};
 pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
@@ -125,7 +127,7 @@ pub struct Server {
     pub name: String,
     /// The prefix of its names, without the separator; empty for none.
     pub prefix: String,
-    pub launch: ServerCommand,
+    pub launch: ServerLaunch,
     pub rules: Arc<Rules>,
     /// The definitions that an operator has reviewed; without a lock none is withdrawn.
     pub locked: Option<Arc<Locked>>,
@@ -133,13 +135,34 @@ pub struct Server {
     pub limits: Limits,
 }
 
-/// How a wrapped server is started.
+/// How a wrapped server is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerCommand {
-    #[serde(flatten)]
-    pub command: Command,
-    /// How its process tree is killed.
-    pub tree_kill: TreeKill,
+#[serde(rename_all = "snake_case")]
+pub enum ServerLaunch {
+    /// A process that the host starts.
+    Process {
+        command: Command,
+        /// How its process tree is killed.
+        tree_kill: TreeKill,
+    },
+    /// A server on another machine.
+    Remote(Arc<Remote>),
+}
+
+impl ServerLaunch {
+    /// The values that logs and faults must not show.
+    pub fn secrets(&self) -> Vec<String> {
+        match self {
+            Self::Process { command, .. } => {
+                let secrets = command.env.iter().filter_map(|(name, value)| {
+                    let is_secret = name.to_str().is_some_and(is_secret_variable);
+                    value.to_str().filter(|_| is_secret).map(str::to_owned)
+                });
+                secrets.collect()
+            }
+            Self::Remote(remote) => remote.secrets(),
+        }
+    }
 }
 
 impl Server {

@@ -38,6 +38,7 @@ mod log;
 mod outbox;
 mod process;
 mod ready;
+mod remote;
 mod reread;
 mod serve;
 mod shim;

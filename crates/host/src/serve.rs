@@ -23,7 +23,7 @@ pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, ServerCommand, Shim, Transport, Watched};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
     Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
@@ -251,7 +251,7 @@ impl Plan {
     fn wrapped(mut config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
         let remembered = config.cache_dir.as_deref();
-        let remembered = remembered.map(|folder| Remembered::load(folder, &config.command));
+        let remembered = remembered.map(|folder| Remembered::load(folder, &config.launch));
         let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
         // Over HTTP any call may have an idempotency key.
@@ -260,7 +260,7 @@ impl Plan {
         let directory = directory.filter(|_| is_http || config.rules.keeps_tasks());
         let store = directory.map(|directory| TaskStore::new(directory, &config.limits));
         let backend = directory.and_then(|directory| {
-            let identity = wrap::identity(directory, &config.command, &config.environment);
+            let identity = wrap::identity(directory, &config.launch, &config.environment);
             let failed = |error: &io::Error| {
                 let level = match config.rules.keeps_tasks() {
                     true => Level::Warn,
@@ -306,17 +306,13 @@ impl Plan {
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
-        let launch = ServerCommand {
-            command: config.command,
-            tree_kill: shim.tree_kill,
-        };
         let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
             serves: Serves::Wrapped,
             commands: Commands {
                 packs: Vec::new(),
-                servers: [(config.name.clone(), launch)].into(),
+                servers: [(config.name.clone(), config.launch)].into(),
             },
             named_only: Vec::new(),
             shim,

@@ -45,6 +45,8 @@ pub struct Slot {
     pub in_vain: u32,
     /// Whether one ever answered anything.
     pub proven: bool,
+    /// Its server runs on another machine.
+    pub is_remote: bool,
 }
 
 /// A worker beside the one that serves.
@@ -194,6 +196,7 @@ impl Slot {
             rollout: Rollout::Stable,
             in_vain: 0,
             proven: false,
+            is_remote: false,
         }
     }
 

@@ -134,6 +134,7 @@ const ROWS: &[Row] = &[
             "memchr",
             "ring", // signatures of access tokens
             "rustix",
+            "rustls", // remote servers; in the tree already, under ureq
             "serde",
             "serde_json",
             "sha2",   // what is kept of a token
@@ -141,7 +142,9 @@ const ROWS: &[Row] = &[
             "thiserror",
             "time", // the date of a timestamp
             "tokio",
-            "ureq", // posts to a collector, from a thread of their own
+            "tokio-rustls", // TLS on the host's own loop
+            "ureq",         // posts to a collector, from a thread of their own
+            "webpki-roots", // authorities where the system names none; in the tree already, under ureq
         ]),
     },
     Row {

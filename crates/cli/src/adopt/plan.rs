@@ -81,6 +81,15 @@ impl Plan {
                 let by = wrapped.outer.program.to_owned();
                 (What::AlreadyWrapped { by }, Vec::new())
             }
+            Standing::Remote(reached) => {
+                match rewrite::wrap_url(document, server, &reached, binary) {
+                    Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                    Ok(edits) => {
+                        let url = reached.url.value.as_text().unwrap_or_default();
+                        (wrapped(server, shown(url)), edits)
+                    }
+                }
+            }
             Standing::Plain(started)
                 if started.program.contains(char::is_whitespace) && is_missing(started.program) =>
             {
@@ -222,9 +231,12 @@ fn unwrapped(
 ) -> (What, Vec<Edit>) {
     let wrapped = match server.standing() {
         Standing::Wrapped(wrapped) => wrapped,
-        Standing::Plain(_) => return (What::NotWrapped, Vec::new()),
+        Standing::Plain(_) | Standing::Remote(_) => return (What::NotWrapped, Vec::new()),
         Standing::Foreign(reason) => return (What::LeftAlone(reason), Vec::new()),
     };
+    if let Some(url) = wrapped.url {
+        return unwrapped_url(document, server, &wrapped, url);
+    }
     let Some(inner) = wrapped.inner else {
         let reason = "its command is not among the arguments of mainstay";
         return (What::LeftAlone(reason), Vec::new());
@@ -242,6 +254,40 @@ fn unwrapped(
         dropped,
     };
     (what, edits)
+}
+
+/// The client reaches a server at its URL again.
+fn unwrapped_url(
+    document: &Document,
+    server: &Server<'_>,
+    wrapped: &servers::Wrapped<'_>,
+    url: usize,
+) -> (What, Vec<Edit>) {
+    let items = wrapped.outer.items;
+    let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
+    let edits = match rewrite::unwrap_url(document, server, wrapped, url) {
+        Ok(edits) => edits,
+        Err(reason) => return (What::LeftAlone(reason), Vec::new()),
+    };
+    let mut dropped = server.options_by_hand(wrapped.options());
+    let behind = items.get(url + 1..).unwrap_or_default();
+    let behind = match behind.first().and_then(Node::as_text) {
+        Some(servers::URL_TYPE) => behind.get(2..).unwrap_or_default(),
+        _ => behind,
+    };
+    dropped.extend(behind.iter().map(text));
+    let program = items.get(url).map(text).unwrap_or_default();
+    let what = What::Unwrapped {
+        program: shown(&program).to_owned(),
+        loses: !dropped.is_empty() || has_comments(document, items),
+        dropped,
+    };
+    (what, edits)
+}
+
+/// A URL without its query, which may hold a credential.
+fn shown(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// Whether anything but commas and white space stands between items.

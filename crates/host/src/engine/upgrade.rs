@@ -22,10 +22,10 @@ use tokio::time::Instant;
 
 use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
-use super::workers::{Handle, Incarnation};
+use super::workers::{Handle, Incarnation, SavedHandle};
 use super::{Commands, Engine, Event};
 use crate::clock::{Clock, SavedClock};
-use crate::drivers::{SavedWorker, Surroundings};
+use crate::drivers::Surroundings;
 use crate::envelopes::SavedEnvelopes;
 use crate::file_watch::{self, Marks, SavedMarks};
 use crate::http::{Front, Moved, SavedFront};
@@ -95,7 +95,7 @@ pub(crate) struct Shell {
     commands: Commands,
     named_only: Vec<PathBuf>,
     clients: Vec<(SessionId, SavedClient)>,
-    workers: Vec<(Generation, SlotId, u32, SavedWorker)>,
+    workers: Vec<(Generation, SlotId, u32, SavedHandle)>,
     vetting: Vec<(Generation, Box<Ready>)>,
     operators: SavedOperators,
     /// The operator who asked for the upgrade.
@@ -393,7 +393,7 @@ impl Engine {
             && self.upgrade.lookups == 0
             && self.tasks.is_idle()
             && clients.all(Conversation::is_paused)
-            && workers.all(|worker| worker.handle.grip().is_paused())
+            && workers.all(|worker| worker.handle.is_paused())
     }
 
     async fn collect(&mut self) {
@@ -401,7 +401,7 @@ impl Engine {
             conversation.collect().await;
         }
         for worker in self.workers.values_mut() {
-            worker.handle.grip_mut().collect().await;
+            worker.handle.collect().await;
         }
     }
 
@@ -484,7 +484,7 @@ impl Engine {
             shell.clients.push((*session, saved));
         }
         for (generation, worker) in &self.workers {
-            let saved = worker.handle.grip().save(descriptors);
+            let saved = worker.handle.save(descriptors);
             let saved =
                 saved.ok_or_else(|| format!("worker {generation} cannot be handed over"))?;
             shell
@@ -545,8 +545,7 @@ impl Engine {
         }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {
-            let handle =
-                Handle::restore(self.core.is_server(slot), saved, &mut descriptors, &limits)?;
+            let handle = Handle::restore(saved, &mut descriptors, &limits)?;
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
 use crate::config::{
-    Command, Config, EnvelopeMode, IdSource, Pack, Shim, ToolListRules, Transport, TreeKill,
+    Command, Config, EnvelopeMode, IdSource, Pack, ServerLaunch, Shim, ToolListRules, Transport,
+    TreeKill,
 };
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
@@ -69,7 +70,10 @@ impl Host {
     pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
         Self::start(Err(WrapConfig {
             name: "simulated".to_owned(),
-            command,
+            launch: ServerLaunch::Process {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
             rules: Arc::new(rules),
             tool_list: ToolListRules::default(),
             locked: None,

@@ -21,7 +21,7 @@ pub use mainstay_kernel::server::{
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::Remembered;
 use crate::config::{
-    Command, EnvelopeMode, ReadLock, Reread, Shim, ToolListRules, Transport, Watched,
+    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, Transport, Watched,
 };
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
@@ -31,7 +31,7 @@ use crate::upgrade::UpgradeConfig;
 pub struct WrapConfig {
     /// The server's name in logs and health.
     pub name: String,
-    pub command: Command,
+    pub launch: ServerLaunch,
     pub rules: Arc<Rules>,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,

@@ -19,7 +19,7 @@ use mainstay_schema::Fingerprint;
 use serde_json::json;
 
 use crate::clock::wall_ms;
-use crate::config::Command;
+use crate::config::{Command, ServerLaunch};
 use crate::files::{self, Links};
 
 /// Largest file that is read.
@@ -35,8 +35,19 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// Reads the stored answer of a command.
-    pub(crate) fn load(folder: &Path, command: &Command) -> (Self, Option<Discovered>) {
+    /// Reads the stored answer of a server.
+    pub(crate) fn load(folder: &Path, launch: &ServerLaunch) -> (Self, Option<Discovered>) {
+        let words = match launch {
+            ServerLaunch::Process { command, .. } => Self::words_of(command),
+            ServerLaunch::Remote(remote) => vec![remote.url().as_bytes().to_vec()],
+        };
+        let name = Fingerprint::of(&json!(words));
+        let path = folder.join("wrapped").join(format!("{name}.json"));
+        let answer = read(&path);
+        (Self { path }, answer)
+    }
+
+    fn words_of(command: &Command) -> Vec<Vec<u8>> {
         // The same words mean another server in another directory.
         let here = std::env::current_dir().unwrap_or_default();
         let cwd = command
@@ -48,11 +59,7 @@ impl Remembered {
             .into_iter()
             .chain(command.arguments.iter().map(AsRef::as_ref))
             .chain(env.map(AsRef::as_ref));
-        let text = |word: &OsStr| word.as_bytes().to_vec();
-        let name = Fingerprint::of(&json!(words.map(text).collect::<Vec<_>>()));
-        let path = folder.join("wrapped").join(format!("{name}.json"));
-        let answer = read(&path);
-        (Self { path }, answer)
+        words.map(|word: &OsStr| word.as_bytes().to_vec()).collect()
     }
 
     /// Stores an answer for the next run, or forgets the one that is stored.
@@ -103,22 +110,24 @@ fn write(path: &Path, answer: &Discovered) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn command(program: &str) -> Command {
-        Command {
+    fn launch(program: &str) -> ServerLaunch {
+        let command = Command {
             program: program.into(),
             called: None,
             arguments: vec!["--x".into()],
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
-        }
+        };
+        let tree_kill = crate::config::TreeKill::Auto;
+        ServerLaunch::Process { command, tree_kill }
     }
 
     #[test]
     fn a_command_is_remembered_and_no_other() {
         let folder =
             std::env::temp_dir().join(format!("mainstay-remembered-{}", std::process::id()));
-        let load = |program| Remembered::load(&folder, &command(program));
+        let load = |program| Remembered::load(&folder, &launch(program));
         assert_eq!(load("a").1, None);
         let result = Json::parse(r#"{"supportedVersions": ["2026-07-28"],"n":1.00}"#).unwrap();
         let answer = |expires_ms| Discovered::Modern {

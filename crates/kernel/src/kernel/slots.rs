@@ -31,6 +31,13 @@ impl Kernel {
         }
     }
 
+    /// Records that the server of a slot runs on another machine, where the host ends no process.
+    pub fn mark_remote(&mut self, slot: SlotId) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.is_remote = true;
+        }
+    }
+
     /// Closes a slot: ends its workers and every call that waits for one of them. A call whose
     /// answer is being checked goes on. Ends with one [`Action::SlotOver`].
     pub fn close_slot(&mut self, now: Time, slot: SlotId) {

@@ -163,6 +163,15 @@ impl Incarnation {
         }
     }
 
+    /// Records that the answer to a call will not come. The call is sent again under another id, so that a
+    /// server which still works on the first one confuses nothing.
+    pub(super) fn forget(&mut self, call: CallId) {
+        self.abandon(call);
+        if let Some(id) = self.wire_id(call).cloned() {
+            self.awaited.close(&id);
+        }
+    }
+
     /// The id under which a call was sent.
     pub(super) fn wire_id(&self, call: CallId) -> Option<&RequestId> {
         let is_it = |awaited: &Awaited| matches!(awaited, Awaited::Call(sent) if *sent == call);

@@ -16,7 +16,7 @@ use super::edit;
 use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
 use super::{Cx, Link};
-use crate::core::action::CoreAction;
+use crate::core::action::{CoreAction, LogLevel};
 use crate::core::readiness::Proof;
 
 impl Link {
@@ -70,6 +70,32 @@ impl Link {
         if is_closed {
             self.release(cx);
         }
+    }
+
+    /// The answer of a server to one call will not come; the server goes on. It rejected the call before it
+    /// ran if `sent` is false.
+    pub(crate) fn call_lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        sent: bool,
+        fault: &Fault,
+    ) {
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.forget(call);
+        }
+        cx.kernel
+            .handle_call_lost(cx.now, generation, call, sent, fault);
+    }
+
+    /// A server ended the session: a successor opens another one, and calls under way may still be answered.
+    pub(crate) fn session_ended(&mut self, cx: &mut Cx<'_>, generation: Generation, fault: &Fault) {
+        cx.log_at(
+            LogLevel::Info,
+            format!("mcp:session_ended pack={} {fault}", self.name),
+        );
+        cx.kernel.handle_unfit(cx.now, generation, fault);
     }
 
     /// Sends a call to a server, unless its tools changed since the call was admitted.

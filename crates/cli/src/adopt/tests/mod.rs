@@ -29,6 +29,15 @@ fn undo(text: &str, syntax: Syntax, before: &[&str]) -> String {
         .text
 }
 
+/// True if a server is wrapped.
+fn wraps(text: &str, syntax: Syntax, name: &str) -> bool {
+    let document = document(text, syntax);
+    let plan = Plan::adopt(&document, BINARY, &Chosen::default(), |_| false).unwrap();
+    let is_it = |fate: &&Fate| fate.label == name || fate.label.starts_with(&format!("{name} ("));
+    let fate = plan.fates.iter().find(is_it);
+    fate.is_some_and(|fate| matches!(fate.what, What::Wrapped { .. }))
+}
+
 /// What holds for every document with servers.
 fn holds(text: &str, syntax: Syntax) -> String {
     let adopted = adopt(text, syntax);
@@ -108,6 +117,40 @@ fn toml_keeps_its_form() {
     }
     let left = "mcp_servers = { a.command = \"x\" }";
     assert_eq!(holds(left, Syntax::Toml), left, "there is no good place");
+}
+
+#[test]
+fn a_server_at_a_url_keeps_its_headers_out_of_the_arguments() {
+    for (before, after, syntax) in [
+        (
+            r#"{"servers":{"a":{"type":"http","url":"https://h/mcp","headers":{"X-Key":"${input:k}"}}}}"#,
+            r#"{"servers":{"a":{"type":"stdio","command":"/opt/bin/mainstay","args":["wrap","--name","a","--url","https://h/mcp","--url-type","http"],"env":{"MAINSTAY_HEADER_X-Key":"${input:k}"}}}}"#,
+            Syntax::Json,
+        ),
+        (
+            "{\"mcpServers\": {\"a\": {\n  \"url\": \"https://h/mcp\" // docs\n}}}",
+            "{\"mcpServers\": {\"a\": {\n  \"command\": \"/opt/bin/mainstay\",\n  \"args\": [\"wrap\", \"--name\", \"a\", \"--url\", \"https://h/mcp\"] // docs\n}}}",
+            Syntax::Json,
+        ),
+        (
+            "[mcp_servers.a]\nurl = 'https://h/mcp'\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\"wrap\", \"--name\", \"a\", \"--url\", 'https://h/mcp']\n",
+            Syntax::Toml,
+        ),
+    ] {
+        assert_eq!(holds(before, syntax), after);
+    }
+    for left in [
+        r#"{"servers":{"a":{"url":"https://h/mcp","oauth":{}}}}"#,
+        r#"{"servers":{"a":{"url":"https://h/mcp","env":{}}}}"#,
+        r#"{"servers":{"a":{"type":"ws","url":"https://h/mcp"}}}"#,
+        r#"{"servers":{"a":{"url":"https://h/mcp","headers":{"X":1}}}}"#,
+        r#"{"servers":{"a":{"serverUrl":"https://h/mcp"}}}"#,
+    ] {
+        assert_eq!(holds(left, Syntax::Json), left);
+    }
+    let codex = "[mcp_servers.a]\nurl = 'https://h'\nbearer_token_env_var = 'X'\n";
+    assert_eq!(holds(codex, Syntax::Toml), codex);
 }
 
 #[test]
