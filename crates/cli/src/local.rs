@@ -71,6 +71,8 @@ pub(crate) fn config(
         reread: None,
         tasks,
         state_dir: None,
+        cache_dir: None,
+        environment: Vec::new(),
         upgrade: None,
         watch: Vec::new(),
     })

@@ -20,7 +20,7 @@ use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
-use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -65,6 +65,10 @@ pub struct Config {
     pub tasks: TaskRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
+    /// Where the catalogs of servers are kept from one run to the next, if they are.
+    pub cache_dir: Option<PathBuf>,
+    /// The environment that servers inherit. Only a keyed digest of it is ever stored.
+    pub environment: Vec<(OsString, OsString)>,
     /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
@@ -146,7 +150,7 @@ impl Server {
             name: self.name.clone(),
             rules: Arc::clone(&self.rules),
             locked: self.locked.clone(),
-            discovered: None,
+            memory: ServerMemory::default(),
             version: version.to_owned(),
             trial: false,
             backend: None,

@@ -22,7 +22,7 @@ use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use mainstay_kernel::action::{Delivery, End};
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
-use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 use mainstay_kernel::time::Time;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig};
 use mainstay_schema::check::{Compiled, Definition, Subject, Verdict};
@@ -65,8 +65,10 @@ pub struct Server {
     pub found: bool,
     /// It lists its tools by itself.
     pub answers_lists: bool,
-    /// It opens sessions by itself; else `initialize` stays pending, as while it downloads its program.
+    /// It opens sessions by itself; else the handshake stays pending, as while it downloads its program.
     pub opens: bool,
+    /// The `ttlMs` of its lists.
+    pub ttl_ms: Option<u64>,
 }
 
 /// A build of a pack.
@@ -139,6 +141,7 @@ impl Default for Server {
             found: false,
             answers_lists: true,
             opens: true,
+            ttl_ms: None,
         }
     }
 }
@@ -161,7 +164,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             name: "demo".to_owned(),
             rules: Arc::new(rules),
             locked: None,
-            discovered: None,
+            memory: ServerMemory::default(),
             version: "1".to_owned(),
             trial: false,
             backend: None,
@@ -596,7 +599,7 @@ impl Shell {
                 });
                 return;
             }
-            "initialize" if !self.server.opens => {
+            "initialize" | "server/discover" if !self.server.opens => {
                 worker.pending.push(Pending {
                     call: None,
                     id: id.clone(),
@@ -605,7 +608,10 @@ impl Shell {
                 return;
             }
             "tools/list" if !self.server.answers_lists => return,
-            "tools/list" => json!({ "tools": self.server.tools }),
+            "tools/list" => match self.server.ttl_ms {
+                Some(ttl_ms) => json!({ "tools": self.server.tools, "ttlMs": ttl_ms }),
+                None => json!({ "tools": self.server.tools }),
+            },
             "initialize" => self.server.opened(),
             "server/discover" if self.server.is_modern => json!({
                 "supportedVersions": [MODERN_VERSION],

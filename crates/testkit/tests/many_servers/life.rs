@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::peer::{Message, request_line};
-use mainstay_testkit::process::{Serve, TempDir, binary, kill, tool};
+use mainstay_testkit::process::{Launch, MARKER, Running, Serve, TempDir, binary, kill, tool};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::wrapping::{self, SERVER, eventually, failure, stop, text};
+use crate::wrapping::{self, SERVER, call, eventually, failure, stop, text};
 use crate::{entry, host, names, open, says, serve, server_of, write};
 
 fn answer_to(question: &Message, name: &str) -> String {
@@ -399,5 +399,43 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     let uri = uris.first().context("everything has resources")?;
     let read = client.request("9", "resources/read", &json!({ "uri": uri }))?;
     ensure!(read.at("/result/contents/0/uri") == *uri, "{read:?}");
+    stop(running)
+}
+
+#[test]
+fn servers_that_start_slowly_are_listed_at_once_the_second_time() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let gate = folder.join("gate");
+    let script = format!(
+        "while [ -e {} ]; do sleep 0.1; done; exec {}",
+        gate.display(),
+        binary("mcp-fixture")?.display()
+    );
+    let entry = json!({"command": "sh", "args": ["-c", script], "cwd": folder.path()});
+    let servers = json!({"a": entry, "b": entry});
+    let start = || -> anyhow::Result<Running> {
+        // The same environment in both runs.
+        let launch = Launch::new(["env", "-u", MARKER])?
+            .words([binary("mainstay")?])
+            .words(["serve", "--config"])
+            .words([folder.join("servers.json")]);
+        launch
+            .env("MAINSTAY_CACHE_DIR", folder.join("cache"))
+            .spawn()
+    };
+    write(folder.path(), &servers)?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let first = names(client, "1", "tools/list")?;
+    stop(running)?;
+    std::fs::write(&gate, "")?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(names(client, "1", "tools/list")?, first);
+    client.send(&call("2", "b__echo", &json!({"text": "waited"})))?;
+    std::fs::remove_file(&gate)?;
+    assert_eq!(text(&client.answer("2")?), "waited");
     stop(running)
 }
