@@ -272,6 +272,10 @@ pub(crate) struct WrapRules {
     /// Start the server only when something is asked of it
     #[arg(long)]
     pub(crate) lazy: bool,
+    /// Ask the server for its handshake and its lists at every start, instead of giving those of its last run
+    /// while it starts
+    #[arg(long)]
+    pub(crate) no_remember: bool,
     /// Offer only tools of this name, * for any characters; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) allow: Vec<String>,

@@ -72,6 +72,8 @@ pub(crate) fn config(
         tasks,
         tool_list: file.tool_list,
         state_dir: None,
+        cache_dir: None,
+        environment: Vec::new(),
         upgrade: None,
         watch: Vec::new(),
     })

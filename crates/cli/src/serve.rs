@@ -50,6 +50,8 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
     config.control_dir = Some(environment.runtime_dir);
     config.state_dir = environment.state_dir;
+    config.cache_dir = environment.cache_dir;
+    config.environment = environment::inherited();
     config.collector = environment
         .collector
         .map(|collector| collector.config("mainstay"));

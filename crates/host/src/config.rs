@@ -22,7 +22,7 @@ use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
-use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 pub use mainstay_kernel::tool_list::ToolListRules;
 
 /// A host's configuration.
@@ -70,6 +70,10 @@ pub struct Config {
     pub tool_list: ToolListRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
+    /// Where the catalogs of servers are kept from one run to the next, if they are.
+    pub cache_dir: Option<PathBuf>,
+    /// The environment that servers inherit. Only a keyed digest of it is ever stored.
+    pub environment: Vec<(OsString, OsString)>,
     /// The parts for an upgrade in place; a host of one command has none.
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
@@ -172,7 +176,7 @@ impl Server {
             name: self.name.clone(),
             rules: Arc::clone(&self.rules),
             locked: self.locked.clone(),
-            discovered: None,
+            memory: ServerMemory::default(),
             version: version.to_owned(),
             trial: false,
             backend: None,

@@ -16,7 +16,7 @@ const URL_BYTES: usize = 8 * 1024;
 /// A server that is reached over HTTP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remote {
-    url: String,
+    pub(crate) url: String,
     pub transport: RemoteTransport,
     /// Sent with every request, in this order.
     pub headers: Vec<(String, String)>,

@@ -41,7 +41,7 @@ use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
 use crate::upgrade::UpgradeConfig;
 use crate::watchdog::Watchdog;
-use crate::wrap::{self, Remembered, WrapConfig};
+use crate::wrap::{self, MemoryFiles, WrapConfig};
 
 /// Why a host cannot start.
 #[derive(Debug, Error)]
@@ -188,6 +188,15 @@ impl Plan {
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
         let (servers, version) = (&config.servers, &config.server_version);
+        let build = build_of(config.upgrade.as_ref(), version);
+        let folder = config.cache_dir.as_deref();
+        let mut remembered = MemoryFiles::new(folder, config.environment, &build);
+        let configs = servers.iter();
+        let configs = configs.map(|server| ServerConfig {
+            memory: remembered.open(&server.name, &server.launch, log),
+            ..server.config(version)
+        });
+        let configs = configs.collect();
         let core = Core::new(CoreConfig {
             seed: entropy::seed(),
             span_seed: config.collector.as_ref().map(|_| entropy::random()),
@@ -199,10 +208,7 @@ impl Plan {
             render: config.render,
             locked: config.locked,
             packs,
-            servers: servers
-                .iter()
-                .map(|server| server.config(version))
-                .collect(),
+            servers: configs,
             tasks: config.tasks,
             tool_list: config.tool_list,
             lifetime: lifetime(&config.transport),
@@ -237,7 +243,7 @@ impl Plan {
                 version: config.server_version,
                 mode,
                 started: iso_now(),
-                remembered: None,
+                remembered,
                 reread: config.reread,
                 read_lock: config.read_lock,
             },
@@ -250,9 +256,6 @@ impl Plan {
 
     fn wrapped(mut config: WrapConfig, log: &Log) -> Result<Self, ServeError> {
         let mode = config.transport.mode();
-        let remembered = config.cache_dir.as_deref();
-        let remembered = remembered.map(|folder| Remembered::load(folder, &config.launch));
-        let (remembered, discovered) = remembered.unzip();
         let keep = config.limits.diagnostics;
         // Over HTTP any call may have an idempotency key.
         let is_http = matches!(config.transport, Transport::Http(_));
@@ -273,6 +276,10 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
+        let build = build_of(config.upgrade.as_ref(), &config.version);
+        let folder = config.cache_dir.as_deref();
+        let mut remembered = MemoryFiles::new(folder, config.environment, &build);
+        let memory = remembered.open(&config.name, &config.launch, log);
         let tasks = TaskLedger::new(store, true, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
@@ -291,7 +298,7 @@ impl Plan {
                 name: config.name.clone(),
                 rules: config.rules,
                 locked: config.locked,
-                discovered: discovered.flatten(),
+                memory,
                 version: config.version.clone(),
                 trial: matches!(
                     config.transport,
@@ -362,6 +369,11 @@ impl Plan {
         log.line(&format!("mcp:warning reason={reason} {error}{source}"));
         Ok(none)
     }
+}
+
+/// The build of this host. A host of one command has only a version.
+fn build_of(upgrade: Option<&UpgradeConfig>, version: &str) -> String {
+    upgrade.map_or_else(|| version.to_owned(), |upgrade| upgrade.build.clone())
 }
 
 /// A host with one client ends with it.

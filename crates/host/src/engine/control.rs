@@ -189,20 +189,22 @@ impl Engine {
     /// Applies changed servers. One with another command is rolled out; the others go on.
     fn change_servers(&mut self, servers: &[Server]) {
         let commands = &mut self.launch.commands.servers;
-        let mut restart = Vec::new();
+        let (mut restart, mut configs) = (Vec::new(), Vec::new());
         for server in servers {
             let (name, launch) = (server.name.clone(), server.launch.clone());
+            let mut config = server.config(&self.facts.version);
+            // Commands of removed servers stay: their last processes may be starting.
             let before = commands.insert(name.clone(), launch.clone());
+            if before.as_ref() != Some(&launch) {
+                let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+                config.memory = files.open(&name, &launch, log);
+            }
             if before.is_some_and(|before| before != launch) {
                 restart.push(name);
             }
+            configs.push(config);
         }
-        // Commands of removed servers stay: their last processes may be starting.
-        let version = &self.facts.version;
-        let servers = servers
-            .iter()
-            .map(|server| server.config(version))
-            .collect();
+        let servers = configs;
         self.report(CoreEvent::Servers { servers, restart });
     }
 }

@@ -44,7 +44,7 @@ use crate::tasks::TaskLedger;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
 use crate::watchdog::{Doing, Watchdog};
-use crate::wrap::Remembered;
+use crate::wrap::MemoryFiles;
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -210,8 +210,8 @@ pub(crate) struct HostFacts {
     pub(crate) version: String,
     pub(crate) mode: &'static str,
     pub(crate) started: String,
-    /// The stored answer of the wrapped server to `server/discover`.
-    pub(crate) remembered: Option<Remembered>,
+    /// The files with what earlier runs learned about servers, by the keys of the servers.
+    pub(crate) remembered: MemoryFiles,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
     /// Reads the lock of the packs again.

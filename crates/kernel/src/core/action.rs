@@ -18,7 +18,7 @@ use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
 use crate::core::tasks::{TaskOrder, TaskReply};
 use crate::locked::Locked;
-use crate::server::{Activity, Discovered, Rules, ServerConfig};
+use crate::server::{Activity, Rules, ServerConfig, ServerMemory};
 use crate::time::Time;
 
 /// Something that happened outside the core.
@@ -255,8 +255,12 @@ pub enum CoreAction {
         question: u64,
         answer: Json,
     },
-    /// Store how the server answered `server/discover`, for later runs.
-    Remember(Option<Discovered>),
+    /// Store what the host learned about a server, for later runs.
+    Remember {
+        /// The key of the server.
+        server: String,
+        memory: Box<ServerMemory>,
+    },
     Log {
         level: LogLevel,
         line: String,

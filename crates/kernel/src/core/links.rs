@@ -18,7 +18,7 @@ use crate::Conduct;
 use crate::call::{SlotId, Work};
 use crate::locked::Locked;
 use crate::log_limit::LogLimit;
-use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig};
+use crate::server::{Client, Cx, House, Link, Rules, ServerConfig, ServerMemory};
 use crate::time::Time;
 
 /// How long more servers than the limit may run before an idle one is stopped, in milliseconds.
@@ -53,7 +53,8 @@ pub(super) struct Links {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
     pub(super) config: ServerConfig,
-    discovered: Option<Discovered>,
+    /// What the host knows about it before it starts one.
+    memory: ServerMemory,
     /// Does the server answer?
     pub(super) proof: Proof,
     /// Removed from the configuration; its last links are being closed.
@@ -61,9 +62,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn new(config: ServerConfig) -> Self {
+    fn new(mut config: ServerConfig) -> Self {
         Self {
-            discovered: config.discovered.clone(),
+            memory: std::mem::take(&mut config.memory),
             config,
             proof: Proof::default(),
             retired: false,
@@ -163,12 +164,19 @@ impl Links {
             .map(|server| &server.config)
     }
 
-    /// Adds a server, or replaces its configuration.
-    pub(super) fn set_server(&mut self, config: ServerConfig) {
+    /// Adds a server, or replaces its configuration. With another command it is another server, of which only
+    /// the memory in its configuration is known.
+    pub(super) fn set_server(&mut self, config: ServerConfig, has_new_command: bool) {
         match self.servers.get_mut(&config.name) {
+            Some(server) if has_new_command => {
+                server.retired = false;
+                server.config = config;
+                server.memory = std::mem::take(&mut server.config.memory);
+            }
             Some(server) => {
                 server.retired = false;
                 server.config = config;
+                server.config.memory = ServerMemory::default();
             }
             None => {
                 let server = Server::new(config);
@@ -233,7 +241,7 @@ impl Core {
             kernel,
             out,
             checks,
-            discovered: &mut server.discovered,
+            memory: &mut server.memory,
             proof: &mut server.proof,
             epoch_ms: clock.epoch_ms,
             version: &server.config.version,
@@ -314,7 +322,11 @@ impl Core {
         many: bool,
         nonce: u64,
     ) -> Option<SlotId> {
-        let config = self.links.servers.get(server)?.config.clone();
+        let server = self.links.servers.get(server)?;
+        let config = server.config.clone();
+        // The first request decides if the client is served from memory; a server that runs by then gets
+        // the client's own words.
+        let waits = matches!(client, Client::Session(_)) && server.memory.has_catalogs();
         let name = if many {
             self.links.opened += 1;
             format!("{}#{}", config.name, self.links.opened)
@@ -333,7 +345,7 @@ impl Core {
         let link = Link::open(now, &config, slot, name, client, nonce);
         self.links.by_slot.insert(slot, link);
         self.links.touch(slot);
-        if !config.rules.lazy {
+        if !config.rules.lazy && !waits {
             self.kernel.warm(now, slot);
         }
         Some(slot)

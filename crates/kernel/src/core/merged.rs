@@ -48,6 +48,8 @@ pub(super) struct Member {
     pub(super) links: BTreeMap<String, SlotId>,
     /// The server whose user interface it read last.
     last_app: Option<String>,
+    #[serde(default)]
+    pub(super) credential: Option<String>,
 }
 
 /// The way of a request.
@@ -157,6 +159,7 @@ impl Core {
         }
         let (nonce, opening) = (member.nonce ^ mix(key), member.opening.clone());
         let (initialized, level) = (member.initialized.clone(), member.level.clone());
+        let credential = member.credential.clone();
         let many = self.identity.lifetime == Lifetime::Service;
         let client = Client::House(House::of_member(session, opening));
         let slot = self.add_link(key, client, many, nonce)?;
@@ -164,6 +167,7 @@ impl Core {
             member.links.insert(key.to_owned(), slot);
         }
         self.with_link(slot, |link, cx| {
+            link.identify_member(cx, credential);
             if let Some(line) = &initialized {
                 link.notification(cx, line.as_str(), Method::Initialized.name(), None);
             }
@@ -511,7 +515,8 @@ impl Core {
             let is_new = old.is_none();
             let what = if is_new { "added" } else { "changed" };
             self.log(format!("mcp:config {what} server={key}"));
-            self.links.set_server(server.clone());
+            self.links
+                .set_server(server.clone(), restart.contains(&key));
             if is_new {
                 self.open_everywhere(&key);
             } else {

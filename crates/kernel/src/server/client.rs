@@ -92,6 +92,7 @@ impl Link {
         }
         let meta = request.param("_meta");
         let asked = self.read_request(text, request);
+        self.identify(cx, &asked);
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
             Some(_) => Work::Unrouted,
@@ -167,7 +168,12 @@ impl Link {
         let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
         if let Some(tool) = unknown.filter(|_| listable) {
             let timeout_ms = self.call_timeout(cx, call, &tool);
-            let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
+            // While the first server starts, a call waits as long as it may.
+            let held_ms = match self.recall.is_active {
+                true => timeout_ms,
+                false => HELD_MS.min(timeout_ms),
+            };
+            let until = cx.now.plus_ms(held_ms);
             self.requests.hold(call, until);
             cx.kernel.start_clock(cx.now, call, timeout_ms);
             return self.want_tools(cx);
@@ -352,7 +358,7 @@ impl Link {
             // A server that does not open a session is of no use.
             Some(Method::Initialize) => (timeout_ms, late) = (self.start_ms(limits), Late::Open),
             Some(Method::Discover) => {
-                if *cx.discovered == Some(Discovered::Legacy) {
+                if cx.memory.discovered == Some(Discovered::Legacy) {
                     return Work::Refused(unknown_method(&request.method));
                 }
                 // A server that is still starting may not have read it.
@@ -392,8 +398,11 @@ impl Link {
         })
     }
 
-    /// True for requests that the host answers itself: stored outputs, and a remembered discovery.
+    /// True for requests that the host answers itself: stored outputs, and what it remembers of the server.
     fn is_answered_here(&self, cx: &Cx<'_>, request: &ClientRequest) -> bool {
+        if self.recalled_answer(cx, request).is_some() {
+            return true;
+        }
         match Method::parse(&request.method) {
             Some(Method::ReadResource) => {
                 let uri = request.param("uri").and_then(scan::unquote);
@@ -401,7 +410,7 @@ impl Link {
                     && uri.is_some_and(|uri| uri.starts_with(outputs::PREFIX))
             }
             Some(Method::ListResources | Method::ListResourceTemplates) => self.outputs.lent,
-            Some(Method::Discover) => match &*cx.discovered {
+            Some(Method::Discover) => match &cx.memory.discovered {
                 Some(Discovered::Modern { result, expires_ms }) => {
                     *expires_ms > cx.wall_ms() && names_version(result, request)
                 }

@@ -168,7 +168,8 @@ impl Link {
             return self.tools.doubt();
         };
         self.tools.forget();
-        for page in &catalog.pages {
+        for (number, page) in catalog.pages.iter().enumerate() {
+            self.record_page(cx, ListKind::Tools, number == 0, page.as_str());
             self.learn(cx, page.as_str());
         }
         self.tools_complete(cx, self.tools.epoch());
@@ -371,7 +372,7 @@ mod tests {
     use crate::core::checks::Checks;
     use crate::core::spans::Spans;
     use crate::server::requests::ClientRequest;
-    use crate::server::{Client, Rules, ServerConfig};
+    use crate::server::{Client, Rules, ServerConfig, ServerMemory};
     use crate::time::Time;
     use crate::{Conduct, Kernel};
 
@@ -392,7 +393,7 @@ mod tests {
                 name: "demo".to_owned(),
                 rules: Arc::new(rules),
                 locked: None,
-                discovered: None,
+                memory: ServerMemory::default(),
                 version: "1".to_owned(),
                 trial: false,
                 prefix: None,
@@ -424,7 +425,7 @@ mod tests {
             kernel,
             out,
             checks: &mut Checks::default(),
-            discovered: &mut None,
+            memory: &mut ServerMemory::default(),
             proof: &mut crate::core::readiness::Proof::default(),
             epoch_ms: 0,
             version: "1",

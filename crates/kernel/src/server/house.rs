@@ -74,6 +74,11 @@ impl House {
         self.handshake.as_ref()
     }
 
+    /// Introduces the server with its handshake of an earlier run until it has answered.
+    pub(super) fn remember_handshake(&mut self, handshake: Json) {
+        self.handshake = Some(handshake);
+    }
+
     /// The parameters of the `initialize` that a legacy server gets.
     fn legacy_params(&self, version: &str) -> String {
         match &self.opening {
@@ -229,8 +234,9 @@ impl Link {
         let params = house.legacy_params(cx.version);
         // A client of the older era opened a session, so its servers do.
         let is_opened = house.opening.is_some();
-        let asks =
-            !is_opened && !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
+        let asks = !is_opened
+            && !house.skips_discovery
+            && cx.memory.discovered != Some(Discovered::Legacy);
         let mut script = Vec::new();
         if asks {
             let id = self.own_id();

@@ -28,6 +28,9 @@ impl Link {
         if script.is_empty() {
             script = self.house_script(cx);
         }
+        if script.is_empty() {
+            script = self.recalled_script();
+        }
         let mut server = Incarnation::default();
         server.script.extend(script);
         self.incarnations.insert(generation, server);
@@ -347,6 +350,13 @@ impl Link {
                 if purpose == Purpose::Open && result.is_none() {
                     let detail = "the server refused to open the session again";
                     return self.unfit(cx, generation, detail);
+                }
+                let is_handshake = purpose == Purpose::Open || self.memory.own_meta().is_some();
+                if let Some(result) = result.filter(|_| is_handshake) {
+                    self.record_handshake(cx, result);
+                    if purpose == Purpose::Open && self.memory.has_session() {
+                        self.memory.record_capabilities(result);
+                    }
                 }
                 self.house_answer(cx, generation, purpose, result);
                 self.run_script(cx, generation);

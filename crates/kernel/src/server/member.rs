@@ -284,6 +284,9 @@ impl Link {
     /// Reads a list anew for a request of the client, which waits while [`Link::wants`] is true. It does not
     /// wait for a list that was missed the last time: the client hears when it comes.
     pub(crate) fn want_list(&mut self, cx: &mut Cx<'_>, kind: ListKind) {
+        if self.recall_list(cx, kind) {
+            return self.touch(cx.now);
+        }
         let is_hopeless = self.is_hopeless() || cx.kernel.is_closed(cx.now, self.slot);
         let Some(shelf) = &mut self.shelf else {
             return;

@@ -5,7 +5,8 @@
 //! client's request becomes a kernel call (`client`), a server's answer ends it (`lines`, `replies`). The
 //! link remembers what a successor needs ([`memory`]), keeps the server's own requests apart by generation
 //! ([`questions`]), learns the tools from the lists that pass by ([`tools`], [`lists`]), and hands over to a
-//! new server without the client's help ([`handover`], `own`).
+//! new server without the client's help ([`handover`], `own`). While the first server starts, the host answers
+//! from the catalog of an earlier run ([`remembered`], [`recall`]).
 //!
 //! A link belongs to a client's session, or to the house: REST callers and the command line have no MCP
 //! session, so the host opens one for each of them ([`house`]).
@@ -30,6 +31,8 @@ mod outputs;
 mod own;
 mod probe;
 mod questions;
+mod recall;
+mod remembered;
 mod replies;
 mod requests;
 mod reviewed;
@@ -60,6 +63,8 @@ use self::memory::SessionMemory;
 use self::outputs::Outputs;
 pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
 use self::questions::Questions;
+use self::recall::Recall;
+pub use self::remembered::ServerMemory;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
@@ -90,8 +95,9 @@ pub struct ServerConfig {
     pub rules: Arc<Rules>,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
-    /// The answer to `server/discover` in an earlier run.
-    pub discovered: Option<Discovered>,
+    /// What earlier runs learned about the server; the core takes it out of the configuration.
+    #[serde(default)]
+    pub memory: ServerMemory,
     /// Version of the host's own tools.
     pub version: String,
     /// Start a server before the first session to find out if it answers.
@@ -156,6 +162,9 @@ pub(crate) struct Link {
     /// The tools that the client used last.
     #[serde(default)]
     recent: Recent,
+    /// The use of the remembered catalog.
+    #[serde(default)]
+    recall: Recall,
 }
 
 /// Who is served by a link.
@@ -195,8 +204,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) kernel: &'a mut Kernel,
     pub(crate) out: &'a mut VecDeque<CoreAction>,
     pub(crate) checks: &'a mut Checks,
-    /// How the server answered `server/discover`, for all links.
-    pub(crate) discovered: &'a mut Option<Discovered>,
+    /// What the host knows about the server before it starts one, for all links.
+    pub(crate) memory: &'a mut ServerMemory,
     /// Does the server answer? For all links.
     pub(crate) proof: &'a mut Proof,
     /// Milliseconds of wall-clock time at which the core's time was zero.
@@ -267,6 +276,7 @@ impl Link {
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
             recent: Recent::default(),
+            recall: Recall::default(),
         }
     }
 
@@ -459,6 +469,7 @@ impl Link {
         }
         let wants = self.shelf.is_some() || self.tools.any();
         self.tools.apply_lock(locked.cloned());
+        self.forget_kind();
         if wants && self.serving(cx).is_some() {
             self.want_tools(cx);
         }

@@ -67,8 +67,11 @@ impl Link {
         self.send_deferred(cx, serving, None);
         self.adopt_tools(cx, serving);
         let has_state = self.memory.has_session() || self.memory.modern_meta.is_some();
+        let was_recalled = std::mem::take(&mut self.recall.is_active);
         if before.is_some() && has_state {
             self.report_restart(cx, serving);
+        }
+        if (before.is_some() || was_recalled) && has_state {
             self.compare_lists(cx, serving);
         }
         if self.tools.is_complete() {
@@ -303,6 +306,7 @@ impl Link {
             return;
         };
         let serves = self.serving(cx) == Some(generation);
+        let is_first = seen.next().is_none();
         if !seen.next_page(kind, result) || !serves {
             // The list does not end, or another server serves by now.
             if serves {
@@ -314,6 +318,7 @@ impl Link {
             }
             return;
         }
+        self.record_page(cx, kind, is_first, result);
         if is_tools {
             self.learn(cx, result);
         } else {

@@ -89,9 +89,10 @@ impl Link {
             (Some(Method::Initialize), None) => None,
             _ => return,
         };
-        if *cx.discovered != learned {
-            cx.discovered.clone_from(&learned);
-            cx.out.push_back(CoreAction::Remember(learned));
+        if cx.memory.discovered != learned {
+            cx.memory.discovered = learned;
+            let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
+            cx.out.push_back(CoreAction::Remember { server, memory });
         }
     }
 
@@ -137,17 +138,17 @@ impl Link {
                 }
             }
             Some(Method::Initialize | Method::Discover) => {
-                let reviewed = self.reviewed_handshake(cx, result);
-                let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
-                self.outputs.lent = lent.is_some();
-                changed = lent.or(reviewed);
-                let offered = self.with_tasks(changed.as_deref().unwrap_or(result));
-                changed = offered.or(changed);
+                self.record_handshake(cx, result);
+                changed = self.shown_handshake(cx, result);
+                if method == Some(Method::Initialize) {
+                    let announced = with_list_changes(changed.as_deref().unwrap_or(result));
+                    changed = announced.or(changed);
+                }
             }
             _ => {}
         }
         if let Some(kind) = method.and_then(Method::list) {
-            let visible = self.list_passed(cx, call, kind, result, generation);
+            let visible = self.list_passed(cx, call, kind, result, Some(generation));
             changed = visible.or(changed);
         }
         if method != Some(Method::Initialize)
@@ -168,15 +169,15 @@ impl Link {
         Ok(changed.map(|result| edit::with_result(text, &result)))
     }
 
-    /// Records a page of a list that the client fetched. Returns the page as the client may see it, if
-    /// that differs.
+    /// Records a page of a list that the client fetched from a server, or that the host remembers. Returns the
+    /// page as the client may see it, if that differs.
     fn list_passed(
         &mut self,
         cx: &mut Cx<'_>,
         call: CallId,
         kind: ListKind,
         result: &str,
-        generation: Generation,
+        generation: Option<Generation>,
     ) -> Option<String> {
         let request = self.requests.get(call);
         let dialect = request.map(|request| request.dialect);
@@ -184,7 +185,7 @@ impl Link {
             .and_then(|request| request.param("cursor"))
             .and_then(scan::unquote)
             .map(std::borrow::Cow::into_owned);
-        let serves = self.serving(cx) == Some(generation);
+        let serves = generation.is_some() && self.serving(cx) == generation;
         let visible;
         if kind == ListKind::Tools {
             if serves {
@@ -207,8 +208,12 @@ impl Link {
         }
         let seen = self.lists.last_seen.entry(kind).or_default();
         let follows = seen.page(kind, cursor.as_deref(), result);
-        if follows && serves && kind == ListKind::Tools && seen.next().is_none() {
-            self.tools_complete(cx, self.lists.begun);
+        let is_whole = seen.next().is_none();
+        if follows && serves {
+            self.record_page(cx, kind, cursor.is_none(), result);
+            if kind == ListKind::Tools && is_whole {
+                self.tools_complete(cx, self.lists.begun);
+            }
         }
         visible
     }
@@ -303,6 +308,10 @@ impl Link {
         let Some(request) = self.requests.get(call) else {
             return;
         };
+        if let Some(result) = self.recalled_answer(cx, request) {
+            let request = request.clone();
+            return self.serve_recalled(cx, call, &request, &result);
+        }
         let outcome = match Method::parse(&request.method) {
             _ if self.is_listing(request) => self.listing(cx, request),
             Some(Method::ReadResource) => {
@@ -326,6 +335,45 @@ impl Link {
         cx.kernel.handle_served(cx.now, call, outcome);
     }
 
+    /// Answers a request from the catalog of an earlier run, and starts the server.
+    fn serve_recalled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        request: &ClientRequest,
+        result: &str,
+    ) {
+        let method = Method::parse(&request.method);
+        let shown = match method.and_then(Method::list) {
+            Some(kind) => self.list_passed(cx, call, kind, result, None),
+            None => self.shown_handshake(cx, result),
+        };
+        let mut shown = shown.unwrap_or_else(|| result.to_owned());
+        if method == Some(Method::Initialize) {
+            let params = request.params();
+            self.memory.record_answer(&request.method, params, result);
+            shown = with_list_changes(&shown).unwrap_or(shown);
+        }
+        // Its process gets the session that was recorded.
+        cx.kernel.warm(cx.now, self.slot);
+        let forwarded = Forwarded {
+            line: response(&request.id, &shown),
+            is_error: false,
+        };
+        let outcome = Ok(Success::Forwarded(forwarded));
+        cx.kernel.handle_served(cx.now, call, outcome);
+    }
+
+    /// The result of a handshake as the client may see it, if that differs.
+    fn shown_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
+        let reviewed = self.reviewed_handshake(cx, result);
+        let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
+        self.outputs.lent = lent.is_some();
+        let changed = lent.or(reviewed);
+        let offered = self.with_tasks(changed.as_deref().unwrap_or(result));
+        offered.or(changed)
+    }
+
     /// The result of a handshake without instructions that the lock does not have.
     fn reviewed_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
         let (result, is_new) = self.reviewed.handshake(result)?;
@@ -339,16 +387,15 @@ impl Link {
     }
 
     fn remembered_discovery(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Outcome {
-        let Some(Discovered::Modern { result, expires_ms }) = &*cx.discovered else {
+        let Some(Discovered::Modern { result, expires_ms }) = &cx.memory.discovered else {
             return Err(unknown_method(&request.method));
         };
         let left_ms = expires_ms.saturating_sub(cx.wall_ms());
         let result = edit::with_member(result.as_str(), "ttlMs", &left_ms.to_string());
-        let result = self.reviewed_handshake(cx, &result).unwrap_or(result);
-        let lent = self.with_resources(&result);
-        self.outputs.lent = lent.is_some();
-        let result = lent.unwrap_or(result);
-        let result = self.with_tasks(&result).unwrap_or(result);
+        let result = self.shown_handshake(cx, &result).unwrap_or(result);
+        if !self.rules().lazy {
+            cx.kernel.warm(cx.now, self.slot);
+        }
         Ok(Success::Forwarded(Forwarded {
             line: response(&request.id, &result),
             is_error: false,
@@ -380,6 +427,29 @@ impl Link {
             end.outcome = Err(unknown_method(&request.method));
         }
     }
+}
+
+/// The result of `initialize` in which the host declares `listChanged` for every list that the server has, if that
+/// differs: after a restart, or a start from memory, the host sends the notification itself.
+fn with_list_changes(result: &str) -> Option<String> {
+    let declared = scan::member(result, "capabilities")?;
+    let mut changed: Option<String> = None;
+    for kind in ListKind::ALL {
+        let capability = kind.capability();
+        let capabilities = changed.as_deref().unwrap_or(declared);
+        let list = scan::member(capabilities, capability);
+        let is_silent =
+            |list: &str| list.starts_with('{') && scan::member(list, "listChanged") != Some("true");
+        if list.is_some_and(is_silent) {
+            changed = Some(edit::with_inner(
+                capabilities,
+                capability,
+                "listChanged",
+                "true",
+            ));
+        }
+    }
+    Some(edit::with_member(result, "capabilities", &changed?))
 }
 
 /// How long a result may be kept for clients of every credential, if it may.
@@ -427,6 +497,19 @@ mod tests {
         };
         let line = encode::answer(&EchoId::Null, form, &Err(unknown_method("server/discover")));
         assert!(line.contains("-32601"), "{line}");
+    }
+
+    #[test]
+    fn changes_are_declared_for_every_list_that_the_server_has() {
+        let declared =
+            r#"{"capabilities":{"tools":{},"prompts":{"listChanged":false},"logging":{}}}"#;
+        let changed = r#"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"logging":{}}}"#;
+        assert_eq!(with_list_changes(declared).as_deref(), Some(changed));
+        assert_eq!(with_list_changes(changed), None);
+        assert_eq!(
+            with_list_changes(r#"{"capabilities":{"tools":null}}"#),
+            None
+        );
     }
 
     #[test]

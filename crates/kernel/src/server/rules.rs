@@ -22,6 +22,8 @@ pub struct Rules {
     pub system_tools: bool,
     /// Whether the server is started only when something is asked of it.
     pub lazy: bool,
+    /// Whether the server's catalog is kept for the next start, and given to clients while the server starts.
+    pub remember: bool,
     /// Seconds without work after which the server is stopped, until it is needed again.
     pub idle_stop: Option<u64>,
     /// Bytes of memory of its whole tree past which it is replaced.
@@ -50,6 +52,7 @@ impl Default for Rules {
             restart_note: true,
             system_tools: false,
             lazy: false,
+            remember: true,
             idle_stop: None,
             max_memory: None,
             tasks: false,
@@ -155,13 +158,14 @@ impl Rules {
     }
 
     /// Every key that they may have.
-    pub const KEYS: [&str; 15] = [
+    pub const KEYS: [&str; 16] = [
         "trust_hints",
         "check_input",
         "check_output",
         "restart_note",
         "system_tools",
         "lazy",
+        "remember",
         "idle_stop",
         "max_memory",
         "tasks",

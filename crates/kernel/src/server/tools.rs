@@ -100,6 +100,11 @@ impl Tools {
         &self.rules
     }
 
+    /// The lock that the tools are held to.
+    pub(super) fn lock(&self) -> Option<&Locked> {
+        self.locked.as_deref()
+    }
+
     /// The list has changed: nothing is known any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();

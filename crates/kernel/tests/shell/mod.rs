@@ -24,7 +24,7 @@ use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
 use mainstay_kernel::action::{Delivery, End};
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
-use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 use mainstay_kernel::time::Time;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig};
 use mainstay_schema::check::{Compiled, Definition, Subject, Verdict};
@@ -67,10 +67,12 @@ pub struct Server {
     pub found: bool,
     /// It lists its tools by itself.
     pub answers_lists: bool,
-    /// It opens sessions by itself; else `initialize` stays pending, as while it downloads its program.
+    /// It opens sessions by itself; else the handshake stays pending, as while it downloads its program.
     pub opens: bool,
     /// The revision of the sessions that it opens.
     pub version: &'static str,
+    /// The `ttlMs` of its lists.
+    pub ttl_ms: Option<u64>,
 }
 
 /// A build of a pack.
@@ -144,6 +146,7 @@ impl Default for Server {
             answers_lists: true,
             version: TASKS_VERSION,
             opens: true,
+            ttl_ms: None,
         }
     }
 }
@@ -166,7 +169,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             name: "demo".to_owned(),
             rules: Arc::new(rules),
             locked: None,
-            discovered: None,
+            memory: ServerMemory::default(),
             version: "1".to_owned(),
             trial: false,
             backend: None,
@@ -607,7 +610,7 @@ impl Shell {
                 });
                 return;
             }
-            "initialize" if !self.server.opens => {
+            "initialize" | "server/discover" if !self.server.opens => {
                 worker.pending.push(Pending {
                     call: None,
                     id: id.clone(),
@@ -616,7 +619,10 @@ impl Shell {
                 return;
             }
             "tools/list" if !self.server.answers_lists => return,
-            "tools/list" => json!({ "tools": self.server.tools }),
+            "tools/list" => match self.server.ttl_ms {
+                Some(ttl_ms) => json!({ "tools": self.server.tools, "ttlMs": ttl_ms }),
+                None => json!({ "tools": self.server.tools }),
+            },
             "initialize" => self.server.opened(),
             "server/discover" if self.server.is_modern => json!({
                 "supportedVersions": [MODERN_VERSION],

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::peer::{Message, request_line};
-use mainstay_testkit::process::{Serve, TempDir, binary, kill, tool};
+use mainstay_testkit::process::{Launch, MARKER, Running, Serve, TempDir, binary, kill, tool};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::wrapping::{self, SERVER, eventually, failure, stop, text};
+use crate::wrapping::{self, SERVER, call, eventually, failure, stop, text};
 use crate::{entry, host, names, open, says, serve, server_of, write};
 
 /// A list that waits for a missing server takes longer: the host waits 10 s for it.
@@ -45,8 +45,8 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         ensure!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
     }
     let victim = || server_of(&running, "--banner");
-    client.send(&wrapping::call("2", "hung__echo", &json!({"text": "x"})))?;
-    client.send(&wrapping::call("3", "good__hang", &json!({})))?;
+    client.send(&call("2", "hung__echo", &json!({"text": "x"})))?;
+    client.send(&call("3", "good__hang", &json!({})))?;
     let mut longest = Duration::ZERO;
     for n in 100..160 {
         if n % 10 == 0 {
@@ -156,7 +156,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     client.open(&json!({"elicitation": {}, "sampling": {}, "roots": {}}))?;
     names(client, "1", "tools/list")?;
     // Both servers count their questions alike.
-    client.send(&wrapping::call(
+    client.send(&call(
         "2",
         "alpha__ask_user",
         &json!({"question": "first?"}),
@@ -164,7 +164,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     let first = client.take("a question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    client.send(&wrapping::call(
+    client.send(&call(
         "3",
         "beta__ask_user",
         &json!({"question": "second?"}),
@@ -267,7 +267,7 @@ fn an_upgrade_keeps_every_server_and_every_call() -> anyhow::Result<()> {
     let client = running.client()?;
     names(client, "1", "tools/list")?;
     let before = (server_of(&running, "50")?, server_of(&running, "51")?);
-    client.send(&wrapping::call("2", "beta__sleep", &json!({"ms": 3000})))?;
+    client.send(&call("2", "beta__sleep", &json!({"ms": 3000})))?;
     let upgraded = Command::new(binary("mainstay")?)
         .args(["upgrade"])
         .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
@@ -315,7 +315,7 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 let send = |n: usize| {
                     let server = if n.is_multiple_of(2) { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
-                    client.send(&wrapping::call(
+                    client.send(&call(
                         &n.to_string(),
                         &format!("{server}__echo"),
                         &said,
@@ -436,5 +436,43 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     let uri = uris.first().context("everything has resources")?;
     let read = client.request("9", "resources/read", &json!({ "uri": uri }))?;
     ensure!(read.at("/result/contents/0/uri") == *uri, "{read:?}");
+    stop(running)
+}
+
+#[test]
+fn servers_that_start_slowly_are_listed_at_once_the_second_time() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let gate = folder.join("gate");
+    let script = format!(
+        "while [ -e {} ]; do sleep 0.1; done; exec {}",
+        gate.display(),
+        binary("mcp-fixture")?.display()
+    );
+    let entry = json!({"command": "sh", "args": ["-c", script], "cwd": folder.path()});
+    let servers = json!({"a": entry, "b": entry});
+    let start = || -> anyhow::Result<Running> {
+        // The same environment in both runs.
+        let launch = Launch::new(["env", "-u", MARKER])?
+            .words([binary("mainstay")?])
+            .words(["serve", "--config"])
+            .words([folder.join("servers.json")]);
+        launch
+            .env("MAINSTAY_CACHE_DIR", folder.join("cache"))
+            .spawn()
+    };
+    write(folder.path(), &servers)?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let first = names(client, "1", "tools/list")?;
+    stop(running)?;
+    std::fs::write(&gate, "")?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(names(client, "1", "tools/list")?, first);
+    client.send(&call("2", "b__echo", &json!({"text": "waited"})))?;
+    std::fs::remove_file(&gate)?;
+    assert_eq!(text(&client.answer("2")?), "waited");
     stop(running)
 }
