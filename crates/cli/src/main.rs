@@ -26,6 +26,7 @@ mod own_host;
 mod program;
 mod progress_bar;
 mod remote;
+mod sandbox;
 mod serve;
 mod server_file;
 mod servers;

@@ -67,13 +67,22 @@ fn server(entry: ServerEntry) -> Result<Server, Failure> {
         true => TreeKill::Namespace,
         false => TreeKill::Subreaper,
     };
+    let arguments: Vec<OsString> = entry.args.into_iter().map(OsString::from).collect();
+    let sandbox = match &entry.sandbox {
+        Some(settings) => Some(
+            settings
+                .sandbox(&program, &arguments, entry.cwd.as_deref())
+                .map_err(failed)?,
+        ),
+        None => None,
+    };
     Ok(Server {
         prefix,
         launch: ServerCommand {
             command: Command {
                 program,
                 called: None,
-                arguments: entry.args.into_iter().map(OsString::from).collect(),
+                arguments,
                 without_env: withheld(),
                 env: entry
                     .env
@@ -81,6 +90,7 @@ fn server(entry: ServerEntry) -> Result<Server, Failure> {
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 cwd: entry.cwd,
+                sandbox,
             },
             tree_kill,
         },

@@ -174,6 +174,7 @@ impl Wanted {
             ("cwd", now.cwd != before.cwd),
             ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
+            ("sandbox", now.sandbox != before.sandbox),
             ("limits", now.limits != before.limits),
             ("lazy", now.rules.lazy != before.rules.lazy),
             ("tasks", now.rules.has_tasks() != before.rules.has_tasks()),
@@ -208,6 +209,10 @@ impl Wanted {
         } else {
             entry.name
         };
+        let sandbox = match &entry.sandbox {
+            Some(settings) => Some(settings.sandbox(&program, &arguments, entry.cwd.as_deref())?),
+            None => None,
+        };
         Ok(WrapConfig {
             host_name: name.clone(),
             name,
@@ -222,6 +227,7 @@ impl Wanted {
                     .map(|(key, value)| (key.into(), value.into()))
                     .collect(),
                 cwd: entry.cwd,
+                sandbox,
             },
             rules: Arc::new(entry.rules),
             locked,
@@ -265,6 +271,16 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     }
     if rules.standby {
         limits.standby = 1;
+    }
+    if let Some(mode) = rules.sandbox {
+        let settings = entry.sandbox.get_or_insert_default();
+        settings.mode = mode;
+        settings.read.extend(rules.read.iter().cloned());
+        settings.write.extend(rules.write.iter().cloned());
+        settings.env.extend(rules.env.iter().cloned());
+        if !rules.net.is_empty() {
+            settings.net.clone_from(&rules.net);
+        }
     }
     let target = &mut entry.rules;
     if let Some(bytes) = rules.max_output {

@@ -47,6 +47,11 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["libc"]),
     },
     Row {
+        folder: "sandbox",
+        internal: &["system"],
+        external: Budget::Only(&["landlock", "libc", "rustix", "serde", "thiserror"]),
+    },
+    Row {
         folder: "schema",
         internal: &["contract"],
         external: Budget::Only(&[
@@ -124,7 +129,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "host",
-        internal: &["contract", "kernel", "ledger", "schema"],
+        internal: &["contract", "kernel", "ledger", "sandbox", "schema"],
         external: Budget::Only(&[
             "base64", // headers and access tokens
             "bytes",  // bodies of hyper
@@ -150,6 +155,7 @@ const ROWS: &[Row] = &[
             "host",
             "pack-asset",
             "pack-code",
+            "sandbox",
             "schema",
             "system",
             "worker",

@@ -174,6 +174,7 @@ mod tests {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             cwd: None,
+            sandbox: None,
         }
     }
 

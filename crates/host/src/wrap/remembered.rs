@@ -111,6 +111,7 @@ mod tests {
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
+            sandbox: None,
         }
     }
 
