@@ -8,7 +8,7 @@ use mainstay_host::config::ToolListRules;
 use serde::Deserialize;
 
 use crate::server_file::ServerEntry;
-use crate::values;
+use crate::{sandbox, values};
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 the answer is no, 2 input, configuration or I/O error, 3 internal fault.
@@ -297,6 +297,21 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
+    /// Run the server without access to your files, the network and other processes; see --read, --write, --net and --env
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
+    pub(crate) sandbox: Option<sandbox::Mode>,
+    /// Let the sandboxed server read this file or directory; may be repeated
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Let the sandboxed server change this file or directory; may be repeated
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) write: Vec<PathBuf>,
+    /// Network of the sandboxed server: none, loopback, all, or HOST:PORT, which may be repeated [default: none]
+    #[arg(long, value_name = "NET", requires = "sandbox")]
+    pub(crate) net: Vec<String>,
+    /// Pass this variable on to the sandboxed server; may be repeated
+    #[arg(long, value_name = "NAME", requires = "sandbox")]
+    pub(crate) env: Vec<String>,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
 }

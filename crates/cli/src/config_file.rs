@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
 use crate::start;
-use crate::values;
+use crate::{sandbox, values};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -103,6 +103,11 @@ fn socket_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Err
         .map_err(|wanted| D::Error::custom(format!("{text:?}: {wanted}")))
 }
 
+fn sandbox<'de, D: Deserializer<'de>>(from: D) -> Result<Option<sandbox::Settings>, D::Error> {
+    let value = Value::deserialize(from)?;
+    sandbox::Settings::from_value(value).map_err(D::Error::custom)
+}
+
 /// One pack.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -113,6 +118,9 @@ pub(crate) struct PackSection {
     pub(crate) command: Option<Vec<String>>,
     /// The pack's own settings.
     pub(crate) settings: Option<Value>,
+    /// The restrictions of its processes.
+    #[serde(deserialize_with = "sandbox")]
+    pub(crate) sandbox: Option<sandbox::Settings>,
     /// Settings for single tools of the pack.
     pub(crate) tools: TaskRules,
 }

@@ -27,6 +27,7 @@ mod program;
 mod progress_bar;
 mod remote;
 mod remote_server;
+mod sandbox;
 mod serve;
 mod server_file;
 mod servers;

@@ -16,12 +16,13 @@ use serde_json::{Map, Value};
 
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
 use crate::remote_server::{self, RemoteSettings};
+use crate::sandbox;
 
 /// Longest line of a client or of a wrapped server.
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 4] = ["limits", "isolate", "prefix", "remote"];
+const MORE_KEYS: [&str; 5] = ["limits", "isolate", "prefix", "remote", "sandbox"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -49,6 +50,7 @@ pub(crate) struct ServerEntry {
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
+    pub(crate) sandbox: Option<sandbox::Settings>,
     /// The prefix of its names where it is served beside others.
     pub(crate) prefix: Option<String>,
     /// Its limits say if it has a standby.
@@ -68,6 +70,7 @@ impl Default for ServerEntry {
             host: ConfigFile::default(),
             limits: default_limits(false),
             isolate: false,
+            sandbox: None,
             prefix: None,
             sets_standby: false,
         }
@@ -221,6 +224,10 @@ fn read(
     let prefix = ours.remove("prefix");
     let remote = ours.remove("remote").map(serde_json::from_value);
     let remote: Option<RemoteSettings> = remote.transpose().context("under mainstay.remote")?;
+    let sandbox = match ours.remove("sandbox") {
+        Some(value) => sandbox::Settings::from_value(value).context("under mainstay.sandbox")?,
+        None => None,
+    };
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
@@ -285,6 +292,7 @@ fn read(
         host,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
+        sandbox,
         prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
         sets_standby,
     })

@@ -72,10 +72,16 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                 true => TreeKill::Namespace,
                 false => TreeKill::Subreaper,
             };
+            let program = program.map_err(failed)?;
+            let arguments: Vec<OsString> = entry.args.into_iter().map(OsString::from).collect();
+            let cwd = entry.cwd.as_deref();
+            let sandbox = entry.sandbox.as_ref();
+            let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+            let sandbox = sandbox.transpose().map_err(failed)?;
             let command = Command {
-                program: program.map_err(failed)?,
+                program,
                 called: None,
-                arguments: entry.args.into_iter().map(OsString::from).collect(),
+                arguments,
                 without_env: withheld(),
                 env: entry
                     .env
@@ -83,6 +89,7 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 cwd: entry.cwd,
+                sandbox,
             };
             ServerLaunch::Process { command, tree_kill }
         }

@@ -211,6 +211,7 @@ impl Wanted {
             ("cwd", now.cwd != before.cwd),
             ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
+            ("sandbox", now.sandbox != before.sandbox),
             ("limits", now.limits != before.limits),
             ("lazy", now.rules.lazy != before.rules.lazy),
             ("tasks", now.rules.has_tasks() != before.rules.has_tasks()),
@@ -247,7 +248,10 @@ impl Wanted {
         let launch = match server {
             WantedServer::Remote(remote) => ServerLaunch::Remote(remote),
             WantedServer::Process { program, arguments } => {
-                let env = entry.env.into_iter();
+                let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
+                let sandbox = entry.sandbox.as_ref();
+                let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+                let sandbox = sandbox.transpose()?;
                 let command = Command {
                     program,
                     called: None,
@@ -255,6 +259,7 @@ impl Wanted {
                     without_env: withheld(),
                     env: env.map(|(key, value)| (key.into(), value.into())).collect(),
                     cwd: entry.cwd,
+                    sandbox,
                 };
                 ServerLaunch::Process { command, tree_kill }
             }
@@ -288,18 +293,23 @@ impl Wanted {
 
 /// A host's configuration for a server of a file, without its rules and its lock.
 pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<WrapConfig, Failure> {
-    let program = OsString::from(&server.command);
     let place = program::Place {
         cwd: server.cwd.as_deref(),
         path: server.env.get("PATH").map(OsStr::new),
     };
     let wanted = Wanted {
-        program: program::find_at(&program, place)?,
-        arguments: server.args.iter().map(OsString::from).collect(),
+        server: match &server.remote {
+            Some(remote) => WantedServer::Remote(Arc::new(remote.clone())),
+            None => WantedServer::Process {
+                program: program::find_at(&OsString::from(&server.command), place)?,
+                arguments: server.args.iter().map(OsString::from).collect(),
+            },
+        },
         entry: ServerEntry {
             name: server.name.clone(),
             env: server.env.clone(),
             cwd: server.cwd.clone(),
+            sandbox: server.sandbox.clone(),
             ..ServerEntry::default()
         },
     };
@@ -326,6 +336,16 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     }
     if rules.standby {
         limits.standby = 1;
+    }
+    if let Some(mode) = rules.sandbox {
+        let settings = entry.sandbox.get_or_insert_default();
+        settings.mode = mode;
+        settings.read.extend(rules.read.iter().cloned());
+        settings.write.extend(rules.write.iter().cloned());
+        settings.env.extend(rules.env.iter().cloned());
+        if !rules.net.is_empty() {
+            settings.net.clone_from(&rules.net);
+        }
     }
     let target = &mut entry.rules;
     if let Some(bytes) = rules.max_output {

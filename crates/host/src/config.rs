@@ -1,7 +1,7 @@
 //! Everything a host is told at its start. The environment and the command line are read in
 //! `cli`; here they are already types.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::words;
+use mainstay_sandbox::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
@@ -215,6 +216,27 @@ pub struct Command {
     pub env: Vec<(OsString, OsString)>,
     /// Where it runs, if not where the host does.
     pub cwd: Option<PathBuf>,
+    /// The restrictions of its process and of all processes that it starts.
+    pub sandbox: Option<Box<Sandbox>>,
+}
+
+/// The sandbox of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    pub policy: Policy,
+    /// Variables that it gets beside those of [`mainstay_sandbox::ENVIRONMENT`].
+    pub env: Vec<String>,
+}
+
+impl Sandbox {
+    /// Whether the worker inherits a variable of the host.
+    pub(crate) fn passes(&self, name: &OsStr) -> bool {
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let is_known = mainstay_sandbox::ENVIRONMENT.contains(&name) || name.starts_with("LC_");
+        is_known || self.env.iter().any(|named| named == name)
+    }
 }
 
 /// How shims are started, which start and keep the workers (`docs/processes.md`).

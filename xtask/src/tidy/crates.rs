@@ -47,6 +47,11 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["libc"]),
     },
     Row {
+        folder: "sandbox",
+        internal: &["system"],
+        external: Budget::Only(&["landlock", "libc", "rustix", "serde", "thiserror"]),
+    },
+    Row {
         folder: "schema",
         internal: &["contract"],
         external: Budget::Only(&[
@@ -125,7 +130,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "host",
-        internal: &["contract", "kernel", "ledger", "schema"],
+        internal: &["contract", "kernel", "ledger", "sandbox", "schema"],
         external: Budget::Only(&[
             "base64", // headers and access tokens
             "bytes",  // bodies of hyper
@@ -154,6 +159,7 @@ const ROWS: &[Row] = &[
             "host",
             "pack-asset",
             "pack-code",
+            "sandbox",
             "schema",
             "system",
             "worker",

@@ -185,6 +185,7 @@ mod tests {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             cwd: None,
+            sandbox: None,
         }
     }
 

@@ -197,6 +197,7 @@ mod tests {
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
+            sandbox: None,
         };
         let tree_kill = crate::config::TreeKill::Auto;
         ServerLaunch::Process { command, tree_kill }

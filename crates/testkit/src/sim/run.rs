@@ -138,6 +138,7 @@ fn command() -> Command {
         without_env: Vec::new(),
         env: Vec::new(),
         cwd: None,
+        sandbox: None,
     }
 }
 

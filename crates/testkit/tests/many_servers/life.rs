@@ -315,11 +315,7 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 let send = |n: usize| {
                     let server = if n.is_multiple_of(2) { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
-                    client.send(&call(
-                        &n.to_string(),
-                        &format!("{server}__echo"),
-                        &said,
-                    ))
+                    client.send(&call(&n.to_string(), &format!("{server}__echo"), &said))
                 };
                 (0..IN_FLIGHT).try_for_each(send)?;
                 for next in IN_FLIGHT..CALLS + IN_FLIGHT {
