@@ -474,7 +474,7 @@ pub(crate) struct Locked {
     pub(crate) packs_only: bool,
     /// The server of the configuration file that this lock is about.
     #[arg(skip)]
-    pub(crate) server: Option<ServerEntry>,
+    pub(crate) server: Option<Box<ServerEntry>>,
 }
 
 #[derive(Debug, Args)]

@@ -58,7 +58,7 @@ fn locks(locked: &args::Locked) -> Result<Vec<args::Locked>, Failure> {
         .filter_map(|server| {
             Some(args::Locked {
                 file: server.host.lock.clone()?,
-                server: Some(server),
+                server: Some(Box::new(server)),
                 ..locked.clone()
             })
         })

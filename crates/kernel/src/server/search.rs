@@ -167,7 +167,7 @@ impl Link {
         let request = self.requests.get(call)?;
         if self.is_searched_listing(cx, request) {
             let list = self.reduced_list(cx, request)?;
-            // The client is told of changes of the whole list.
+            // The host announces changes of the whole list.
             let all = edit::array(self.tools.all().map(Json::as_str));
             let page = ObjectWriter::with_capacity(all.len() + 16).raw("tools", &all);
             let mut seen = Seen::default();

@@ -36,7 +36,7 @@ const ARGUMENT: f64 = 0.5;
 const K1: f64 = 1.2;
 const B: f64 = 0.6;
 
-/// Words that say nothing about a tool.
+/// Words without meaning for a search.
 const STOP: [&str; 40] = [
     "a", "all", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "for", "from",
     "have", "how", "i", "in", "into", "is", "it", "its", "me", "my", "of", "on", "or", "our",

@@ -41,6 +41,15 @@ fn search(client: &Client, id: &str, query: &str) -> anyhow::Result<Vec<String>>
     Ok(found(&answer))
 }
 
+fn is_invalid(answer: &Message) -> anyhow::Result<()> {
+    let refused = failure(answer)?;
+    ensure!(
+        refused.get("code") == Some(&json!("INVALID_REQUEST")),
+        "{refused}"
+    );
+    Ok(())
+}
+
 /// Searches, calls a hidden tool in both ways, and expects `echo` to be listed then.
 fn uses_hidden_tools(client: &Client, prefix: &str) -> anyhow::Result<()> {
     let echo = format!("{prefix}echo");
@@ -53,14 +62,11 @@ fn uses_hidden_tools(client: &Client, prefix: &str) -> anyhow::Result<()> {
     ensure!(text(&answer) == "by name", "{answer:?}");
     // The schema of the real tool is checked.
     let arguments = json!({"name": echo, "arguments": {"text": 7}});
-    let refused = failure(&client.call("14", "call_tool", &arguments)?)?;
-    ensure!(refused["code"] == "INVALID_REQUEST", "{refused}");
+    is_invalid(&client.call("14", "call_tool", &arguments)?)?;
     for arguments in [json!({}), json!({"name": "search_tools"})] {
-        let refused = failure(&client.call("15", "call_tool", &arguments)?)?;
-        ensure!(refused["code"] == "INVALID_REQUEST", "{refused}");
+        is_invalid(&client.call("15", "call_tool", &arguments)?)?;
     }
-    let refused = failure(&client.call("16", "search_tools", &json!({"limit": 3}))?)?;
-    ensure!(refused["code"] == "INVALID_REQUEST", "{refused}");
+    is_invalid(&client.call("16", "search_tools", &json!({"limit": 3}))?)?;
     let tools = names(client, "17", "tools/list")?;
     ensure!(tools.contains(&echo), "used, and so listed: {tools:?}");
     Ok(())
@@ -129,11 +135,13 @@ fn a_long_list_of_a_wrapped_server_is_searched_page_by_page() -> anyhow::Result<
 
 /// A request of the stateless revision.
 fn modern(client: &Client, id: &str, method: &str, mut params: Value) -> anyhow::Result<Message> {
-    params["_meta"] = json!({
+    let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     });
+    let members = params.as_object_mut().context("parameters are an object")?;
+    members.insert("_meta".to_owned(), meta);
     client.request(id, method, &params)
 }
 
