@@ -74,7 +74,9 @@ pub(super) fn wrap_url(
     let Reached { url, kind, headers } = reached;
     let key = document.slice(url.key.clone());
     let between = document.slice(url.key.end..url.value.span.start);
-    let is_usual = between.chars().all(|c| c.is_whitespace() || matches!(c, ':' | '='));
+    let is_usual = between
+        .chars()
+        .all(|c| c.is_whitespace() || matches!(c, ':' | '='));
     if key != key_named(document.syntax, "url") || !is_usual {
         return Err("its URL is written in an unusual form; use mainstay wrap --url");
     }

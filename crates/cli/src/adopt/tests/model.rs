@@ -91,11 +91,7 @@ pub(super) fn servers() -> impl Strategy<Value = Value> {
 
 /// The same servers, each wrapped as it should be. A server at a URL in an unusual form is left alone, so
 /// `is_wrapped` says whether it was.
-pub(super) fn wrapped(
-    servers: &Value,
-    binary: &str,
-    is_wrapped: impl Fn(&str) -> bool,
-) -> Value {
+pub(super) fn wrapped(servers: &Value, binary: &str, is_wrapped: impl Fn(&str) -> bool) -> Value {
     let servers = servers.as_object().unwrap().iter();
     let wrapped = servers.map(|(name, entry)| {
         let mut entry = entry.clone();

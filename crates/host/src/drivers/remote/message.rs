@@ -102,7 +102,10 @@ impl OutgoingRequest {
         let is_answer = scan::head_id(&head).method.is_none();
         let id = self.id.as_raw();
         match is_answer {
-            true => (format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes(), true),
+            true => (
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes(),
+                true,
+            ),
             false => (head, false),
         }
     }

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{
-    ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
-};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -296,7 +294,10 @@ impl<E: Listener> Wire<E> {
         let both = HeaderValue::from_static("application/json, text/event-stream");
         headers.insert(ACCEPT, both);
         // A new session, also if the answer to an earlier attempt was lost.
-        if message.request().is_some_and(OutgoingRequest::is_initialize) {
+        if message
+            .request()
+            .is_some_and(OutgoingRequest::is_initialize)
+        {
             headers.remove(SESSION);
             headers.remove(VERSION);
         }
