@@ -380,7 +380,7 @@ Files of clients, as far as they are known:
   Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
   VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
   Codex           ~/.codex/config.toml, .codex/config.toml of a project
-Only command and args of its servers are changed.";
+Only members that start or reach its servers are changed.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CLIENT_FILES)]
