@@ -17,6 +17,7 @@
 //! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
 
 mod activity;
+mod bridge;
 mod client;
 mod coalesce;
 pub mod edit;
@@ -51,6 +52,7 @@ use mainstay_contract::method::ListKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::activity::Activity;
+use self::bridge::Bridge;
 use self::coalesce::Coalescer;
 use self::handover::Handover;
 pub(crate) use self::house::House;
@@ -160,6 +162,9 @@ pub(crate) struct Link {
     /// The use of the remembered catalog.
     #[serde(default)]
     recall: Recall,
+    /// The translation between the eras of the client and the server.
+    #[serde(default)]
+    bridge: Bridge,
 }
 
 /// Who is served by a link.
@@ -269,6 +274,7 @@ impl Link {
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
             recall: Recall::default(),
+            bridge: Bridge::default(),
         }
     }
 
