@@ -276,6 +276,9 @@ pub(crate) struct WrapRules {
     /// while it starts
     #[arg(long)]
     pub(crate) no_remember: bool,
+    /// Serve clients of the stateless revision on a server with sessions, and the reverse
+    #[arg(long)]
+    pub(crate) bridge: bool,
     /// Offer only tools of this name, * for any characters; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) allow: Vec<String>,
