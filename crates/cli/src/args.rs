@@ -276,6 +276,9 @@ pub(crate) struct WrapRules {
     /// while it starts
     #[arg(long)]
     pub(crate) no_remember: bool,
+    /// Serve clients of the stateless revision on a server with sessions, and the reverse
+    #[arg(long)]
+    pub(crate) bridge: bool,
     /// Offer only tools of this name, * for any characters; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) allow: Vec<String>,
@@ -380,7 +383,7 @@ Files of clients, as far as they are known:
   Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
   VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
   Codex           ~/.codex/config.toml, .codex/config.toml of a project
-Only command and args of its servers are changed.";
+Only members that start or reach its servers are changed.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CLIENT_FILES)]

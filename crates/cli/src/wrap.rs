@@ -359,6 +359,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     target.idle_stop = idle_stop.or(target.idle_stop);
     target.lazy |= rules.lazy;
     target.remember &= !rules.no_remember;
+    target.bridge |= rules.bridge;
     target.tasks |= rules.tasks;
     target.system_tools |= rules.system_tools;
     target.trust_hints &= !rules.distrust_hints;

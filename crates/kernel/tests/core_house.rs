@@ -303,3 +303,29 @@ fn a_lazy_server_is_not_tried_and_fails_when_its_start_does() {
     assert!(!shell.core.is_ready(), "the last start failed");
     assert_eq!(announced(&shell), 1, "once");
 }
+
+#[test]
+fn a_modern_server_that_starts_slowly_may_refuse_the_other_handshake() {
+    let mut config = wrapping(json!({}));
+    config.limits.start_timeout_ms = 600_000;
+    let mut shell = Shell::new(config);
+    (shell.server.is_modern, shell.server.opens) = (true, false);
+    let caller = shell.ask_single("caller", Op::ListTools {});
+    shell.wait(8_000);
+    let server = shell.newest();
+    let pending = shell.workers[&server].pending.iter();
+    let ids: Vec<Value> = pending.map(|pending| pending.id.clone()).collect();
+    let [discover, initialize] = &ids[..] else {
+        panic!("both handshakes are pending: {ids:?}");
+    };
+    shell.server.opens = true;
+    let found = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
+    let found = json!({ "jsonrpc": "2.0", "id": discover, "result": found });
+    shell.server_says(server, &found);
+    let refused = json!({ "code": -32022, "message": "unsupported protocol version" });
+    let refused = json!({ "jsonrpc": "2.0", "id": initialize, "error": refused });
+    shell.server_says(server, &refused);
+    assert_eq!(shell.newest(), server, "it was not replaced");
+    let mut ends = shell.ends();
+    assert!(ends.any(|end| end.session == caller && end.outcome.is_ok()));
+}

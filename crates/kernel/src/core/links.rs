@@ -326,7 +326,8 @@ impl Core {
         let config = server.config.clone();
         // The first request decides if the client is served from memory; a server that runs by then gets
         // the client's own words.
-        let waits = matches!(client, Client::Session(_)) && server.memory.has_catalogs();
+        let waits = matches!(client, Client::Session(_))
+            && (server.memory.has_catalogs() || config.rules.bridge);
         let name = if many {
             self.links.opened += 1;
             format!("{}#{}", config.name, self.links.opened)

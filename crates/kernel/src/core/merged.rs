@@ -222,6 +222,10 @@ impl Core {
         };
         match op {
             Op::Initialize { .. } if !gathered => Plan::Gather(Vec::new()),
+            Op::Discover {} if !is_typed && self.bridges_all() => match gathered {
+                true => Plan::Packs,
+                false => Plan::Gather(Vec::new()),
+            },
             // Not every server speaks the modern era; the client then opens a session.
             Op::Discover {} if !is_typed => {
                 let said = "the method server/discover is not offered";
@@ -264,6 +268,11 @@ impl Core {
             | Op::Task(_)
             | Op::Listen { .. } => Plan::Packs,
         }
+    }
+
+    /// True if every server may serve clients of the other era.
+    fn bridges_all(&self) -> bool {
+        self.links.served().all(|(_, config)| config.rules.bridge)
     }
 
     fn plan_name(

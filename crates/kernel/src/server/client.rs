@@ -358,11 +358,17 @@ impl Link {
             // A server that does not open a session is of no use.
             Some(Method::Initialize) => (timeout_ms, late) = (self.start_ms(limits), Late::Open),
             Some(Method::Discover) => {
-                if cx.memory.discovered == Some(Discovered::Legacy) {
-                    return Work::Refused(unknown_method(&request.method));
-                }
+                let is_legacy = cx.memory.discovered == Some(Discovered::Legacy);
+                let patience_ms = match self.may_bridge() {
+                    // The host opens a legacy session for it.
+                    true => self.start_ms(limits),
+                    false if is_legacy => {
+                        return Work::Refused(unknown_method(&request.method));
+                    }
+                    false => timeout_ms.min(DISCOVER_MS),
+                };
                 // A server that is still starting may not have read it.
-                (timeout_ms, late) = (timeout_ms.min(DISCOVER_MS), Late::Leave);
+                (timeout_ms, late) = (patience_ms, Late::Leave);
             }
             Some(Method::Listen) => timeout_ms = UNTIMED_MS,
             _ => {}
@@ -428,7 +434,8 @@ impl Link {
         method: &str,
         params: Option<&str>,
     ) {
-        if self.cancel_of_client(cx, text, method, params) {
+        // Modern servers know no session.
+        if self.cancel_of_client(cx, text, method, params) || self.serves_legacy() {
             return;
         }
         if method::telemetry_name_of(method) != method::OTHER {
@@ -509,6 +516,9 @@ impl Link {
         let Some((by, asked)) = self.questions.close(id) else {
             return;
         };
+        if self.takes_answer(cx, id, text) {
+            return self.pause_deadlines(cx);
+        }
         if self.incarnations.contains_key(&by) {
             let line = if asked.as_raw() == id.as_raw() {
                 Json::from_scanned(text)

@@ -191,7 +191,8 @@ impl Link {
             return shelf.change(kind);
         }
         let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
-        if self.memory.announces(kind.capability()) {
+        let is_declared = self.memory.announces(kind.capability()) && !self.serves_modern();
+        if is_declared || self.serves_legacy() {
             self.tell_client(cx, notice(None));
         }
         for id in self.listeners(kind) {
@@ -214,6 +215,7 @@ impl Link {
     /// True if a change of a list reaches the client.
     pub(super) fn reports_changes(&self, kind: ListKind) -> bool {
         self.shelf.is_some()
+            || self.serves_legacy()
             || self.memory.announces(kind.capability())
             || self.listeners(kind).next().is_some()
     }

@@ -74,6 +74,11 @@ impl House {
         self.handshake.as_ref()
     }
 
+    /// True if the server speaks the modern era.
+    pub(super) const fn is_modern(&self) -> bool {
+        self.modern
+    }
+
     /// Introduces the server with its handshake of an earlier run until it has answered.
     pub(super) fn remember_handshake(&mut self, handshake: Json) {
         self.handshake = Some(handshake);
@@ -273,6 +278,37 @@ impl Link {
         }
     }
 
+    /// True if a server has refused the handshakes of both eras when it refuses this one.
+    pub(super) fn was_last_try(&self, refused: Purpose) -> bool {
+        let is_opened = matches!(&self.client, Client::House(house) if house.opening.is_some());
+        refused == Purpose::Discover && is_opened
+    }
+
+    /// A server refused to open the session of a legacy client: it may be a modern one, which the host asks next.
+    pub(super) fn house_tries_modern(
+        &mut self,
+        cx: &Cx<'_>,
+        generation: Generation,
+        refused: Purpose,
+    ) -> bool {
+        let Client::House(house) = &self.client else {
+            return false;
+        };
+        let is_member = house.opening.is_some() && !house.modern && !self.memory.has_session();
+        if refused != Purpose::Open || !is_member || !self.rules().bridge {
+            return false;
+        }
+        let id = self.own_id();
+        let params = edit::with_member("{}", "_meta", modern_meta(cx.version).as_str());
+        let line = request(&id, Method::Discover.name(), &params);
+        let purpose = Purpose::Discover;
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.script.clear();
+            server.script.push_back(Step::Ask { id, line, purpose });
+        }
+        true
+    }
+
     /// A scripted request of a house was answered.
     pub(super) fn house_answer(
         &mut self,
@@ -386,12 +422,12 @@ fn legacy_params(version: &str) -> String {
         .to_string()
 }
 
-fn initialized() -> Json {
+pub(super) fn initialized() -> Json {
     Json::from_scanned(&encode::notification(Method::Initialized, None))
 }
 
 /// True if a discovery names the modern version, or no version at all.
-fn speaks_modern(result: &str) -> bool {
+pub(super) fn speaks_modern(result: &str) -> bool {
     let versions = scan::member(result, "supportedVersions");
     let modern = format!("{MODERN_VERSION:?}");
     versions.is_none_or(|versions| edit::items(versions).contains(&modern.as_str()))

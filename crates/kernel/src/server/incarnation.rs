@@ -107,6 +107,13 @@ pub(super) enum Awaited {
         until: Time,
     },
     Ping,
+    /// A call of a modern client that waits for the client, by its `requestState`.
+    Parked(String),
+    /// The handshake of the other era, for a call whose own handshake was refused so.
+    OtherEra {
+        call: CallId,
+        refusal: Json,
+    },
     /// A page of its tools, before it is ready.
     Catalog {
         catalog: Catalog,
@@ -140,7 +147,9 @@ impl Incarnation {
             Awaited::Script { until, .. }
             | Awaited::Catalog { until, .. }
             | Awaited::List { until, .. } => Some(*until),
-            Awaited::Call(_) | Awaited::Ping => None,
+            Awaited::Call(_) | Awaited::Ping | Awaited::Parked(_) | Awaited::OtherEra { .. } => {
+                None
+            }
         };
         let awaited = self.awaited.values().filter_map(until);
         awaited.chain(self.start.until(start_ms)).min()

@@ -29,6 +29,9 @@ impl Link {
             script = self.house_script(cx);
         }
         if script.is_empty() {
+            script = self.bridge_script(cx);
+        }
+        if script.is_empty() {
             script = self.recalled_script();
         }
         let mut server = Incarnation::default();
@@ -57,6 +60,9 @@ impl Link {
         for id in self.questions.drop_server(generation) {
             self.tell_client(cx, cancel_line(&id, "the server that asked was lost"));
         }
+        let server = self.incarnations.get(&generation);
+        let was_asked = server.is_some_and(|server| server.awaits(Purpose::Discover));
+        self.bridge_lost(generation, was_asked);
         self.house_lost(generation);
         let mut unsent = unsent.to_vec();
         if let Some(server) = self.incarnations.get_mut(&generation) {
@@ -124,7 +130,11 @@ impl Link {
         line: &Json,
     ) {
         self.send_deferred(cx, generation, Some(call));
-        let line = &self.house_line(line);
+        if !cx.kernel.is_probing(call) && self.answers_bridged(cx, generation, call) {
+            return;
+        }
+        let line = self.house_line(line);
+        let line = &self.bridged_line(cx, call, &line);
         let id = match self.requests.get(call) {
             Some(request) if request.line.is_clone_of(line) => Some(request.id.clone()),
             _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
@@ -155,6 +165,10 @@ impl Link {
 
     /// Asks a server to stop a call, in the client's own words if there are any.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, generation: Generation, call: CallId) {
+        if self.ends_subscription(cx, call) {
+            return;
+        }
+        self.cancel_round(cx, call);
         let (Some(server), Some(request)) = (
             self.incarnations.get(&generation),
             self.requests.get_mut(call),
@@ -294,7 +308,7 @@ impl Link {
         }
     }
 
-    fn server_answer(
+    pub(super) fn server_answer(
         &mut self,
         cx: &mut Cx<'_>,
         generation: Generation,
@@ -308,6 +322,13 @@ impl Link {
         match server.answered(id) {
             Some(Awaited::Call(call)) => {
                 self.touch(cx.now);
+                let waits = match result {
+                    Some(result) => self.asks_client(cx, generation, call, result),
+                    None => self.tries_modern(cx, generation, call, text),
+                };
+                if waits {
+                    return;
+                }
                 let asked = self.requests.get(call).map(|request| &request.id);
                 let renamed = match asked {
                     Some(asked) if asked.as_raw() != id.as_raw() && !cx.kernel.is_probing(call) => {
@@ -324,6 +345,7 @@ impl Link {
                 let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
+            Some(Awaited::Parked(state)) => self.parked_answer(&state, text),
             Some(other) => {
                 if let (Awaited::List { kind, .. }, None) = (&other, result)
                     && *kind == ListKind::Tools
@@ -347,7 +369,11 @@ impl Link {
     ) {
         match awaited {
             Awaited::Script { purpose, .. } => {
-                if purpose == Purpose::Open && result.is_none() {
+                if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
+                    return self.run_script(cx, generation);
+                }
+                let is_last = purpose == Purpose::Open || self.was_last_try(purpose);
+                if is_last && result.is_none() && !self.speaks_modern_era() {
                     let detail = "the server refused to open the session again";
                     return self.unfit(cx, generation, detail);
                 }
@@ -359,13 +385,20 @@ impl Link {
                     }
                 }
                 self.house_answer(cx, generation, purpose, result);
-                self.run_script(cx, generation);
+                self.bridge_answer(cx, generation, purpose, result);
+                let server = self.incarnations.get(&generation);
+                if !server.is_some_and(|server| server.awaits(Purpose::Open)) {
+                    self.run_script(cx, generation);
+                }
             }
             Awaited::Catalog { catalog, .. } => self.read_page(cx, generation, catalog, result),
             Awaited::List {
                 kind, seen, epoch, ..
             } => self.listed(cx, generation, kind, seen, epoch, result),
-            Awaited::Ping | Awaited::Call(_) => {}
+            Awaited::OtherEra { call, refusal } => {
+                self.other_era(cx, generation, call, refusal, result);
+            }
+            Awaited::Ping | Awaited::Call(_) | Awaited::Parked(_) => {}
         }
     }
 
@@ -377,6 +410,9 @@ impl Link {
         id: &RequestId,
         method: &str,
     ) {
+        if self.parks(cx, by, text, id, method) {
+            return;
+        }
         if self.answers_questions() {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
@@ -453,7 +489,11 @@ impl Link {
             }
             _ => {}
         }
-        if self.takes_notification(method) || !self.admits_notification(cx, method, text) {
+        if self.takes_notification(method)
+            || self.takes_for_modern(cx, method, params)
+            || self.takes_for_legacy(cx, method, params)
+            || !self.admits_notification(cx, method, text)
+        {
             return;
         }
         self.tell_client(cx, text.to_owned());

@@ -127,6 +127,13 @@ impl SessionMemory {
         !self.subscriptions.is_empty()
     }
 
+    /// The resources whose updates the client waits for, as JSON texts.
+    pub(super) fn subscribed(&self) -> Vec<String> {
+        let uris = self.subscriptions.keys();
+        uris.map(|uri| serde_json::Value::from(uri.as_str()).to_string())
+            .collect()
+    }
+
     /// A capability of the server, as JSON text.
     pub(super) fn capability(&self, name: &str) -> Option<&str> {
         scan::member(self.capabilities.as_ref()?.as_str(), name)

@@ -17,6 +17,7 @@
 //! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
 
 mod activity;
+mod bridge;
 mod client;
 mod coalesce;
 pub mod edit;
@@ -52,6 +53,7 @@ use mainstay_contract::method::ListKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::activity::Activity;
+use self::bridge::Bridge;
 use self::coalesce::Coalescer;
 use self::handover::Handover;
 pub(crate) use self::house::House;
@@ -165,6 +167,9 @@ pub(crate) struct Link {
     /// The use of the remembered catalog.
     #[serde(default)]
     recall: Recall,
+    /// The translation between the eras of the client and the server.
+    #[serde(default)]
+    bridge: Bridge,
 }
 
 /// Who is served by a link.
@@ -277,6 +282,7 @@ impl Link {
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
             recent: Recent::default(),
             recall: Recall::default(),
+            bridge: Bridge::default(),
         }
     }
 

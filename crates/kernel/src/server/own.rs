@@ -19,6 +19,7 @@ use super::lists::{Seen, page_request};
 use super::memory::{Step, request};
 use super::{Cx, Link};
 use crate::action::Sight;
+use crate::call::UNTIMED_MS;
 use crate::core::action::CoreAction;
 
 /// How long a server may take to answer a request of the host, in milliseconds.
@@ -80,6 +81,9 @@ impl Link {
             self.want_tools(cx);
         }
         self.read_wanted(cx, serving);
+        if before.is_some() {
+            self.listen(cx, serving);
+        }
     }
 
     /// Replays a change of the client's session state to standby servers, which may take over at any time.
@@ -220,7 +224,9 @@ impl Link {
         server.awaited.retain(|_, awaited| match awaited {
             Awaited::Script { purpose, until } if *until <= now => {
                 overdue = Some(*purpose);
-                false
+                // A server that starts slowly answers later, and refuses the other handshake.
+                *until = now.plus_ms(UNTIMED_MS);
+                *purpose == Purpose::Discover
             }
             Awaited::List { until, kind, .. } if *until <= now => {
                 listed.insert(*kind);
@@ -387,7 +393,7 @@ impl Link {
             return;
         }
         self.handover.restarted = Some(generation);
-        if self.memory.capability("logging").is_some() {
+        if self.memory.capability("logging").is_some() && !self.serves_modern() {
             self.log_restart(cx, generation);
         }
     }

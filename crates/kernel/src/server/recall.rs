@@ -78,7 +78,9 @@ impl Link {
         let Some(method) = Method::parse(&request.method).filter(|_| is_own) else {
             return;
         };
+        // A bridge may have to translate what a modern client gets.
         let is_part = method == Method::Discover || method.list().is_some();
+        let is_part = is_part && !self.rules().bridge;
         let kind = match request.dialect {
             _ if method == Method::Initialize => self.legacy_kind(request.params().unwrap_or("{}")),
             Dialect::Modern if is_part => self.client_kind(

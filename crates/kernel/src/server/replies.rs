@@ -166,6 +166,11 @@ impl Link {
             let result = changed.as_deref().unwrap_or(result);
             changed = Some(edit::with_inner(result, "_meta", meta::RESTART, &note));
         }
+        let bridged = self.requests.get(call).and_then(|request| {
+            let result = changed.as_deref().unwrap_or(result);
+            self.bridged_result(request, result)
+        });
+        let changed = bridged.or(changed);
         Ok(changed.map(|result| edit::with_result(text, &result)))
     }
 
@@ -365,7 +370,7 @@ impl Link {
     }
 
     /// The result of a handshake as the client may see it, if that differs.
-    fn shown_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
+    pub(super) fn shown_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
         let reviewed = self.reviewed_handshake(cx, result);
         let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
         self.outputs.lent = lent.is_some();
@@ -406,6 +411,7 @@ impl Link {
     pub(crate) fn ended(&mut self, end: &mut End) {
         let request = self.requests.remove(end.call);
         self.progress.finish(end.call);
+        self.bridge_ended(end.call);
         if let (Err(_), Some(generation)) = (&end.outcome, end.generation)
             && let Some(server) = self.incarnations.get_mut(&generation)
         {
@@ -474,7 +480,8 @@ pub(super) fn error_code(line: &str) -> Option<i64> {
     scan::member(error, "code")?.parse().ok()
 }
 
-fn response(id: &RequestId, result: &str) -> Json {
+/// A response with this result.
+pub(super) fn response(id: &RequestId, result: &str) -> Json {
     let line = ObjectWriter::with_capacity(result.len() + 64)
         .string("jsonrpc", "2.0")
         .raw("id", id.as_raw())

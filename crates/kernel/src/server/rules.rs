@@ -24,6 +24,8 @@ pub struct Rules {
     pub lazy: bool,
     /// Whether the server's catalog is kept for the next start, and given to clients while the server starts.
     pub remember: bool,
+    /// Whether clients of one era are served by a server of the other.
+    pub bridge: bool,
     /// Seconds without work after which the server is stopped, until it is needed again.
     pub idle_stop: Option<u64>,
     /// Bytes of memory of its whole tree past which it is replaced.
@@ -53,6 +55,7 @@ impl Default for Rules {
             system_tools: false,
             lazy: false,
             remember: true,
+            bridge: false,
             idle_stop: None,
             max_memory: None,
             tasks: false,
@@ -158,7 +161,7 @@ impl Rules {
     }
 
     /// Every key that they may have.
-    pub const KEYS: [&str; 16] = [
+    pub const KEYS: [&str; 17] = [
         "trust_hints",
         "check_input",
         "check_output",
@@ -166,6 +169,7 @@ impl Rules {
         "system_tools",
         "lazy",
         "remember",
+        "bridge",
         "idle_stop",
         "max_memory",
         "tasks",

@@ -472,3 +472,35 @@ fn servers_that_start_slowly_are_listed_at_once_the_second_time() -> anyhow::Res
     assert_eq!(text(&client.answer("2")?), "waited");
     stop(running)
 }
+
+#[test]
+fn clients_of_either_era_reach_servers_of_either_era() -> anyhow::Result<()> {
+    let ours = json!({"bridge": true});
+    let servers = json!({"old": entry("", ours.clone())?, "new": entry("--era modern", ours)?});
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    for (id, tool) in [("1", "old__echo"), ("2", "new__echo")] {
+        says(client, id, tool, "legacy client")?;
+    }
+    let list = client.request("3", "tools/list", &json!({}))?;
+    assert!(list.text().contains("new__echo") && !list.text().contains("resultType"));
+    stop(running)?;
+    let running = host(&servers, "")?.spawn()?;
+    let client = running.client()?;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let found = client.request("1", "server/discover", &json!({"_meta": meta}))?;
+    let instructions = found.at("/result/instructions");
+    let instructions = instructions.as_str().unwrap_or_default();
+    assert!(
+        instructions.contains("Server old") && instructions.contains("Server new"),
+        "{found:?}"
+    );
+    for (id, tool) in [("2", "old__echo"), ("3", "new__echo")] {
+        let params = json!({"name": tool, "arguments": {"text": "modern client"}, "_meta": meta});
+        let answer = client.request(id, "tools/call", &params)?;
+        assert_eq!(text(&answer), "modern client");
+        assert_eq!(answer.at("/result/resultType"), "complete", "{tool}");
+    }
+    stop(running)
+}

@@ -16,7 +16,7 @@ mod wrapping;
 use std::collections::BTreeSet;
 
 use mainstay_testkit::peer::{Client, Message};
-use mainstay_testkit::process::{Launch, Running, binary};
+use mainstay_testkit::process::{Launch, Running, TempDir, binary};
 use serde_json::{Value, json};
 
 use self::upstream::{Form, Upstream, World};
@@ -199,5 +199,62 @@ fn health_names_the_url_without_its_query_and_the_last_failure() -> anyhow::Resu
     );
     let (_, log) = running.finish()?;
     assert!(!log.iter().any(|line| line.contains("s3cret")), "{log:?}");
+    Ok(())
+}
+
+#[test]
+fn an_adopted_server_at_a_url_gets_its_headers_from_the_environment() -> anyhow::Result<()> {
+    let upstream = Upstream::start(World {
+        token: Some("token-of-file".to_owned()),
+        ..sessions()
+    })?;
+    let folder = TempDir::new()?;
+    let file = folder.join("mcp.json");
+    let before = json!({"mcpServers": {"tools": {
+        "type": "http", "url": upstream.url(), "headers": {"Authorization": "Bearer token-of-file"},
+    }}});
+    std::fs::write(&file, before.to_string())?;
+    let adopt = |more: &[&str]| {
+        let mut command = std::process::Command::new(binary("mainstay")?);
+        command
+            .args(["adopt", "--binary", "mainstay"])
+            .arg(&file)
+            .args(more);
+        if more.contains(&"--undo") {
+            command = std::process::Command::new(binary("mainstay")?);
+            command.arg("adopt").arg(&file).args(more);
+        }
+        let output = command.output()?;
+        anyhow::ensure!(output.status.success(), "{output:?}");
+        Ok(serde_json::from_slice::<Value>(&std::fs::read(&file)?)?)
+    };
+    let adopted = adopt(&[])?;
+    let entry = &adopted["mcpServers"]["tools"];
+    let words: Vec<&str> = entry["args"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(
+        !words.iter().any(|word| word.contains("token-of-file")),
+        "{entry}"
+    );
+    let mut launch = Launch::new([binary("mainstay")?])?.words(words);
+    for (name, value) in entry["env"].as_object().into_iter().flatten() {
+        launch = launch.env(name, value.as_str().unwrap_or_default());
+    }
+    let running = launch.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    read(client, "1", "a")?;
+    let environment = std::fs::read(format!("/proc/{}/environ", running.pid()))?;
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(
+        !environment.contains("token-of-file"),
+        "other processes read it"
+    );
+    stop(running)?;
+    assert_eq!(adopt(&["--undo"])?, before);
     Ok(())
 }

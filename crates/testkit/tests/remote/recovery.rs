@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use mainstay_testkit::process::binary;
 use serde_json::json;
 
 use crate::upstream::{Fault, Form, Upstream, World};
@@ -147,5 +148,33 @@ fn a_cancelled_call_of_a_session_is_cancelled_at_the_server() -> anyhow::Result<
         upstream.asked("notifications/cancelled").len() == 1
     })?;
     read(client, "2", "b")?;
+    stop(running)
+}
+
+#[test]
+fn an_upgrade_in_place_keeps_the_session_and_resumes_streams() -> anyhow::Result<()> {
+    let upstream = Upstream::start(World {
+        form: Form::CutEvents,
+        retry_ms: 4000,
+        ..sessions()
+    })?;
+    let running = open(&upstream, &[])?;
+    let client = running.client()?;
+    client.request("0", "tools/list", &json!({}))?;
+    // Its stream is cut, and would be resumed only after the upgrade.
+    client.send(&crate::wrapping::call("1", "effect", &json!({"key": "k"})))?;
+    eventually("the call arrived", || {
+        upstream.asked("tools/call").len() == 1
+    })?;
+    let output = std::process::Command::new(binary("mainstay")?)
+        .arg("upgrade")
+        .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
+        .output()?;
+    anyhow::ensure!(output.status.success(), "{output:?}");
+    assert_eq!(text(&client.answer("1")?), "done");
+    assert_eq!(upstream.world().effects["k"], 1);
+    upstream.world().form = Form::Json;
+    read(client, "2", "a")?;
+    assert_eq!(upstream.asked("initialize").len(), 1, "the same session");
     stop(running)
 }

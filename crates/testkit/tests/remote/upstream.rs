@@ -68,6 +68,8 @@ pub(crate) struct World {
     pub(crate) kept: BTreeMap<String, Value>,
     /// Messages of the older transport, by session.
     pub(crate) outgoing: BTreeMap<String, VecDeque<Value>>,
+    /// The pause before a stream is resumed, as the server asks for it.
+    pub(crate) retry_ms: u64,
     /// Reject the modern era, or know only the older transport.
     pub(crate) only_sse: bool,
     pub(crate) next_id: u64,
@@ -400,8 +402,9 @@ impl<S: Read + Write> Connection<S> {
                 world.next_id += 1;
                 let id = format!("event-{}", world.next_id);
                 world.kept.insert(id.clone(), answer);
+                let retry = world.retry_ms.max(10);
                 drop(world);
-                self.events(&extra, &format!("retry: 10\nid: {id}\ndata: \n\n"))
+                self.events(&extra, &format!("retry: {retry}\nid: {id}\ndata: \n\n"))
             }
         }
     }

@@ -188,11 +188,9 @@ mod tests {
     async fn a_token_is_read_again_after_it_was_rejected() {
         let path = std::env::temp_dir().join(format!("mainstay-token-{}", std::process::id()));
         std::fs::write(&path, "first\n").unwrap();
-        let remote = Remote {
-            token: Some(TokenSource::File(path.clone())),
-            headers: vec![("X-Team".to_owned(), "blue".to_owned())],
-            ..remote()
-        };
+        let mut remote = remote();
+        remote.token = Some(TokenSource::File(path.clone()));
+        remote.headers = vec![("X-Team".to_owned(), "blue".to_owned())];
         let credentials = Credentials::default();
         let (headers, edition) = credentials.headers(&remote).await.unwrap();
         assert_eq!(headers["authorization"], "Bearer first");
@@ -216,11 +214,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_prints_a_token_or_says_why_not() {
-        let of = |words: &[&str]| Remote {
-            token: Some(TokenSource::Command(
-                words.iter().map(|word| (*word).to_owned()).collect(),
-            )),
-            ..remote()
+        let of = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned());
+            let mut remote = remote();
+            remote.token = Some(TokenSource::Command(words.collect()));
+            remote
         };
         let read = |words: &'static [&'static str]| async move {
             Credentials::default().headers(&of(words)).await
@@ -239,10 +237,8 @@ mod tests {
 
     #[tokio::test]
     async fn headers_of_the_transport_cannot_be_configured() {
-        let remote = Remote {
-            headers: vec![("Mcp-Session-Id".to_owned(), "x".to_owned())],
-            ..remote()
-        };
+        let mut remote = remote();
+        remote.headers = vec![("Mcp-Session-Id".to_owned(), "x".to_owned())];
         let said = Credentials::default().headers(&remote).await.unwrap_err();
         assert!(said.contains("cannot be configured"), "{said}");
     }

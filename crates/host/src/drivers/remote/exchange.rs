@@ -161,7 +161,7 @@ impl<E: Listener> Wire<E> {
         let credentials = state.credentials.headers(&state.remote).await;
         let (credentials, edition) = match credentials {
             Ok(credentials) => credentials,
-            Err(why) => return self.give_up(ErrorKind::WorkerSetup, why),
+            Err(why) => return self.give_up(ErrorKind::WorkerSetup, &why),
         };
         let request = || self.post(&line.text, message, &credentials);
         let sending = state.client.send(
@@ -196,12 +196,12 @@ impl<E: Listener> Wire<E> {
     /// There is no connection, so nothing was sent.
     fn unreachable(&self, tries: &mut Tries, error: ConnectError) -> Step {
         let why = match error {
-            ConnectError::Setup(why) => return self.give_up(ErrorKind::WorkerSetup, why),
+            ConnectError::Setup(why) => return self.give_up(ErrorKind::WorkerSetup, &why),
             ConnectError::Unreachable(why) => why,
         };
         let since = *tries.unreachable_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= PATIENCE {
-            return self.give_up(ErrorKind::WorkerUnavailable, why);
+            return self.give_up(ErrorKind::WorkerUnavailable, &why);
         }
         let (first, longest) = CONNECT_AGAIN;
         let pause = first.saturating_mul(1 << tries.connects.min(8));
@@ -476,12 +476,12 @@ impl<E: Listener> Wire<E> {
                 return Step::Again(NEW_TOKEN.1);
             }
             Ok(_) => {}
-            Err(why) => return self.give_up(ErrorKind::WorkerSetup, why),
+            Err(why) => return self.give_up(ErrorKind::WorkerSetup, &why),
         }
         let challenge = Challenge::read(headers);
         let status = StatusCode::UNAUTHORIZED;
         let why = refusal::explain(&state.remote, &state.client, status, &challenge).await;
-        self.give_up(ErrorKind::WorkerSetup, why)
+        self.give_up(ErrorKind::WorkerSetup, &why)
     }
 
     /// Follows a redirect within the origin. Credentials never go to another one.
@@ -620,14 +620,14 @@ impl<E: Listener> Wire<E> {
         tries.fresh = true;
         match exchange.message.request() {
             _ if tries.lost <= OWN_TRIES => Step::Again(pause),
-            Some(_) => self.give_up(ErrorKind::WorkerUnavailable, why),
+            Some(_) => self.give_up(ErrorKind::WorkerUnavailable, &why),
             None => Step::Over(After::Nothing),
         }
     }
 
-    fn give_up(&self, kind: ErrorKind, why: String) -> Step {
-        self.state.note(&why);
-        self.state.fail(self.fault(kind, &why));
+    fn give_up(&self, kind: ErrorKind, why: &str) -> Step {
+        self.state.note(why);
+        self.state.fail(self.fault(kind, why));
         Step::Stop
     }
 }
@@ -661,7 +661,7 @@ fn words_of(body: &[u8]) -> Option<String> {
         (!text.is_empty() && !text.starts_with(['<', '{', '['])).then(|| text.to_owned())
     };
     let words = error.or_else(plain)?;
-    Some(mainstay_contract::render::shorten(&words, WORDS).to_string())
+    Some(mainstay_contract::render::shorten(&words, WORDS))
 }
 
 fn content_type(headers: &HeaderMap) -> String {
