@@ -12,6 +12,7 @@
 
 mod shell;
 
+use mainstay_contract::dialect::TASKS_VERSION;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, SessionId};
@@ -725,7 +726,7 @@ fn a_catalog_is_given_only_to_the_same_kind_of_client_with_the_same_lock() {
         shell.ask(client, "1", "initialize", params);
         shell.outcome(client, "1").is_some()
     };
-    let same = hello("2025-06-18", json!({}));
+    let same = hello(TASKS_VERSION, json!({}));
     assert!(is_given(wrapping(json!({})), None, same.clone()));
     assert!(!is_given(
         wrapping(json!({})),
@@ -739,7 +740,7 @@ fn a_catalog_is_given_only_to_the_same_kind_of_client_with_the_same_lock() {
     ));
     for params in [
         hello("2025-03-26", json!({})),
-        hello("2025-06-18", json!({ "sampling": {} })),
+        hello(TASKS_VERSION, json!({ "sampling": {} })),
     ] {
         assert!(
             !is_given(wrapping(json!({})), None, params.clone()),
