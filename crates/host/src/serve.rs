@@ -272,6 +272,8 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
+        #[cfg(feature = "simulation")]
+        let backend = backend.or_else(crate::sim::backend);
         let tasks = TaskLedger::new(store, true, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
