@@ -276,6 +276,8 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
+        #[cfg(feature = "simulation")]
+        let backend = backend.or_else(crate::sim::backend);
         let build = build_of(config.upgrade.as_ref(), &config.version);
         let folder = config.cache_dir.as_deref();
         let mut remembered = MemoryFiles::new(folder, config.environment, &build);

@@ -17,6 +17,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::rpc::Ready;
 use mainstay_kernel::call::SlotId;
+use mainstay_ledger::LeaseSlot;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -110,6 +111,9 @@ pub(crate) struct Shell {
     pub(crate) control: Option<SavedBound>,
     /// The lease of the host's tasks.
     lease: Option<(String, Place)>,
+    /// The two ends of the place for a lease that the host does not have yet.
+    #[serde(default)]
+    lease_slot: Option<(Place, Place)>,
     pub(crate) front: Option<SavedFront>,
     pub(crate) inotify: Option<Place>,
     programs: SavedPrograms,
@@ -453,6 +457,7 @@ impl Engine {
             listener: None,
             control: None,
             lease: None,
+            lease_slot: None,
             front: None,
             inotify: None,
             programs: SavedPrograms::default(),
@@ -494,6 +499,9 @@ impl Engine {
         shell.operators = self.operators.save(descriptors);
         let lease = self.tasks.lease();
         shell.lease = lease.map(|(holder, lease)| (holder.to_owned(), descriptors.add(lease)));
+        let slot = self.tasks.lease_slot().map(LeaseSlot::ends);
+        shell.lease_slot =
+            slot.map(|(sender, receiver)| (descriptors.add(sender), descriptors.add(receiver)));
         shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
@@ -541,6 +549,12 @@ impl Engine {
         }
         if let Some((holder, place)) = shell.lease {
             self.tasks.restore(holder, descriptors.take(place)?);
+            self.launch.shim.lease = self.tasks.share_lease();
+        }
+        if let Some((sender, receiver)) = shell.lease_slot {
+            let (sender, receiver) = (descriptors.take(sender)?, descriptors.take(receiver)?);
+            self.tasks
+                .restore_slot(LeaseSlot::restore(sender, receiver));
             self.launch.shim.lease = self.tasks.share_lease();
         }
         let limits = self.core.limits().clone();

@@ -12,7 +12,7 @@ use mainstay_kernel::action::End;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{HttpDoor, PipeReader, PipeWriter};
+use super::{Flag, HttpDoor, PipeReader, PipeWriter};
 use crate::config::{
     Command, Config, EnvelopeMode, IdSource, Pack, ServerLaunch, Shim, ToolListRules, Transport,
     TreeKill,
@@ -21,6 +21,7 @@ use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::serve::simulate;
+use crate::tasks::TaskRules;
 use crate::transport::Client;
 use crate::wrap::{Rules, WrapConfig};
 
@@ -30,11 +31,15 @@ pub struct Host {
     events: mpsc::Sender<Event>,
     engine: JoinHandle<()>,
     over: watch::Receiver<bool>,
+    crashed: Arc<Flag>,
 }
+
+/// The settings for tasks of a host, by the name of the tool.
+pub type TaskSettings = TaskRules;
 
 impl Host {
     /// Starts a host that serves packs to many clients.
-    pub fn serve(packs: Vec<Pack>, limits: Limits) -> io::Result<Self> {
+    pub fn serve(packs: Vec<Pack>, limits: Limits, tasks: TaskSettings) -> io::Result<Self> {
         let config = Config {
             server_name: "simulated".to_owned(),
             server_version: "0".to_owned(),
@@ -57,6 +62,7 @@ impl Host {
             locked: None,
             read_lock: None,
             reread: None,
+            tasks,
             tasks: std::collections::BTreeMap::new(),
             tool_list: ToolListRules::default(),
             state_dir: None,
@@ -98,6 +104,8 @@ impl Host {
     }
 
     fn start(config: Result<Config, WrapConfig>) -> io::Result<Self> {
+        let crashed = Arc::new(Flag::default());
+        super::set_host(Arc::clone(&crashed));
         let (events, engine) = simulate(config).map_err(io::Error::other)?;
         let (ended, over) = watch::channel(false);
         let engine = tokio::spawn(async move {
@@ -108,6 +116,7 @@ impl Host {
             events,
             engine,
             over,
+            crashed,
         })
     }
 
@@ -164,6 +173,13 @@ impl Host {
     /// The host receives SIGTERM.
     pub async fn stop(&self) {
         let _ = self.events.send(Event::Stop).await;
+    }
+
+    /// Kills the host, or what its crash has left: its processes end as their shims end them.
+    pub fn kill(&self) {
+        self.engine.abort();
+        super::ledger::drop_lease();
+        self.crashed.set();
     }
 
     /// True once the engine has ended.

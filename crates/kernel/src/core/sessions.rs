@@ -619,7 +619,9 @@ impl Core {
             Front::Link(slot) => self.with_link(slot, |link, cx| link.outlives_client(cx)),
             _ => None,
         };
-        if let (Front::Link(slot), Some(true)) = (front, stays) {
+        if let (Front::Link(slot), Some(true)) = (front, stays)
+            && self.kernel.has_session(session)
+        {
             // The link still has to learn how its other requests end.
             self.sessions.insert(session, Front::House(slot));
         }

@@ -122,3 +122,16 @@ fn a_wish_that_cannot_be_read_is_refused_with_its_place() {
         assert!(shell.pending(0).is_none(), "{kind}: nothing runs");
     }
 }
+
+#[test]
+fn a_session_of_a_build_that_did_not_save_the_revision_keeps_its_tasks() {
+    let mut shell = Shell::new(host());
+    let client = shell.greet();
+    let state = shell.core.save().unwrap();
+    let older = state.replace(",\"has_tasks\":true", "");
+    assert_ne!(older, state);
+    shell.core = mainstay_kernel::Core::restore(&older).unwrap();
+    let before = orders(&shell).len();
+    call_as_task(&mut shell, client, "1", "write");
+    assert!(orders(&shell).len() > before, "it is recorded");
+}
