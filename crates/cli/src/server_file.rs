@@ -19,7 +19,7 @@ use crate::config_file::{self, ConfigFile, HOST_KEYS};
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 3] = ["limits", "isolate", "prefix"];
+const MORE_KEYS: [&str; 4] = ["limits", "isolate", "prefix", "shared"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -40,6 +40,8 @@ pub(crate) struct ServerEntry {
     pub(crate) isolate: bool,
     /// The prefix of its names where it is served beside others.
     pub(crate) prefix: Option<String>,
+    /// One process serves all sessions, or each has its own; `None` if the file declares neither.
+    pub(crate) shared: Option<bool>,
 }
 
 impl Default for ServerEntry {
@@ -55,12 +57,13 @@ impl Default for ServerEntry {
             limits: default_limits(),
             isolate: false,
             prefix: None,
+            shared: None,
         }
     }
 }
 
 /// The limits of a wrapped server, where nothing else is said.
-fn default_limits() -> Limits {
+pub(crate) fn default_limits() -> Limits {
     let limits = Limits::default();
     Limits {
         request_frame_bytes: FRAME_BYTES,
@@ -194,6 +197,7 @@ fn read(
     let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
     let limits = ours.remove("limits");
     let prefix = ours.remove("prefix");
+    let shared = ours.remove("shared");
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
@@ -203,6 +207,9 @@ fn read(
     let mut mistakes = rules.check();
     if prefix.as_ref().is_some_and(|prefix| !prefix.is_string()) {
         mistakes.push("prefix must be a string".to_owned());
+    }
+    if shared.as_ref().is_some_and(|shared| !shared.is_boolean()) {
+        mistakes.push("shared must be true or false".to_owned());
     }
     mistakes.extend(host.check_host());
     let limits = limits_of(limits).context("under mainstay.limits")?;
@@ -234,6 +241,7 @@ fn read(
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
         prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
+        shared: shared.as_ref().and_then(Value::as_bool),
     })
 }
 

@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::{HttpDoor, PipeReader, PipeWriter};
-use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
+use crate::config::{
+    Command, Config, EnvelopeMode, IdSource, Pack, Server, ServerCommand, Shim, Transport, TreeKill,
+};
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
@@ -30,8 +32,29 @@ pub struct Host {
 }
 
 impl Host {
+    /// Starts a host whose clients share one server.
+    pub fn share(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
+        let server = Server {
+            name: "simulated".to_owned(),
+            prefix: String::new(),
+            launch: ServerCommand {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
+            rules: Arc::new(rules),
+            locked: None,
+            limits: limits.clone(),
+            shared: Some(true),
+        };
+        Self::serve_both(Vec::new(), vec![server], limits)
+    }
+
     /// Starts a host that serves packs to many clients.
     pub fn serve(packs: Vec<Pack>, limits: Limits) -> io::Result<Self> {
+        Self::serve_both(packs, Vec::new(), limits)
+    }
+
+    fn serve_both(packs: Vec<Pack>, servers: Vec<Server>, limits: Limits) -> io::Result<Self> {
         let config = Config {
             server_name: "simulated".to_owned(),
             server_version: "0".to_owned(),
@@ -41,7 +64,7 @@ impl Host {
             limits,
             render: RenderMode::Json,
             packs,
-            servers: Vec::new(),
+            servers,
             shim: shim()?,
             transport: transport(),
             ready_file: None,
@@ -123,7 +146,11 @@ impl Host {
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
         let reply = Replier::Task(reply);
-        let control = Control { request, reply };
+        let control = Control {
+            request,
+            is_same_user: false,
+            reply,
+        };
         self.events.send(control.into()).await.ok()?;
         wait.await.ok()
     }

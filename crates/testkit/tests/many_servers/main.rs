@@ -2,6 +2,7 @@
 
 mod life;
 mod names;
+mod shared;
 #[path = "../wrapping/mod.rs"]
 mod wrapping;
 
