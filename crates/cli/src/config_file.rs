@@ -52,10 +52,22 @@ pub(crate) struct ConfigFile {
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) envelopes: Option<EnvelopeMode>,
     pub(crate) log: Option<LogLevel>,
+    pub(crate) watch: Option<Watch>,
+}
+
+/// `watch`: a host of packs knows their files itself, a server's are named.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "watch must be true or false for packs, a list of paths for a server"
+)]
+pub(crate) enum Watch {
+    Packs(bool),
+    Paths(Vec<PathBuf>),
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 14] = [
+pub(crate) const HOST_KEYS: [&str; 15] = [
     "name",
     "socket",
     "socket_mode",
@@ -70,6 +82,7 @@ pub(crate) const HOST_KEYS: [&str; 14] = [
     "telemetry",
     "envelopes",
     "log",
+    "watch",
 ];
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {

@@ -15,7 +15,7 @@ use mainstay_host::{Log, ServeError};
 use serde_json::Value;
 
 use crate::args::{Packs, Serve};
-use crate::config_file::ConfigFile;
+use crate::config_file::{ConfigFile, Watch};
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
 use crate::{local, lock, servers, start, transport};
@@ -32,6 +32,14 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
     let reads_stdio = matches!(transport, Transport::Stdio);
     let ready_file = environment.ready_file.clone().or(file.ready_file.clone());
+    let watches = match &file.watch {
+        Some(Watch::Paths(_)) => {
+            let said = anyhow!("watch: packs have no paths to name");
+            return Err(Failure::input(said).hint("write watch = true"));
+        }
+        Some(Watch::Packs(watches)) => serve.watch || *watches,
+        None => serve.watch,
+    };
     let (level, lock) = (
         serve.log.or(file.log),
         serve.lock.as_ref().or(file.lock.as_ref()).cloned(),
@@ -52,10 +60,10 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
             lock::contracts(&lock).map_err(|failure| format!("{:#}", failure.error))
         }));
     }
-    if serve.watch {
+    if watches {
         config.watch = config.packs.iter().filter_map(local::watched).collect();
         if config.watch.is_empty() && !start::is_continuing() {
-            let said = anyhow!("--watch: none of the packs has files to watch");
+            let said = anyhow!("watch: none of the packs has files to watch");
             return Err(Failure::input(said).hint(
                 "add --pack NAME=COMMAND, or set SYN_SCHEMAS_DIR for the asset pack; the code pack \
                  notices changes itself",

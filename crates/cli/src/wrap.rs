@@ -18,6 +18,7 @@ use mainstay_host::{check_wrapped_state, serve_wrapped};
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
 use crate::builtin::Executable;
+use crate::config_file::Watch;
 use crate::environment::{self, Environment, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
@@ -37,17 +38,9 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     let transport = transport::chosen(&wrap.transport, &environment, &file)?;
     let mut config = wanted.config(&wrap.server, transport)?;
     config.reread = Some(reread(wrap.server.clone(), wrap.command.clone())?);
-    let mut watched = wrap.watch.iter();
-    if let Some(missing) = watched.find(|path| !path.exists() && !start::is_continuing()) {
-        let said = anyhow!("--watch {}: there is no such file", missing.display());
-        return Err(Failure::input(said).hint("name a file or a directory of the server"));
-    }
-    if !wrap.watch.is_empty() {
-        config.watch.push(Watched {
-            pack: None,
-            paths: wrap.watch.clone(),
-        });
-    }
+    config
+        .watch
+        .extend(watched(&wrap.watch, file.watch.as_ref())?);
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -84,6 +77,25 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     }
     serve_wrapped(config, &log).map_err(explain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The files of the server whose changes roll it out: those of the command line and of the file.
+fn watched(named: &[PathBuf], file: Option<&Watch>) -> Result<Option<Watched>, Failure> {
+    let of_file = match file {
+        Some(Watch::Packs(_)) => {
+            let said = anyhow!("watch: a server has no files that the host knows");
+            return Err(Failure::input(said).hint("write watch = [\"PATH\"]"));
+        }
+        Some(Watch::Paths(paths)) => paths.as_slice(),
+        None => &[],
+    };
+    let paths = [named, of_file].concat();
+    let mut all = paths.iter();
+    if let Some(missing) = all.find(|path| !path.exists() && !start::is_continuing()) {
+        let said = anyhow!("watch {}: there is no such file", missing.display());
+        return Err(Failure::input(said).hint("name a file or a directory of the server"));
+    }
+    Ok((!paths.is_empty()).then_some(Watched { pack: None, paths }))
 }
 
 /// Knows the secrets that this process and its server are started with.

@@ -57,14 +57,14 @@ fn a_cancel_in_the_other_form_is_answered_and_reaches_the_server_too() -> anyhow
 
 #[test]
 fn deadlines_stand_still_while_the_user_is_asked() -> anyhow::Result<()> {
-    let running = fixture("--timeout 4", "")?.spawn()?;
+    let running = fixture("--timeout 15", "")?.spawn()?;
     let client = running.client()?;
     client.open(&json!({"elicitation": {}}))?;
     client.send(&call("1", "ask_user", &json!({"question": "sure?"})))?;
     let asked = client.take("the question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(16));
     let id = asked.id().unwrap_or_default();
     client.send(&format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"answer":"yes"}}}}}}"#

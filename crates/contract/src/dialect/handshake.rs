@@ -29,8 +29,6 @@ pub struct ServerFacts {
     pub resources: bool,
     pub prompts: bool,
     pub completions: bool,
-    /// The lists of tools and prompts may change while the server runs. That of resources always may.
-    pub lists_change: bool,
     /// Facts about wrapped servers that are served, too.
     pub servers: Option<WrappedFacts>,
     /// Tools may run as tasks, and the client may list its own.
@@ -98,9 +96,9 @@ impl ServerFacts {
         let mut capabilities = Map::new();
         let wraps = self.servers.is_some();
         let optional = [
-            ("tools", true, self.lists_change || wraps),
+            ("tools", true, true),
             ("resources", self.resources || wraps, true),
-            ("prompts", self.prompts || wraps, self.lists_change || wraps),
+            ("prompts", self.prompts || wraps, true),
             ("completions", self.completions || wraps, false),
         ];
         for (name, offered, changes) in optional {

@@ -127,6 +127,8 @@ fn copied(line: &[u8]) -> Option<Vec<u8>> {
 struct Lines;
 
 impl Speech for Lines {
+    const SUBJECT: &str = "the server";
+
     fn hear(&mut self, frame: Frame<'_>) -> Heard {
         Heard::Tell(match frame {
             Frame::Line(line) => match copied(line) {

@@ -347,7 +347,7 @@ impl Engine {
                 let first = violations.first();
                 Err(first.map_or_else(String::new, |first| {
                     format!(
-                        "announced a tool that cannot be served: {} {}",
+                        "announced a tool that cannot be served: {}: {}",
                         first.path, first.message
                     )
                 }))

@@ -214,7 +214,10 @@ impl Clients {
                 continue;
             };
             let opened = match accepted {
-                Ok((fd, uid)) => both_ways(fd, &events).await.map(|ends| (ends, uid)),
+                Ok((fd, uid)) => {
+                    let short = |error: &io::Error| warn(&mut warning, &log, error);
+                    both_ways(fd, &events, short).await.map(|ends| (ends, uid))
+                }
                 Err(error) => Err(error),
             };
             match opened {
@@ -233,7 +236,7 @@ impl Clients {
                         .await;
                 }
                 Err(error) => {
-                    warning.warn(&log, &format!("reason=accept_failed {error}"));
+                    warn(&mut warning, &log, &error);
                     if is_shortage(&error) {
                         let _ = events.send(Event::Shed).await;
                     }
@@ -244,13 +247,22 @@ impl Clients {
     }
 }
 
-/// The two ends of a connection. The second descriptor may need that an idle client leaves.
-async fn both_ways(fd: OwnedFd, events: &mpsc::Sender<Event>) -> io::Result<(Source, Sink)> {
+fn warn(warning: &mut Seldom, log: &Log, error: &io::Error) {
+    warning.warn(log, &format!("reason=accept_failed {error}"));
+}
+
+/// The two ends of a connection. The second descriptor may need that an idle client leaves, which `short` logs.
+async fn both_ways(
+    fd: OwnedFd,
+    events: &mpsc::Sender<Event>,
+    mut short: impl FnMut(&io::Error),
+) -> io::Result<(Source, Sink)> {
     let mut tries = TRIES;
     let other = loop {
         match fd.try_clone() {
             Err(error) if is_shortage(&error) && tries > 0 => {
                 tries -= 1;
+                short(&error);
                 let _ = events.send(Event::Shed).await;
                 tokio::time::sleep(RETRY).await;
             }

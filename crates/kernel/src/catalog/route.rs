@@ -392,7 +392,6 @@ impl PackCatalog {
             resources: self.has_resources(),
             prompts: !self.prompts.is_empty(),
             completions: self.has_completions(),
-            lists_change: self.may_change(),
             servers: None,
         }
     }

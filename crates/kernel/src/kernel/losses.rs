@@ -97,18 +97,18 @@ impl Kernel {
         self.dispatch(now, slot);
     }
 
-    /// Decides what pays for the loss of a pack's worker. A call that was the only one to run, or that
-    /// had ended a worker before, pays with its own attempts.
+    /// Decides what pays for the loss of a worker. A call that was the only one to run, or that had ended a worker
+    /// before, pays with its own attempts; not for a server that has never answered.
     fn charge<'a>(
         &self,
         slot: SlotId,
         suspect: Option<CallId>,
         mut running: impl Iterator<Item = &'a CallId>,
     ) -> Charge {
-        let conduct = self.slots.get(&slot).map(|slot| slot.conduct);
         let has_ended_some = |id: &CallId| self.calls.get(id).is_some_and(|call| call.losses > 0);
-        match conduct == Some(Conduct::Strict) && (suspect.is_some() || running.any(has_ended_some))
-        {
+        let slot = self.slots.get(&slot);
+        let works = slot.is_some_and(|slot| slot.conduct == Conduct::Strict || slot.proven);
+        match works && (suspect.is_some() || running.any(has_ended_some)) {
             true => Charge::Call,
             false => Charge::Slot,
         }

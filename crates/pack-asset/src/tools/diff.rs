@@ -77,15 +77,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<Reply, Problem> {
 
 /// Reads a document, or says at which argument and where in it the mistake is.
 fn read<'a>(argument: &str, document: &'a Json) -> Result<Exact<'a>, Problem> {
-    Exact::parse(document.as_str()).map_err(|wrong| {
-        let violation = Violation {
-            path: format!("/{argument}{}", wrong.path),
-            message: wrong.message,
-        };
-        let message = format!("{} {}", violation.path, violation.message);
-        Problem::new(ErrorKind::InvalidArguments, render::shorten(&message, 300))
-            .with_details(Json::from(failed(&Violations::one(violation))))
-    })
+    // A number out of range has no value that a patch could set.
+    let in_range = |exact: Exact<'a>| exact.to_value().map(|_| exact);
+    Exact::parse(document.as_str())
+        .and_then(in_range)
+        .map_err(|wrong| {
+            let violation = Violation {
+                path: format!("/{argument}{}", wrong.path),
+                message: wrong.message,
+            };
+            let message = format!("{} {}", violation.path, violation.message);
+            Problem::new(ErrorKind::InvalidArguments, render::shorten(&message, 300))
+                .with_details(Json::from(failed(&Violations::one(violation))))
+        })
 }
 
 fn summary(changes: &[Change<'_, '_>]) -> String {

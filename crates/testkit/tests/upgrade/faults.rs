@@ -211,6 +211,7 @@ fn a_signal_at_the_moment_of_the_exec_ends_the_host_well() -> anyhow::Result<()>
             "round {round}: {ended}: {:#?}",
             host.stderr()
         );
+        host.wait_for_line("mcp:shutdown")?;
         ensure!(
             lines_with(&host, "mcp:shutdown") == 1,
             "{:#?}",
@@ -396,7 +397,10 @@ fn a_client_that_does_not_send_or_read_is_named_and_ended_by_now() -> anyhow::Re
             let said = text(&output);
             Ok(output.status.code() == Some(1) && said.contains(named))
         })?;
-        upgrade(&host, &["--now"])?;
+        // A host that reads a large result may be late with its status on a busy machine.
+        wait_until("the upgrade", || {
+            Ok(operate(&host, &["upgrade", "--now"])?.status.success())
+        })?;
         drop(client);
     }
     let health = Request::to(address, "GET", "/healthz");

@@ -187,6 +187,7 @@ fn what_was_wrapped_by_hand_stays_unless_it_is_named() {
     let chosen = Chosen {
         only: vec!["a".into()],
         except: Vec::new(),
+        share: None,
     };
     let plan = Plan::undo(&document(&second, Syntax::Json), &[&older], &chosen).unwrap();
     assert!(plan.text.contains(r#""a": {"command": "x", "args": []}"#));
