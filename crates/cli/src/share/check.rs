@@ -5,18 +5,16 @@
 //! that keeps state of its own and hides it cannot be told from one that does not.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION};
+use mainstay_contract::dialect::MODERN_VERSION;
 use mainstay_contract::render::visible;
 use serde_json::{Map, Value, json};
 
+use super::probe::{Launch, Server};
 use super::server;
 use crate::args::ShareCheck;
 use crate::environment;
@@ -27,14 +25,10 @@ use crate::program;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for questions that a server asks after its handshake.
 const LISTEN: Duration = Duration::from_millis(500);
-/// Time for a server to answer a method that it may not know.
-const DISCOVER: Duration = Duration::from_secs(10);
 /// Requests of each session that are open at once.
 const OPEN: usize = 8;
 /// Tools that are called.
 const CALLS: usize = 4;
-/// Lines of a server that wait to be read.
-const LINES: usize = 1024;
 /// Lists that are compared.
 const LISTS: [(&str, &str); 4] = [
     ("tools", "tools/list"),
@@ -59,8 +53,14 @@ pub(super) fn run(wanted: &ShareCheck) -> Result<ExitCode, Failure> {
     let here = std::env::current_dir()
         .context("cannot find the working directory")
         .map_err(Failure::input)?;
+    let (program, arguments) = wanted
+        .command
+        .split_first()
+        .ok_or_else(|| Failure::input(anyhow!("there is no server to check")))?;
     let launch = Launch {
-        command: &wanted.command,
+        program: std::path::absolute(program::find(program)?).map_err(Failure::input)?,
+        arguments: arguments.to_vec(),
+        environment: server::chosen(environment::inherited(), &[])?,
         patience,
     };
     let stateless = launch.start(&here)?.discovers();
@@ -121,12 +121,11 @@ pub(super) fn run(wanted: &ShareCheck) -> Result<ExitCode, Failure> {
 impl Report {
     fn text(&self) -> String {
         let mut lines = Vec::new();
-        match self.against.is_empty() {
-            true => {
-                lines.push("The server looks safe to share. Declare it with --shared.".to_owned())
-            }
-            false => lines.push("The server is not safe to share:".to_owned()),
-        }
+        let verdict = match self.against.is_empty() {
+            true => "The server looks safe to share. Declare it with --shared.",
+            false => "The server is not safe to share:",
+        };
+        lines.push(verdict.to_owned());
         lines.extend(self.against.iter().map(|reason| format!("  - {reason}")));
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines.join("\n") + "\n"
@@ -163,188 +162,7 @@ impl Drop for Folder {
     }
 }
 
-struct Launch<'a> {
-    command: &'a [OsString],
-    patience: Duration,
-}
-
-impl Launch<'_> {
-    /// Starts the server with the environment of a shared one.
-    fn start(&self, directory: &Path) -> Result<Server, Failure> {
-        let (program, arguments) = self
-            .command
-            .split_first()
-            .ok_or_else(|| Failure::input(anyhow!("there is no server to check")))?;
-        let environment = server::chosen(environment::inherited(), &[])?;
-        let program = std::path::absolute(program::find(program)?).map_err(Failure::input)?;
-        let mut child = Command::new(&program)
-            .args(arguments)
-            .env_clear()
-            .envs(environment)
-            .current_dir(directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))
-            .map_err(Failure::input)?;
-        let (sender, lines) = sync_channel(LINES);
-        if let Some(output) = child.stdout.take() {
-            std::thread::spawn(move || {
-                for line in BufReader::new(output).lines() {
-                    let Ok(line) = line else { return };
-                    let Ok(message) = serde_json::from_str::<Value>(&line) else {
-                        continue;
-                    };
-                    if sender.send(message).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        Ok(Server {
-            child,
-            lines,
-            patience: self.patience,
-            next: 0,
-            asked: BTreeSet::new(),
-        })
-    }
-}
-
-/// A process of the server.
-struct Server {
-    child: Child,
-    lines: Receiver<Value>,
-    patience: Duration,
-    next: u64,
-    /// Methods of its questions.
-    asked: BTreeSet<String>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Server {
-    fn send(&mut self, message: &Value) -> Result<(), Failure> {
-        let lost = || Failure::input(anyhow!("the server ended during the check"));
-        let input = self.child.stdin.as_mut().ok_or_else(lost)?;
-        let sent = writeln!(input, "{message}").and_then(|()| input.flush());
-        sent.map_err(|_| lost())
-    }
-
-    fn request(&mut self, session: &str, method: &str, params: Value) -> Result<String, Failure> {
-        self.next += 1;
-        let id = format!("{session}-{}", self.next);
-        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.send(&request)?;
-        Ok(id)
-    }
-
-    /// The next answer, by its id. Questions are recorded and refused.
-    fn answer(&mut self) -> Result<(Value, Value), Failure> {
-        let until = Instant::now() + self.patience;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(message) => {
-                    if let Some(answered) = self.read(message)? {
-                        return Ok(answered);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    let seconds = self.patience.as_secs();
-                    let said = anyhow!("the server did not answer within {seconds} s");
-                    return Err(Failure::input(said).hint("give it more time with --timeout"));
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::input(anyhow!("the server ended during the check")));
-                }
-            }
-        }
-    }
-
-    fn read(&mut self, message: Value) -> Result<Option<(Value, Value)>, Failure> {
-        let method = message.get("method").and_then(Value::as_str);
-        let id = message.get("id").filter(|id| !id.is_null()).cloned();
-        match (method, id) {
-            (Some(method), Some(id)) => {
-                let answer = match method {
-                    "ping" => json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
-                    _ => {
-                        self.asked.insert(method.to_owned());
-                        let error = json!({ "code": -32601, "message": "not offered" });
-                        json!({ "jsonrpc": "2.0", "id": id, "error": error })
-                    }
-                };
-                self.send(&answer)?;
-                Ok(None)
-            }
-            (None, Some(id)) => Ok(Some((id, message))),
-            (_, None) => Ok(None),
-        }
-    }
-
-    /// Records questions for a while.
-    fn listen(&mut self, time: Duration) {
-        let until = Instant::now() + time;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(message) = self.lines.recv_timeout(left) else {
-                return;
-            };
-            let _ = self.read(message);
-        }
-    }
-
-    fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
-        let id = self.request("check", method, params)?;
-        loop {
-            let (answered, answer) = self.answer()?;
-            if answered == id {
-                return Ok(answer);
-            }
-        }
-    }
-
-    /// True if the server speaks the stateless revision.
-    fn discovers(mut self) -> bool {
-        self.patience = self.patience.min(DISCOVER);
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": { "name": "mainstay", "version": crate::VERSION },
-        });
-        let answer = self.call("server/discover", json!({ "_meta": meta }));
-        answer.is_ok_and(|answer| {
-            let versions = answer.pointer("/result/supportedVersions");
-            let versions = versions.and_then(Value::as_array);
-            versions.is_some_and(|versions| versions.contains(&json!(MODERN_VERSION)))
-        })
-    }
-
-    /// Opens a session. Returns the server's handshake.
-    fn open(&mut self, capabilities: &Value) -> Result<Map<String, Value>, Failure> {
-        let [newest, ..] = LEGACY_VERSIONS;
-        let params = json!({
-            "protocolVersion": newest,
-            "capabilities": capabilities,
-            "clientInfo": { "name": "mainstay", "version": crate::VERSION },
-        });
-        let answer = self.call("initialize", params)?;
-        let Some(Value::Object(result)) = answer.get("result").cloned() else {
-            let said = anyhow!("the server refused to open a session: {answer}");
-            return Err(Failure::input(said));
-        };
-        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        Ok(result)
-    }
-
     /// The first page of each list that the server declares.
     fn lists(&mut self, opened: &Map<String, Value>) -> Result<Vec<Vec<Value>>, Failure> {
         let mut lists = Vec::new();
@@ -353,7 +171,7 @@ impl Server {
             let declared = declared.and_then(|declared| declared.get(capability));
             let mut items = Vec::new();
             if declared.is_some() {
-                let answer = self.call(method, json!({}))?;
+                let answer = self.call(method, &json!({}))?;
                 let result = answer.get("result").and_then(Value::as_object);
                 let list = result.and_then(|result| result.values().find_map(Value::as_array));
                 items = list.cloned().unwrap_or_default();
@@ -373,9 +191,9 @@ impl Server {
                     Some(tool) => {
                         let token = format!("token-{session}-{number}");
                         let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": token } });
-                        self.request(session, "tools/call", params)?
+                        self.request(session, "tools/call", &params)?
                     }
-                    None => self.request(session, "ping", json!({}))?,
+                    None => self.request(session, "ping", &json!({}))?,
                 };
                 open.insert(id);
             }

@@ -58,7 +58,8 @@ impl User {
         let mut command = Command::new(binary("mainstay")?);
         command
             .current_dir(self.folder.path())
-            .env("MAINSTAY_RUNTIME_DIR", self.folder.join("run"));
+            .env("MAINSTAY_RUNTIME_DIR", self.folder.join("run"))
+            .env("MAINSTAY_CACHE_DIR", self.folder.join("cache"));
         Ok(command)
     }
 
@@ -68,9 +69,16 @@ impl User {
 
     /// A client that shares the fixture, with a variable that only it has.
     fn relay(&self, options: &str, variable: &str) -> anyhow::Result<Relay> {
+        self.client(&["--shared"], options, variable)
+    }
+
+    /// A client of the fixture with options of `mainstay share`.
+    fn client(&self, declared: &[&str], options: &str, variable: &str) -> anyhow::Result<Relay> {
         let mut child = self
             .command()?
-            .args(["share", "--shared", "--name", "fixture", "--"])
+            .args(["share", "--name", "fixture"])
+            .args(declared)
+            .arg("--")
             .arg(binary(SERVER)?)
             .args(options.split_whitespace())
             .env(variable, "1")
@@ -145,6 +153,32 @@ fn clients_with_different_environments_share_one_process() -> anyhow::Result<()>
         user.servers()?[0].0 == servers[0].0,
         "the server was restarted"
     );
+    Ok(())
+}
+
+#[test]
+fn an_undeclared_server_is_shared_only_if_it_is_stateless() -> anyhow::Result<()> {
+    let user = User::new()?;
+    for declared in [&[] as &[&str], &["--exclusive"]] {
+        let own = user.client(declared, "", "A")?;
+        own.client.open(&json!({}))?;
+        echo(&own.client, "1", "mine")?;
+        ensure!(user.status().is_err(), "a share host runs");
+    }
+    let exclusive = user.client(&["--exclusive"], "--era both", "A")?;
+    exclusive.client.open(&json!({}))?;
+    ensure!(user.status().is_err(), "a share host runs");
+    // The second client knows the era from a file.
+    let clients = [
+        user.client(&[], "--era both", "A")?,
+        user.client(&[], "--era both", "B")?,
+    ];
+    for relay in &clients {
+        relay.client.open(&json!({}))?;
+        echo(&relay.client, "1", "ours")?;
+    }
+    let servers = user.servers()?;
+    ensure!(servers.len() == 1 && servers[0].1 == 2, "{servers:?}");
     Ok(())
 }
 
