@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
     Wrap(Wrap),
+    /// Share one process of a server among all clients of this user
+    Share(Share),
     /// Wrap every server in a client's configuration file, or undo it
     Adopt(Adopt),
     /// Call one tool and print its answer
@@ -375,6 +377,71 @@ impl From<UrlType> for mainstay_host::config::RemoteTransport {
     }
 }
 
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "mainstay share [OPTIONS] -- <COMMAND>...
+       mainstay share check [OPTIONS] -- <COMMAND>..."
+)]
+pub(crate) struct Share {
+    #[command(flatten)]
+    pub(crate) server: ShareServer,
+    #[command(subcommand)]
+    pub(crate) command: Option<ShareCommand>,
+}
+
+/// A server, and who uses it.
+#[derive(Debug, Args)]
+pub(crate) struct ShareServer {
+    /// Declare that clients may share the server: it keeps no state of a session and asks its client nothing
+    #[arg(long, conflicts_with = "exclusive")]
+    pub(crate) shared: bool,
+    /// Declare that each client needs a server of its own
+    #[arg(long)]
+    pub(crate) exclusive: bool,
+    /// Name of the server in logs and mainstay status [default: that of its program or package]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Variable that the server needs, beside those that every shared server gets; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env: Vec<String>,
+    /// Working directory of the server; clients with another one do not share it [default: the client's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// The server: its program and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareCommand {
+    /// Run two sessions side by side and say if clients may share the server: 0 it looks safe, 1 it does not
+    Check(ShareCheck),
+    /// Run the host that serves all clients (started by the first of them)
+    #[command(hide = true)]
+    Host(ShareHost),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShareCheck {
+    /// Time for each answer of the server; a number is seconds, other units are ms, m and h [default: 60]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) timeout: Option<Duration>,
+    /// The server: its program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShareHost {
+    /// This process is the host itself
+    #[arg(long)]
+    pub(crate) detached: bool,
+    /// Time without clients after which it ends
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) idle: Option<Duration>,
+}
+
 const CLIENT_FILES: &str = "\
 Files of clients, as far as they are known:
   Claude Code     .mcp.json of a project, ~/.claude.json
@@ -402,6 +469,12 @@ pub(crate) struct Adopt {
     /// Not the servers of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) except: Vec<String>,
+    /// Lead the servers to the host that all clients of this user share (mainstay share)
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) share: bool,
+    /// Declare that clients may share the server of this name; may be repeated
+    #[arg(long, value_name = "NAME", requires = "share")]
+    pub(crate) shared: Vec<String>,
     /// The mainstay that the client starts; a bare name is looked up by the client [default: the
     /// whole path of this one]
     #[arg(long, value_name = "PATH", conflicts_with = "undo")]

@@ -22,7 +22,7 @@ use crate::sandbox;
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 5] = ["limits", "isolate", "prefix", "remote", "sandbox"];
+const MORE_KEYS: [&str; 6] = ["limits", "isolate", "prefix", "remote", "sandbox", "shared"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -55,6 +55,8 @@ pub(crate) struct ServerEntry {
     pub(crate) prefix: Option<String>,
     /// Its limits say if it has a standby.
     pub(crate) sets_standby: bool,
+    /// One process serves all sessions, or each has its own; `None` if the file declares neither.
+    pub(crate) shared: Option<bool>,
 }
 
 impl Default for ServerEntry {
@@ -73,6 +75,7 @@ impl Default for ServerEntry {
             sandbox: None,
             prefix: None,
             sets_standby: false,
+            shared: None,
         }
     }
 }
@@ -228,6 +231,7 @@ fn read(
         Some(value) => sandbox::Settings::from_value(value).context("under mainstay.sandbox")?,
         None => None,
     };
+    let shared = ours.remove("shared");
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
@@ -237,6 +241,9 @@ fn read(
     let mut mistakes = rules.check();
     if prefix.as_ref().is_some_and(|prefix| !prefix.is_string()) {
         mistakes.push("prefix must be a string".to_owned());
+    }
+    if shared.as_ref().is_some_and(|shared| !shared.is_boolean()) {
+        mistakes.push("shared must be true or false".to_owned());
     }
     mistakes.extend(host.check_host());
     let sets = |key: &str| {
@@ -295,6 +302,7 @@ fn read(
         sandbox,
         prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
         sets_standby,
+        shared: shared.as_ref().and_then(Value::as_bool),
     })
 }
 

@@ -9,11 +9,12 @@ use mainstay_contract::limits::Limits;
 use mainstay_host::config::{Command, Pack, Server, ServerLaunch, TreeKill};
 
 use crate::config_file::ConfigFile;
-use crate::environment::{variable, withheld};
+use crate::environment::{inherited, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::server_file::{self, ServerEntry};
+use crate::share::server::is_listed;
 
 /// Longest prefix: names of tools have at most 64 characters.
 const PREFIX_CHARS: usize = 48;
@@ -82,7 +83,10 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                 program,
                 called: None,
                 arguments,
-                without_env: withheld(),
+                without_env: match entry.shared {
+                    Some(true) => withheld().into_iter().chain(unlisted()).collect(),
+                    _ => withheld(),
+                },
                 env: entry
                     .env
                     .into_iter()
@@ -100,8 +104,16 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
         rules: Arc::new(entry.rules),
         locked,
         limits: entry.limits,
+        shared: entry.shared,
         name: key,
     })
+}
+
+/// Variables of this process that a shared server does not get, unless its entry sets them.
+fn unlisted() -> impl Iterator<Item = String> {
+    let names = inherited().into_iter().map(|(name, _)| name);
+    let names = names.filter_map(|name| name.into_string().ok());
+    names.filter(|name| !is_listed(name))
 }
 
 /// The prefix of a server's names: the configured one, else its key.

@@ -377,7 +377,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
 }
 
 /// A short name for a command: what follows `npx`, `uvx` and the like, else the program.
-fn name_of(program: &Path, arguments: &[OsString]) -> String {
+pub(crate) fn name_of(program: &Path, arguments: &[OsString]) -> String {
     let stem = |path: &Path| {
         let stem = path.file_stem().unwrap_or_default();
         stem.to_string_lossy().into_owned()

@@ -138,6 +138,8 @@ pub struct Server {
     pub locked: Option<Arc<Locked>>,
     /// Restarts, queue, pool and time to start.
     pub limits: Limits,
+    /// One process serves all sessions, or each has its own; `None` if the operator declared neither.
+    pub shared: Option<bool>,
 }
 
 /// How a wrapped server is reached.
@@ -183,6 +185,7 @@ impl Server {
             backend: None,
             prefix: Some(self.prefix.clone()),
             limits: Some(self.limits.clone()),
+            shared: self.shared,
         }
     }
 }
@@ -272,6 +275,9 @@ pub enum Transport {
     Stdio,
     /// Many clients on a Unix socket.
     Socket { path: PathBuf, mode: u32 },
+    /// Clients of this user that each name a server, on a private Unix socket. The host ends when it had none for a
+    /// while.
+    Share { path: PathBuf },
     /// Many clients over HTTP.
     Http(HttpConfig),
     /// The process that runs the host, through [`Local`](crate::Local).
@@ -284,6 +290,7 @@ impl Transport {
         match self {
             Self::Stdio => "stdio",
             Self::Socket { .. } => "socket",
+            Self::Share { .. } => "share",
             Self::Http(_) => "http",
             Self::Local(_) => "memory",
         }

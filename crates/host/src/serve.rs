@@ -309,6 +309,7 @@ impl Plan {
                 backend,
                 prefix: None,
                 limits: None,
+                shared: None,
             }],
             tasks: BTreeMap::new(),
             tool_list: config.tool_list,
@@ -382,6 +383,7 @@ fn build_of(upgrade: Option<&UpgradeConfig>, version: &str) -> String {
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
         Transport::Stdio => Lifetime::Client,
+        Transport::Share { .. } => Lifetime::Demand,
         Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
 }
@@ -512,7 +514,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
             }
         }
     };
-    if let Clients::Many(bound) = &source {
+    if let Clients::Many(bound) | Clients::Shared(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
     }
     let facts = FrontFacts {
@@ -573,7 +575,15 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         Some(resumed) => engine.resume(resumed).map_err(failed)?,
         None => Links::new(),
     };
-    let front = source.start(events.clone(), facts, links, closed, pauses.watch());
+    let reading = Arc::clone(&engine.upgrade_mut().sharing);
+    let front = source.start(
+        events.clone(),
+        facts,
+        links,
+        closed,
+        reading,
+        pauses.watch(),
+    );
     let front = front.map(|(front, listening)| {
         engine.set_front(front);
         listening

@@ -10,6 +10,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod shared_servers;
 mod shell;
 
 use mainstay_contract::dialect::Op;

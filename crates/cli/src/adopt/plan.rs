@@ -3,7 +3,7 @@
 use super::edits::{self, Edit};
 use super::memory::{Memory, numbered};
 use super::rewrite;
-use super::servers::{self, Server, Standing};
+use super::servers::{self, SHARE, Server, Standing, WRAP};
 use super::tree::{Document, Node};
 
 /// Why a server stays wrapped.
@@ -16,6 +16,8 @@ const ONE_TEXT: &str = "its command holds arguments; put them into args";
 pub(super) struct Chosen {
     pub(super) only: Vec<String>,
     pub(super) except: Vec<String>,
+    /// Lead the servers to the share host; those of these names may be shared.
+    pub(super) share: Option<Vec<String>>,
 }
 
 /// A file before and after, and what that means for each server.
@@ -95,10 +97,13 @@ impl Plan {
             {
                 (What::LeftAlone(ONE_TEXT), Vec::new())
             }
-            Standing::Plain(started) => match rewrite::wrap(document, server, &started, binary) {
-                Err(reason) => (What::LeftAlone(reason), Vec::new()),
-                Ok(edits) => (wrapped(server, started.program), edits),
-            },
+            Standing::Plain(started) => {
+                let words = chosen.words(document, server);
+                match rewrite::wrap(document, server, &started, binary, &words) {
+                    Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                    Ok(edits) => (wrapped(server, started.program), edits),
+                }
+            }
         })?;
         // Nothing is written that could not be taken back to the byte.
         let Ok(adopted) = Document::parse(&plan.text, document.syntax) else {
@@ -182,6 +187,17 @@ impl Plan {
 }
 
 impl Chosen {
+    /// The words between our own program and the server's command.
+    fn words(&self, document: &Document, server: &Server<'_>) -> Vec<String> {
+        match &self.share {
+            None => [vec![WRAP.to_owned()], server.options(document)].concat(),
+            Some(declared) => {
+                let is_declared = declared.iter().any(|name| name == server.name);
+                [vec![SHARE.to_owned()], server.share_options(is_declared)].concat()
+            }
+        }
+    }
+
     fn has(&self, name: &str) -> bool {
         let listed = |names: &[String]| names.iter().any(|listed| listed == name);
         (self.only.is_empty() || listed(&self.only)) && !listed(&self.except)
@@ -193,6 +209,7 @@ impl Chosen {
             .only
             .iter()
             .chain(&self.except)
+            .chain(self.share.iter().flatten())
             .find(|name| !is_known(name))
         {
             None => Ok(()),

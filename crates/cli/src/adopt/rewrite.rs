@@ -21,17 +21,17 @@ pub(super) fn quoted(text: &str) -> String {
         .replace('\u{7f}', "\\u007f")
 }
 
-/// The edits that wrap a server, or why it cannot be done.
+/// The edits that wrap a server, or why it cannot be done. `words` go between our program and the server's command.
 pub(super) fn wrap(
     document: &Document,
     server: &Server<'_>,
     started: &Started<'_>,
     binary: &str,
+    words: &[String],
 ) -> Result<Vec<Edit>, &'static str> {
     let command = &started.command.value.span;
     let raw = document.slice(command.clone());
-    let mut new_items = vec![quoted(WRAP)];
-    new_items.extend(server.options(document).iter().map(|option| quoted(option)));
+    let mut new_items: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     new_items.extend([quoted(DASHES), raw.to_owned()]);
     let mut edits = vec![Edit::replace(command.clone(), quoted(binary))];
     match (started.args, started.items.first()) {

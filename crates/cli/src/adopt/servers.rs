@@ -10,11 +10,15 @@ pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, C
 
 /// The argument that makes a host of us, and the one before the server's own command.
 pub(super) const WRAP: &str = "wrap";
+/// The argument that leads to the host of all clients.
+pub(super) const SHARE: &str = "share";
 pub(super) const DASHES: &str = "--";
 
 /// Options that adopting writes between those two.
 const NAME: &str = "--name";
 const START_TIMEOUT: &str = "--start-timeout";
+const SHARED: &str = "--shared";
+const ENV: &str = "--env";
 /// Members with a client's own start timeout, and the unit of their numbers.
 const START_TIMEOUTS: [(&str, &str); 2] =
     [("startup_timeout_sec", "s"), ("startup_timeout_ms", "ms")];
@@ -173,6 +177,17 @@ impl<'d> Server<'d> {
         options
     }
 
+    /// The options of `mainstay share`: the variables that the entry sets reach the server, too.
+    pub(super) fn share_options(&self, is_declared: bool) -> Vec<String> {
+        let mut options = self.name_option();
+        options.extend(is_declared.then(|| SHARED.to_owned()));
+        let variables = self.entry.get("env").into_iter();
+        for variable in variables.flat_map(|env| env.value.members()) {
+            options.extend([ENV.to_owned(), variable.name.clone()]);
+        }
+        options
+    }
+
     fn name_option(&self) -> Vec<String> {
         match self.name {
             "" => Vec::new(),
@@ -187,9 +202,13 @@ impl<'d> Server<'d> {
         let text = |option: &Node| option.as_text().unwrap_or_default().to_owned();
         let options: Vec<String> = options.iter().map(text).collect();
         let rest = options.strip_prefix(&self.name_option()[..]);
-        match rest.unwrap_or(&options) {
-            [option, _, rest @ ..] if option == START_TIMEOUT => rest.to_owned(),
-            rest => rest.to_owned(),
+        let mut rest = rest.unwrap_or(&options);
+        loop {
+            rest = match rest {
+                [option, _, rest @ ..] if option == START_TIMEOUT || option == ENV => rest,
+                [option, rest @ ..] if option == SHARED => rest,
+                rest => return rest.to_owned(),
+            };
         }
     }
 
@@ -204,7 +223,8 @@ impl<'d> Server<'d> {
             }
             Err(reason) => return Standing::Foreign(reason),
         };
-        let is_wrap = started.items.first().and_then(Node::as_text) == Some(WRAP);
+        let first = started.items.first().and_then(Node::as_text);
+        let is_wrap = matches!(first, Some(WRAP | SHARE));
         if !(is_wrap && is_mainstay(started.program)) {
             return Standing::Plain(started);
         }

@@ -232,9 +232,13 @@ pub(crate) struct Single {
 
 impl Engine {
     pub(super) fn connect(&mut self, client: Client) {
-        let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
-            return;
-        };
+        if let Some(session) = self.core.open(self.clock.now(), entropy::random()) {
+            self.converse(session, client);
+        }
+    }
+
+    /// Reads the lines of a client, and writes its answers.
+    pub(super) fn converse(&mut self, session: SessionId, client: Client) {
         if let Some(caller) = &client.caller {
             self.core.set_caller(session, caller);
         }

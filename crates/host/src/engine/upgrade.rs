@@ -58,6 +58,8 @@ pub(crate) struct Upgrades {
     pub(crate) inotify: Option<Arc<OwnedFd>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
+    /// Cloned for each client whose wish for a shared server is being read.
+    pub(crate) sharing: Arc<()>,
     /// Both, while the host pauses.
     doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
     /// The HTTP listener and connections, while the host pauses.
@@ -388,7 +390,9 @@ impl Engine {
 
     fn is_at_rest(&self) -> bool {
         // One of the host, one of the task that listens.
-        let is_read = Arc::strong_count(&self.upgrade.reading) > 2;
+        let is_read = [&self.upgrade.reading, &self.upgrade.sharing]
+            .iter()
+            .any(|reading| Arc::strong_count(reading) > 2);
         let mut clients = self.conversations.values();
         let mut workers = self.workers.values();
         let front = self.upgrade.front.as_ref();

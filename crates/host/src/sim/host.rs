@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 
 use super::{Flag, HttpDoor, PipeReader, PipeWriter};
 use crate::config::{
-    Command, Config, EnvelopeMode, IdSource, Pack, ServerLaunch, Shim, ToolListRules, Transport,
-    TreeKill,
+    Command, Config, EnvelopeMode, IdSource, Pack, Server, ServerLaunch, Shim, ToolListRules,
+    Transport, TreeKill,
 };
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
@@ -38,8 +38,34 @@ pub struct Host {
 pub type TaskSettings = TaskRules;
 
 impl Host {
+    /// Starts a host whose clients share one server.
+    pub fn share(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
+        let server = Server {
+            name: "simulated".to_owned(),
+            prefix: String::new(),
+            launch: ServerLaunch::Process {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
+            rules: Arc::new(rules),
+            locked: None,
+            limits: limits.clone(),
+            shared: Some(true),
+        };
+        Self::serve_both(Vec::new(), vec![server], limits, TaskSettings::default())
+    }
+
     /// Starts a host that serves packs to many clients.
     pub fn serve(packs: Vec<Pack>, limits: Limits, tasks: TaskSettings) -> io::Result<Self> {
+        Self::serve_both(packs, Vec::new(), limits, tasks)
+    }
+
+    fn serve_both(
+        packs: Vec<Pack>,
+        servers: Vec<Server>,
+        limits: Limits,
+        tasks: TaskSettings,
+    ) -> io::Result<Self> {
         let config = Config {
             server_name: "simulated".to_owned(),
             server_version: "0".to_owned(),
@@ -49,7 +75,7 @@ impl Host {
             limits,
             render: RenderMode::Json,
             packs,
-            servers: Vec::new(),
+            servers,
             shim: shim()?,
             transport: transport(),
             ready_file: None,
@@ -63,9 +89,10 @@ impl Host {
             read_lock: None,
             reread: None,
             tasks,
-            tasks: std::collections::BTreeMap::new(),
             tool_list: ToolListRules::default(),
             state_dir: None,
+            cache_dir: None,
+            environment: Vec::new(),
             watch: Vec::new(),
             upgrade: None,
         };
@@ -140,7 +167,11 @@ impl Host {
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
         let reply = Replier::Task(reply);
-        let control = Control { request, reply };
+        let control = Control {
+            request,
+            is_same_user: false,
+            reply,
+        };
         self.events.send(control.into()).await.ok()?;
         wait.await.ok()
     }

@@ -59,6 +59,16 @@ impl Core {
     /// Opens the session of a client that sends lines. `None` if there is no room for another one.
     /// `nonce` is random: no peer may guess the ids of the host's own requests.
     pub fn open(&mut self, now: crate::time::Time, nonce: u64) -> Option<SessionId> {
+        self.open_with(now, nonce, None)
+    }
+
+    /// The same, for a client that uses only one of the servers.
+    pub(super) fn open_with(
+        &mut self,
+        now: crate::time::Time,
+        nonce: u64,
+        only: Option<String>,
+    ) -> Option<SessionId> {
         self.clock.now = now;
         let limits = self.kernel.limits();
         let most = limits.connections;
@@ -66,7 +76,7 @@ impl Core {
         let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
         let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
         let connections = self.sessions.values().filter(is_connection).count();
-        if closed || connections >= most || !self.has_room_for_servers() {
+        if closed || connections >= most || !self.has_room_for_servers(only.as_deref()) {
             if let Some(more) = self.links.refusals.admit(now) {
                 let more = suppressed(more);
                 self.log(format!("mcp:warning reason=too_many_connections{more}"));
@@ -83,10 +93,20 @@ impl Core {
             },
         };
         if let Front::Packs { .. } = front {
-            self.add_member(session, nonce);
+            self.add_member(session, nonce, only);
         }
         self.sessions.insert(session, front);
+        self.watch_clients();
         Some(session)
+    }
+
+    /// Decides when a host that is started on demand ends.
+    pub(super) fn watch_clients(&mut self) {
+        if self.identity.lifetime == Lifetime::Demand {
+            let idle_ms = self.kernel.limits().share_idle_ms;
+            let until = self.clock.now.plus_ms(idle_ms);
+            self.clock.ends = self.sessions.is_empty().then_some(until);
+        }
     }
 
     /// Opens the session of a single typed request. `caller` names who asks: callers do not share a
@@ -527,6 +547,11 @@ impl Core {
             if let Some(listing) = self.merged_listing(session, op) {
                 return Ok(Success::Members(listing));
             }
+            if let Op::Initialize { version, .. } = op
+                && let Some(handshake) = self.only_handshake(session, version)
+            {
+                return Ok(Success::Members(handshake));
+            }
             if let Op::Initialize { .. } | Op::Discover {} = op {
                 let (instructions, facts) = self.introduction(session);
                 (about, servers) = (instructions, Some(facts));
@@ -637,6 +662,7 @@ impl Core {
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => self.remove_member(session),
         }
+        self.watch_clients();
         // Tasks outlive their client; the host ends with the last of them.
         if self.identity.lifetime == Lifetime::Client && !self.linger() {
             self.kernel.handle_stop(now);

@@ -122,6 +122,7 @@ impl Link {
     ) -> ClientRequest {
         let meta = request.param("_meta");
         if request.dialect == Dialect::Modern
+            && !self.is_shared()
             && let Some(meta) = meta
         {
             let is_own = |name: &str| OWN_META.contains(&name);
@@ -309,10 +310,13 @@ impl Link {
         };
         let work = match refused {
             Some(problem) => Work::Refused(problem),
-            None => {
-                let work = self.route(cx, &request);
-                self.as_task(cx, call, &mut request, work)
-            }
+            None => match self.shared_work(cx, call, &request) {
+                Some(work) => work,
+                None => {
+                    let work = self.route(cx, &request);
+                    self.as_task(cx, call, &mut request, work)
+                }
+            },
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
         let known = |tool: &&String| self.tools.get(tool).is_some();

@@ -401,6 +401,7 @@ mod tests {
                 prefix: None,
                 limits: None,
                 backend: None,
+                shared: None,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {

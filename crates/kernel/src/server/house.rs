@@ -17,7 +17,7 @@ use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::incarnation::Purpose;
+use super::incarnation::{Awaited, Purpose};
 use super::memory::{Step, request};
 use super::replies::error_code;
 use super::requests::ClientRequest;
@@ -67,6 +67,11 @@ impl House {
             opening,
             ..Self::of(String::new())
         }
+    }
+
+    /// True if the server speaks the modern era.
+    pub(super) const fn is_modern(&self) -> bool {
+        self.modern
     }
 
     /// The server's answer to the handshake.
@@ -341,8 +346,35 @@ impl Link {
                     self.memory.record_notification(method, line.as_str());
                 }
             }
-            Purpose::Open | Purpose::Discover | Purpose::Restore => {}
+            Purpose::Open | Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
         }
+    }
+
+    /// A server that starts slowly named its era after the host had gone on to the older handshake, which it will
+    /// refuse. True if it speaks the modern one.
+    pub(super) fn late_era(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        result: Option<&str>,
+    ) -> bool {
+        if self.memory.has_session() || !result.is_some_and(speaks_modern) {
+            return false;
+        }
+        self.house_answer(cx, generation, Purpose::Discover, result);
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            let opens = |awaited: &Awaited| {
+                matches!(
+                    awaited,
+                    Awaited::Script {
+                        purpose: Purpose::Open,
+                        ..
+                    }
+                )
+            };
+            server.awaited.retain(|_, awaited| !opens(awaited));
+        }
+        true
     }
 
     /// A caller's line as this server must get it: modern servers want the caller's `_meta` in each request.

@@ -136,6 +136,8 @@ pub(super) enum Purpose {
     Open,
     /// Finds out whether the server speaks the modern era.
     Discover,
+    /// The same, after the host has gone on without the answer. A server that starts slowly may still give it.
+    LateDiscover,
     /// Restores a detail of the session; a refusal is tolerated.
     Restore,
 }
@@ -220,7 +222,8 @@ impl Incarnation {
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    fn calls(&self) -> impl Iterator<Item = CallId> {
+    /// The calls whose answers it owes.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.awaited.values().filter_map(|awaited| match awaited {
             Awaited::Call(call) => Some(*call),
             _ => None,

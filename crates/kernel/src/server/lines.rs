@@ -15,6 +15,7 @@ use super::client::cancel_line;
 use super::edit;
 use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::shared::with_own_token;
 use super::{Cx, Link};
 use crate::core::action::{CoreAction, LogLevel};
 use crate::core::readiness::Proof;
@@ -143,9 +144,12 @@ impl Link {
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
         let taken = known.is_some_and(|server| server.is_taken(&id));
-        let (id, line) = if taken {
+        let (id, line) = if taken || self.is_shared() {
             let own = self.own_id();
-            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            let mut line = edit::with_member(line.as_str(), "id", own.as_raw());
+            if self.is_shared() {
+                line = with_own_token(&line, &own);
+            }
             (own, Json::from_scanned(&line))
         } else {
             (id, line.clone())
@@ -175,7 +179,11 @@ impl Link {
         ) else {
             return;
         };
-        let wire = server.wire_id(call).unwrap_or(&request.id);
+        let sent = server.wire_id(call);
+        if self.shared.is_some() && sent.is_none() {
+            return;
+        }
+        let wire = sent.unwrap_or(&request.id);
         let line = match request.cancel.take() {
             Some(line) if wire.as_raw() == request.id.as_raw() => line,
             // MCP forbids to cancel this one.
@@ -340,7 +348,7 @@ impl Link {
                 if cx.kernel.sent(generation, call).is_some()
                     && let Some(last) = self.progress.finish(call)
                 {
-                    self.tell_client(cx, last);
+                    self.report_progress(cx, call, last);
                 }
                 let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
@@ -368,6 +376,14 @@ impl Link {
         result: Option<&str>,
     ) {
         match awaited {
+            Awaited::Script {
+                purpose: Purpose::LateDiscover,
+                ..
+            } => {
+                if self.late_era(cx, generation, result) {
+                    self.run_script(cx, generation);
+                }
+            }
             Awaited::Script { purpose, .. } => {
                 if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
                     return self.run_script(cx, generation);
@@ -451,8 +467,11 @@ impl Link {
             // Progress reaches the client only for an open call of this server.
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
-                let call = self.requests.by_token(token);
-                if let (true, Some(call)) = (self.is_house(), call) {
+                let call = match self.is_shared() {
+                    true => self.call_of_token(generation, token),
+                    false => self.requests.by_token(token),
+                };
+                if let (true, Some(call)) = (self.is_typed(cx, call), call) {
                     let progress = super::house::progress_of(params.unwrap_or_default());
                     return cx
                         .kernel
@@ -461,8 +480,9 @@ impl Link {
                 let Some(call) = call else { return };
                 if cx.kernel.handle_own_progress(cx.now, generation, call) {
                     let rate = cx.kernel.limits().progress_per_second;
-                    if let Some(line) = self.progress.report(cx.now, call, text, rate) {
-                        self.tell_client(cx, line);
+                    let shown = self.with_client_token(call, text, params);
+                    if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
+                        self.report_progress(cx, call, line);
                     }
                 }
                 return;
@@ -489,7 +509,8 @@ impl Link {
             }
             _ => {}
         }
-        if self.takes_notification(method)
+        if self.shared_notification(cx, generation, text, method, params)
+            || self.takes_notification(method)
             || self.takes_for_modern(cx, method, params)
             || self.takes_for_legacy(cx, method, params)
             || !self.admits_notification(cx, method, text)

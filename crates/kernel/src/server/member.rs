@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mainstay_contract::dialect::RelayedRequest;
-use mainstay_contract::id::{Generation, RequestId};
+use mainstay_contract::id::{Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::render;
@@ -247,8 +247,11 @@ impl Link {
         self.read_request(text, request)
     }
 
-    /// The client sets its log level.
-    pub(crate) fn set_level(&mut self, cx: &mut Cx<'_>, params: &str) {
+    /// The client of a session sets its log level.
+    pub(crate) fn set_level(&mut self, cx: &mut Cx<'_>, session: SessionId, params: &str) {
+        if self.is_shared() {
+            return self.set_shared_level(cx, session, params);
+        }
         let method = Method::SetLogLevel.name();
         self.memory.record_answer(method, Some(params), "{}");
         self.update_standbys(cx, None, method, Some(params));

@@ -114,6 +114,7 @@ impl Link {
             let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
             if self.memory.record_answer(&name, params.as_deref(), result) {
                 self.update_standbys(cx, Some(generation), &name, params.as_deref());
+                self.record_subscription(cx, call, &name);
             }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
@@ -328,6 +329,7 @@ impl Link {
                     .map_err(|problem| problem.with_uri(&uri))
             }
             Some(Method::Discover) => self.remembered_discovery(cx, &request.clone()),
+            Some(Method::UnsubscribeResource) => Ok(Success::Members(Json::empty_object())),
             Some(Method::ListResources) => {
                 Ok(Success::Members(Json::from(json!({"resources": []}))))
             }

@@ -6,7 +6,7 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "tests write values in place")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use mainstay_contract::dialect::{
@@ -73,6 +73,8 @@ pub struct Server {
     pub version: &'static str,
     /// The `ttlMs` of its lists.
     pub ttl_ms: Option<u64>,
+    /// It answers nothing by itself: it is still starting.
+    pub starts: bool,
 }
 
 /// A build of a pack.
@@ -107,6 +109,8 @@ pub struct Worker {
     pub pending: Vec<Pending>,
     /// Ids of its questions that are not answered.
     pub asked: Vec<Value>,
+    /// Resources whose changes it reports.
+    pub subscribed: BTreeSet<String>,
 }
 
 /// One tool call that a worker has.
@@ -115,6 +119,8 @@ pub struct Pending {
     pub call: Option<CallId>,
     pub id: Value,
     pub token: Option<Value>,
+    /// The session of the client, as its arguments name it.
+    pub who: Option<u64>,
 }
 
 impl Server {
@@ -147,6 +153,7 @@ impl Default for Server {
             version: TASKS_VERSION,
             opens: true,
             ttl_ms: None,
+            starts: false,
         }
     }
 }
@@ -175,6 +182,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             backend: None,
             prefix: None,
             limits: None,
+            shared: None,
         }],
         ..packs(&[])
     }
@@ -196,6 +204,15 @@ pub fn merging() -> CoreConfig {
         servers: servers.map(server).into(),
         ..packs(&["a"])
     }
+}
+
+/// The same host, in which all sessions share two of the servers.
+pub fn sharing() -> CoreConfig {
+    let mut config = merging();
+    for server in &mut config.servers {
+        server.shared = Some(server.name != "two");
+    }
+    config
 }
 
 /// A host that serves these packs.
@@ -549,6 +566,7 @@ impl Shell {
                     call: Some(call.call),
                     id,
                     token: None,
+                    who: arguments.to_value().unwrap()["who"].as_u64(),
                 });
             }
             rpc::Op::Probe { .. } if self.probe.is_none() => {}
@@ -587,6 +605,15 @@ impl Shell {
             );
             return;
         };
+        if self.server.starts {
+            worker.pending.push(Pending {
+                call: None,
+                id: id.clone(),
+                token: None,
+                who: None,
+            });
+            return;
+        }
         let is_used = worker.pending.iter().any(|pending| pending.id == *id);
         assert!(!is_used, "{id} is in flight");
         let greeted = |line: &Value| line["method"] == "notifications/initialized";
@@ -598,6 +625,7 @@ impl Shell {
         }
         let params = &line["params"];
         let is_lookup = params["name"] == "lookup";
+        let has_resources = !self.server.capabilities["resources"].is_null();
         let result = match method {
             "tools/call" if is_lookup => {
                 json!({ "content": [], "structuredContent": { "found": self.server.found } })
@@ -607,6 +635,7 @@ impl Shell {
                     call: None,
                     id: id.clone(),
                     token: params["_meta"].get("progressToken").cloned(),
+                    who: params["arguments"]["who"].as_u64(),
                 });
                 return;
             }
@@ -615,8 +644,15 @@ impl Shell {
                     call: None,
                     id: id.clone(),
                     token: None,
+                    who: None,
                 });
                 return;
+            }
+            "resources/list" if has_resources => {
+                let key = &self.homes[&generation].0;
+                let listed =
+                    ["a", "b"].map(|name| json!({ "uri": format!("{key}:{name}"), "name": name }));
+                json!({ "resources": listed })
             }
             "tools/list" if !self.server.answers_lists => return,
             "tools/list" => match self.server.ttl_ms {
@@ -630,6 +666,14 @@ impl Shell {
                 "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "demo", "version": "3" } },
             }),
             "ping" | "logging/setLevel" | "resources/read" => json!({}),
+            "resources/subscribe" | "resources/unsubscribe" if has_resources => {
+                let uri = params["uri"].as_str().unwrap().to_owned();
+                match method {
+                    "resources/subscribe" => worker.subscribed.insert(uri),
+                    _ => worker.subscribed.remove(&uri),
+                };
+                json!({})
+            }
             _ => {
                 let error = json!({ "code": -32601, "message": "unknown method" });
                 let line = json!({ "jsonrpc": "2.0", "id": id, "error": error });

@@ -3,6 +3,7 @@
 mod life;
 mod names;
 mod search;
+mod shared;
 #[path = "../wrapping/mod.rs"]
 mod wrapping;
 

@@ -230,6 +230,7 @@ fn what_was_wrapped_by_hand_stays_unless_it_is_named() {
     let chosen = Chosen {
         only: vec!["a".into()],
         except: Vec::new(),
+        share: None,
     };
     let plan = Plan::undo(&document(&second, Syntax::Json), &[&older], &chosen).unwrap();
     assert!(plan.text.contains(r#""a": {"command": "x", "args": []}"#));
@@ -284,6 +285,7 @@ fn names_choose_servers() {
         let chosen = Chosen {
             only: owned(only),
             except: owned(except),
+            share: None,
         };
         Plan::adopt(&document, BINARY, &chosen, |_| false)
     };
@@ -297,4 +299,30 @@ fn names_choose_servers() {
     let known = vec!["a".to_owned(), "b".to_owned()];
     let name = "c".to_owned();
     assert_eq!(unknown, NoPlan::UnknownName { name, known });
+}
+
+#[test]
+fn servers_are_led_to_the_share_host_and_back() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "args": ["1"], "env": {"KEY": "k"}}, "b": {"command": "y"}}}"#;
+    let document = document(text, Syntax::Json);
+    let chosen = Chosen {
+        share: Some(vec!["a".to_owned()]),
+        ..Chosen::default()
+    };
+    let plan = Plan::adopt(&document, BINARY, &chosen, |_| false).unwrap();
+    let shared = r#"["share", "--name", "a", "--shared", "--env", "KEY", "--", "x", "1"]"#;
+    assert!(plan.text.contains(shared), "{}", plan.text);
+    let own = r#"["share", "--name", "b", "--", "y"]"#;
+    assert!(plan.text.contains(own), "{}", plan.text);
+    let adopted = Document::parse(&plan.text, Syntax::Json).unwrap();
+    let undone = Plan::undo(&adopted, &[&document], &Chosen::default()).unwrap();
+    assert_eq!(undone.text, text);
+    assert!(
+        undone
+            .fates
+            .iter()
+            .all(|fate| matches!(fate.what, What::Unwrapped { loses: false, .. })),
+        "{:?}",
+        undone.fates
+    );
 }
