@@ -311,7 +311,7 @@ fn a_modern_server_that_starts_slowly_may_refuse_the_other_handshake() {
     config.limits.start_timeout_ms = 600_000;
     let mut shell = Shell::new(config);
     (shell.server.is_modern, shell.server.opens) = (true, false);
-    let caller = shell.ask_single("caller", Op::ListTools {});
+    let caller = shell.ask_single("caller", Op::ListTools { full: false });
     shell.wait(8_000);
     let server = shell.newest();
     let pending = shell.workers[&server].pending.iter();

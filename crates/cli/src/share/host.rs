@@ -8,7 +8,9 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{Config, EnvelopeMode, IdSource, Reread, Transport, TreeKill};
+use mainstay_host::config::{
+    Config, EnvelopeMode, IdSource, Reread, ToolListRules, Transport, TreeKill,
+};
 use mainstay_host::{Level, Log, SHARE_HOST_VARIABLE, files};
 
 use super::socket_of;
@@ -36,7 +38,7 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
         return detach(host, &runtime_dir);
     }
     start::begin();
-    let mut limits = server_file::default_limits();
+    let mut limits = server_file::default_limits(false);
     if let Some(idle) = host.idle {
         limits.share_idle_ms = crate::values::millis(idle);
     }
@@ -69,7 +71,10 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
             Err("the share host has no configuration file".to_owned())
         })),
         tasks: std::collections::BTreeMap::new(),
+        tool_list: ToolListRules::default(),
         state_dir: None,
+        cache_dir: None,
+        environment: Vec::new(),
         upgrade: Some(upgrade),
         watch: Vec::new(),
     };

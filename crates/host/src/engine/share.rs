@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, SharedServer};
 use mainstay_contract::id::SessionId;
-use mainstay_kernel::server::{Rules, ServerConfig};
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 
 use super::Engine;
-use crate::config::{Command, ServerCommand};
+use crate::config::{Command, ServerLaunch};
 use crate::control::Replier;
 use crate::entropy;
 use crate::io::{Sink, Source};
@@ -66,7 +66,7 @@ impl Engine {
             name: key,
             rules: Arc::new(Rules::default()),
             locked: None,
-            discovered: None,
+            memory: ServerMemory::default(),
             version: self.facts.version.clone(),
             trial: false,
             backend: None,
@@ -78,11 +78,11 @@ impl Engine {
             .open_to(self.clock.now(), entropy::random(), config)
     }
 
-    fn launch_of(&self, server: &SharedServer) -> ServerCommand {
+    fn launch_of(&self, server: &SharedServer) -> ServerLaunch {
         let environment = &server.environment;
         let is_named = environment.contains_key(SHARE_HOST_VARIABLE);
         let withheld = (!is_named).then(|| SHARE_HOST_VARIABLE.to_owned());
-        ServerCommand {
+        ServerLaunch::Process {
             command: Command {
                 program: server.program.clone().into(),
                 called: None,
@@ -93,13 +93,14 @@ impl Engine {
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 cwd: Some(server.directory.clone().into()),
+                sandbox: None,
             },
             tree_kill: self.launch.shim.tree_kill,
         }
     }
 
     /// Adds the command of a server under a key that no other server has. `None` if too many are in use.
-    fn add_command(&mut self, name: &str, launch: ServerCommand) -> Option<String> {
+    fn add_command(&mut self, name: &str, launch: ServerLaunch) -> Option<String> {
         if self.launch.commands.servers.len() >= SERVERS {
             for unused in self.core.forget_unused_servers() {
                 self.launch.commands.servers.remove(&unused);

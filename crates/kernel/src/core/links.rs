@@ -19,7 +19,7 @@ use crate::Conduct;
 use crate::call::{SlotId, Work};
 use crate::locked::Locked;
 use crate::log_limit::LogLimit;
-use crate::server::{Client, Cx, House, Link, Rules, ServerConfig, ServerMemory};
+use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig, ServerMemory};
 use crate::time::Time;
 
 /// How long more servers than the limit may run before an idle one is stopped, in milliseconds.
@@ -287,7 +287,7 @@ impl Links {
             return Sharing::Undeclared;
         };
         let mut links = self.by_slot.values().filter(|link| link.server() == key);
-        let remembered = matches!(server.discovered, Some(Discovered::Modern { .. }));
+        let remembered = matches!(server.memory.discovered, Some(Discovered::Modern { .. }));
         match server.config.shared {
             _ if lifetime == Lifetime::Client => Sharing::OnlyClient,
             Some(true) => Sharing::Declared,

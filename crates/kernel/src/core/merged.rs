@@ -91,7 +91,7 @@ impl Core {
             return None;
         }
         if !self.knows_server(&key) {
-            self.links.set_server(server);
+            self.links.set_server(server, false);
         }
         self.open_with(now, nonce, Some(key))
     }
@@ -591,7 +591,7 @@ impl Core {
                 for slot in self.links.retire(&key) {
                     self.kernel.close_slot(self.clock.now, slot);
                 }
-                self.links.set_server(server);
+                self.links.set_server(server, restart.contains(&key));
                 self.log(format!("mcp:config changed server={key}"));
                 self.open_everywhere(&key);
                 continue;

@@ -69,11 +69,6 @@ impl House {
         }
     }
 
-    /// True if the server speaks the modern era.
-    pub(super) const fn is_modern(&self) -> bool {
-        self.modern
-    }
-
     /// The server's answer to the handshake.
     pub(crate) const fn handshake(&self) -> Option<&Json> {
         self.handshake.as_ref()

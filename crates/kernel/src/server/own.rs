@@ -19,7 +19,6 @@ use super::lists::{Seen, page_request};
 use super::memory::{Step, request};
 use super::{Cx, Link};
 use crate::action::Sight;
-use crate::call::UNTIMED_MS;
 use crate::core::action::CoreAction;
 
 /// How long a server may take to answer a request of the host, in milliseconds.
