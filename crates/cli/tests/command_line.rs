@@ -87,6 +87,8 @@ fn help_is_what_it_was() {
         "tools",
         "validate",
         "wrap",
+        "share",
+        "share check",
         "lock",
         "lock write",
         "lock check",
