@@ -149,7 +149,6 @@ mod tests {
             resources: false,
             prompts: false,
             completions: false,
-            lists_change: false,
             servers: None,
             tasks: Some(TaskFacts { list: true }),
         }

@@ -504,8 +504,8 @@ impl Core {
         let mut about = self.identity.instructions.clone();
         let mut servers = None;
         let session = self.kernel.request_of(call).map(|(session, _)| session);
-        let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
-        let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
+        let pending = self.requests.get(&call);
+        let marks_tasks = pending.is_some_and(|pending| pending.dialect == Dialect::Legacy)
             && session.is_some_and(|session| self.has_tasks(session, Dialect::Legacy));
         if self.links.serves_many()
             && let Some(session) = session
