@@ -1,7 +1,7 @@
 //! The permissions of a sandboxed server.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -100,14 +100,16 @@ impl FromStr for Endpoint {
                 && !host.starts_with('-')
                 && host.chars().all(fits)
         };
-        let is_address = host.parse::<IpAddr>().is_ok();
+        // An address of version 6 has colons of its own, so it needs the brackets.
+        let is_host = match bracketed {
+            Some(host) => host.parse::<Ipv6Addr>().is_ok(),
+            None => is_name(host),
+        };
         match port.parse::<u16>() {
-            Ok(port) if port != 0 && (is_address || (bracketed.is_none() && is_name(host))) => {
-                Ok(Self {
-                    host: host.to_ascii_lowercase(),
-                    port,
-                })
-            }
+            Ok(port) if port != 0 && is_host => Ok(Self {
+                host: host.to_ascii_lowercase(),
+                port,
+            }),
             _ => Err(expected()),
         }
     }

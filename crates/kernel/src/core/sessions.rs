@@ -529,8 +529,9 @@ impl Core {
         if let Some(session) = session {
             match op {
                 Op::ListTools { full } => {
-                    let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
-                    let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
+                    let pending = self.requests.get(&call);
+                    let marks_tasks = pending
+                        .is_some_and(|pending| pending.dialect == Dialect::Legacy)
                         && self.has_tasks(session, Dialect::Legacy);
                     let listing = self.tool_listing(session, *full, marks_tasks);
                     return Ok(Success::Members(listing));
