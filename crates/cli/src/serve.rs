@@ -15,7 +15,7 @@ use mainstay_host::{Log, ServeError};
 use serde_json::Value;
 
 use crate::args::{Packs, Serve};
-use crate::config_file::ConfigFile;
+use crate::config_file::{ConfigFile, Watch};
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
 use crate::{local, lock, servers, start, transport};
@@ -32,6 +32,14 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     let waits_for_typing = matches!(transport, Transport::Stdio) && std::io::stdin().is_terminal();
     let reads_stdio = matches!(transport, Transport::Stdio);
     let ready_file = environment.ready_file.clone().or(file.ready_file.clone());
+    let watches = match &file.watch {
+        Some(Watch::Paths(_)) => {
+            let said = anyhow!("watch: packs have no paths to name");
+            return Err(Failure::input(said).hint("write watch = true"));
+        }
+        Some(Watch::Packs(watches)) => serve.watch || *watches,
+        None => serve.watch,
+    };
     let (level, lock) = (
         serve.log.or(file.log),
         serve.lock.as_ref().or(file.lock.as_ref()).cloned(),
@@ -42,6 +50,8 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
     config.control_dir = Some(environment.runtime_dir);
     config.state_dir = environment.state_dir;
+    config.cache_dir = environment.cache_dir;
+    config.environment = environment::inherited();
     config.collector = environment
         .collector
         .map(|collector| collector.config("mainstay"));
@@ -52,10 +62,10 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
             lock::contracts(&lock).map_err(|failure| format!("{:#}", failure.error))
         }));
     }
-    if serve.watch {
+    if watches {
         config.watch = config.packs.iter().filter_map(local::watched).collect();
         if config.watch.is_empty() && !start::is_continuing() {
-            let said = anyhow!("--watch: none of the packs has files to watch");
+            let said = anyhow!("watch: none of the packs has files to watch");
             return Err(Failure::input(said).hint(
                 "add --pack NAME=COMMAND, or set SYN_SCHEMAS_DIR for the asset pack; the code pack \
                  notices changes itself",
@@ -74,6 +84,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     if let Some(render) = serve.render {
         config.render = render.into();
     }
+    config.tool_list = serve.tool_lists.over(config.tool_list);
     if waits_for_typing && !is_check {
         let _ = writeln!(
             std::io::stderr(),

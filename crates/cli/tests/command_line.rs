@@ -87,6 +87,8 @@ fn help_is_what_it_was() {
         "tools",
         "validate",
         "wrap",
+        "share",
+        "share check",
         "lock",
         "lock write",
         "lock check",
@@ -387,13 +389,42 @@ fn an_internal_fault_is_exit_code_3() {
 }
 
 #[test]
+fn files_are_watched_by_a_key_of_the_configuration() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let packs = file("packs.toml", "watch = true\n");
+    let server = file(
+        "server.toml",
+        "[servers.x]\ncommand = \"sh\"\n[servers.x.mainstay]\nwatch = [\"/absent/source\"]\n",
+    );
+    for (words, said) in [
+        (
+            ["serve", "--pack", "code", "--config", &packs],
+            "none of the packs has files",
+        ),
+        (
+            ["wrap", "--server", "x", "--config", &server],
+            "/absent/source",
+        ),
+    ] {
+        let output = run(&words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(said), "{output:?}");
+    }
+}
+
+#[test]
 fn a_server_that_does_not_start_is_told_once_with_its_own_words() {
     let server = "echo 'the key is missing' >&2; exit 4";
     for command in [&["tools"][..], &["call", "echo", "text=hi"]] {
         let output = run(&[command, &["--", "sh", "-c", server]].concat());
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(said.contains("the worker exited with code 4"), "{said}");
+        assert!(said.contains("the server exited with code 4"), "{said}");
         assert!(said.contains("the key is missing"), "{said}");
         assert!(!said.contains("mcp:warning"), "{said}");
         let tries = said.lines().filter(|line| *line == "the key is missing");
@@ -592,7 +623,7 @@ fn two_packs_with_one_tool_name_are_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     let said = text(&output.stderr);
     assert!(
-        said.contains("cannot start, so its tools are missing: the worker pack"),
+        said.contains("cannot start, so its tools are missing: the worker announced a catalog that cannot be served: pack"),
         "{said}"
     );
     assert_eq!(text(&output.stdout).matches("append").count(), 1);
@@ -628,7 +659,7 @@ fn an_index_gets_its_symbols_from_commands_alone() {
     let first = call("searched", &["search", "func_7", "kind=literal"]);
     assert_eq!(first["total"]["value"], 1, "{first}");
     // Symbols are found in the background, which gets little time on a busy machine.
-    let until = Instant::now() + Duration::from_secs(180);
+    let until = Instant::now() + Duration::from_secs(900);
     while Instant::now() < until {
         call("searched", &["search", "func_7"]);
         let status = call("searched", &["index_status"]);

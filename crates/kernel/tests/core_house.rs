@@ -10,6 +10,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod shared_servers;
 mod shell;
 
 use mainstay_contract::dialect::Op;
@@ -123,7 +124,7 @@ fn callers_do_not_share_a_session_and_one_caller_keeps_its_own() {
 fn a_caller_can_list_the_tools() {
     for is_modern in [false, true] {
         let mut shell = house(is_modern);
-        let session = shell.ask_single("a", Op::ListTools {});
+        let session = shell.ask_single("a", Op::ListTools { full: true });
         let listed = members(outcome(&shell, session));
         let names: Vec<&str> = listed["tools"]
             .as_array()
@@ -263,7 +264,8 @@ fn announced(shell: &Shell) -> usize {
 
 #[test]
 fn a_host_tries_its_server_once_before_it_is_ready_and_again_when_one_never_answers() {
-    let mut shell = service(json!({}));
+    // A host that remembers the catalog starts a server only when a client asks for something.
+    let mut shell = service(json!({ "remember": false }));
     assert_eq!((spawned(&shell), announced(&shell)), (1, 1));
     assert!(shell.workers.is_empty(), "the trial is over");
     let health = shell.core.health(shell.now);
@@ -301,4 +303,30 @@ fn a_lazy_server_is_not_tried_and_fails_when_its_start_does() {
     shell.crash(server);
     assert!(!shell.core.is_ready(), "the last start failed");
     assert_eq!(announced(&shell), 1, "once");
+}
+
+#[test]
+fn a_modern_server_that_starts_slowly_may_refuse_the_other_handshake() {
+    let mut config = wrapping(json!({}));
+    config.limits.start_timeout_ms = 600_000;
+    let mut shell = Shell::new(config);
+    (shell.server.is_modern, shell.server.opens) = (true, false);
+    let caller = shell.ask_single("caller", Op::ListTools { full: false });
+    shell.wait(8_000);
+    let server = shell.newest();
+    let pending = shell.workers[&server].pending.iter();
+    let ids: Vec<Value> = pending.map(|pending| pending.id.clone()).collect();
+    let [discover, initialize] = &ids[..] else {
+        panic!("both handshakes are pending: {ids:?}");
+    };
+    shell.server.opens = true;
+    let found = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
+    let found = json!({ "jsonrpc": "2.0", "id": discover, "result": found });
+    shell.server_says(server, &found);
+    let refused = json!({ "code": -32022, "message": "unsupported protocol version" });
+    let refused = json!({ "jsonrpc": "2.0", "id": initialize, "error": refused });
+    shell.server_says(server, &refused);
+    assert_eq!(shell.newest(), server, "it was not replaced");
+    let mut ends = shell.ends();
+    assert!(ends.any(|end| end.session == caller && end.outcome.is_ok()));
 }

@@ -12,13 +12,19 @@
 
 mod shell;
 
+use mainstay_contract::dialect::TASKS_VERSION;
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_kernel::CoreConfig;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
+use mainstay_kernel::locked::Locked;
+use mainstay_kernel::server::ServerMemory;
+use mainstay_schema::Fingerprint;
 use serde_json::{Value, json};
 
-use self::shell::{Shell, packs, wrapping};
+use self::shell::{Shell, merging, packs, wrapping};
 
 fn wrapped() -> (Shell, SessionId) {
     let mut shell = Shell::new(wrapping(json!({})));
@@ -483,4 +489,378 @@ fn a_server_withdraws_only_its_own_questions() {
     shell.say(client, json!({ "jsonrpc": "2.0", "id": 0, "result": {} }));
     let answered = shell.workers[&serving].lines.last().unwrap();
     assert_eq!(answered["result"], json!({}));
+}
+
+/// The calls that were forwarded, in order.
+fn sent_calls(shell: &Shell) -> Vec<CallId> {
+    let calls = shell.actions().filter_map(|action| match action {
+        CoreAction::Forward { call, .. } => Some(*call),
+        _ => None,
+    });
+    calls.collect()
+}
+
+fn lose_call(shell: &mut Shell, generation: Generation, call: CallId, sent: bool) {
+    let fault = Fault::new(ErrorKind::WorkerUnavailable, "answered 503").of(generation);
+    let news = WorkerNews::CallLost { call, sent, fault };
+    shell.handle(CoreEvent::Worker { generation, news });
+}
+
+#[test]
+fn one_lost_call_is_judged_alone_and_its_server_goes_on() {
+    let (mut shell, client) = wrapped();
+    let server = shell.newest();
+    let before = sent_calls(&shell).len();
+    for (id, tool) in [(1, "read"), (2, "write"), (3, "write")] {
+        shell.call(client, id, tool, json!({}));
+    }
+    let calls = sent_calls(&shell).split_off(before);
+    assert_eq!(calls.len(), 3);
+    let ids = |shell: &Shell| -> Vec<Value> {
+        let pending = &shell.workers[&server].pending;
+        pending.iter().map(|pending| pending.id.clone()).collect()
+    };
+    assert_eq!(ids(&shell), [json!(1), json!(2), json!(3)]);
+    lose_call(&mut shell, server, calls[0], true);
+    lose_call(&mut shell, server, calls[1], true);
+    lose_call(&mut shell, server, calls[2], false);
+    let kind = problem(shell.outcome(client, "2")).kind;
+    assert_eq!(kind, ErrorKind::OutcomeUnknown);
+    assert_eq!(
+        sent_calls(&shell).split_off(before + 3),
+        [calls[0], calls[2]]
+    );
+    let again = ids(&shell).split_off(3);
+    assert!(
+        !again.contains(&json!(1)) && !again.contains(&json!(3)),
+        "under other ids"
+    );
+    shell.reply_all(&json!({ "content": [] }));
+    for id in ["1", "3"] {
+        assert_eq!(forwarded(shell.outcome(client, id))["id"].to_string(), id);
+    }
+    assert_eq!(shell.newest(), server);
+}
+
+#[test]
+fn an_ended_session_finishes_its_calls_and_a_successor_gets_the_next() {
+    let (mut shell, client) = wrapped();
+    let server = shell.newest();
+    shell.call(client, 1, "write", json!({}));
+    let fault = Fault::new(ErrorKind::WorkerUnavailable, "the session ended").of(server);
+    let news = WorkerNews::Unfit(fault);
+    shell.handle(CoreEvent::Worker {
+        generation: server,
+        news,
+    });
+    shell.call(client, 2, "write", json!({}));
+    shell.wait(10_000);
+    let successor = shell.newest();
+    assert_ne!(successor, server);
+    let (first, pending) = shell.pending(0).unwrap();
+    assert_eq!((first, &pending.id), (server, &json!(1)));
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "1"));
+    forwarded(shell.outcome(client, "2"));
+}
+
+#[test]
+fn a_probe_cannot_release_a_call_that_may_still_run_elsewhere() {
+    let rules = json!({ "tools": { "write": {
+        "replay": "probe_required",
+        "probe": {
+            "tool": "lookup",
+            "arguments": {},
+            "applied": { "path": "/structuredContent/found", "equals": true },
+            "not_applied": { "path": "/structuredContent/found", "equals": false },
+        },
+    } } });
+    for is_remote in [false, true] {
+        let mut shell = Shell::new(wrapping(rules.clone()));
+        let client = shell.greet();
+        let server = shell.newest();
+        if is_remote {
+            let url = "https://tools.example.com/mcp".to_owned();
+            let news = WorkerNews::Connected { url };
+            shell.handle(CoreEvent::Worker {
+                generation: server,
+                news,
+            });
+        }
+        shell.call(client, 1, "write", json!({}));
+        let call = *sent_calls(&shell).last().unwrap();
+        lose_call(&mut shell, server, call, true);
+        shell.reply_all(&json!({ "content": [], "structuredContent": { "found": false } }));
+        shell.reply_all(&json!({ "content": [] }));
+        match is_remote {
+            true => {
+                let kind = problem(shell.outcome(client, "1")).kind;
+                assert_eq!(kind, ErrorKind::OutcomeUnknown);
+            }
+            false => drop(forwarded(shell.outcome(client, "1"))),
+        }
+    }
+}
+
+/// What the shell was last told to store about a server.
+fn stored(shell: &Shell, key: &str) -> Option<ServerMemory> {
+    let stored = shell.actions().filter_map(|action| match action {
+        CoreAction::Remember { server, memory } if server == key => Some((**memory).clone()),
+        _ => None,
+    });
+    stored.last()
+}
+
+/// The memory that a run leaves in which a client opened a session and listed the tools.
+fn first_run(config: CoreConfig) -> ServerMemory {
+    let mut shell = Shell::new(config);
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({}));
+    assert!(shell.outcome(client, "1").is_some());
+    stored(&shell, "demo").expect("it was stored")
+}
+
+/// A second run, whose server does not open a session yet.
+fn second_run(mut config: CoreConfig, memory: &ServerMemory) -> Shell {
+    config.limits.start_timeout_ms = START_MS;
+    config.servers[0].memory = memory.clone();
+    let mut shell = Shell::new(config);
+    shell.server.opens = false;
+    shell
+}
+
+/// The names of the tools in the answer to a list.
+fn listed(shell: &Shell, client: SessionId, id: &str) -> Vec<String> {
+    let answer = forwarded(shell.outcome(client, id));
+    let tools = answer["result"]["tools"].as_array().unwrap();
+    let names = tools.iter().map(|tool| tool["name"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
+
+/// The methods of the notifications that a client got.
+fn notified(shell: &Shell, client: SessionId) -> Vec<String> {
+    let told = shell.told(client).into_iter();
+    let methods = told.filter_map(|line| line["method"].as_str().map(str::to_owned));
+    methods.collect()
+}
+
+#[test]
+fn the_second_start_answers_the_handshake_and_the_list_before_the_server_does() {
+    let memory = first_run(wrapping(json!({})));
+    let mut shell = second_run(wrapping(json!({})), &memory);
+    let client = shell.greet();
+    let opened = forwarded(shell.outcome(client, "\"hello\""));
+    assert_eq!(opened["result"]["serverInfo"]["name"], "demo");
+    shell.ask(client, "1", "tools/list", json!({}));
+    assert_eq!(listed(&shell, client, "1").len(), 5);
+    shell.call(client, 2, "write", json!({}));
+    let server = shell.newest();
+    assert!(
+        shell.workers[&server].pending.len() == 1,
+        "only the handshake"
+    );
+    shell.wait(60_000);
+    assert_eq!(shell.outcome(client, "2"), None, "it waits");
+    opens(&mut shell);
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "2"));
+    let got: Vec<&str> = shell.workers[&server]
+        .lines
+        .iter()
+        .filter_map(|line| line["method"].as_str())
+        .collect();
+    let order = [
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+        "tools/call",
+    ];
+    assert_eq!(got, order);
+    assert_eq!(
+        notified(&shell, client),
+        [""; 0],
+        "the same tools, and no restart"
+    );
+    // From now on the server answers.
+    shell.server.tools.clear();
+    shell.ask(client, "3", "tools/list", json!({}));
+    assert_eq!(listed(&shell, client, "3"), [""; 0]);
+}
+
+#[test]
+fn a_catalog_that_differs_is_announced_and_calls_are_checked_against_the_new_one() {
+    let memory = first_run(wrapping(json!({})));
+    let mut shell = second_run(wrapping(json!({})), &memory);
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({}));
+    shell.call(client, 2, "write", json!({}));
+    shell.call(client, 3, "read", json!({}));
+    shell.server.tools.retain(|tool| tool["name"] != "write");
+    opens(&mut shell);
+    let gone = problem(shell.outcome(client, "2")).kind;
+    assert_eq!(gone, ErrorKind::UnknownTool);
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "3"));
+    let changed = "notifications/tools/list_changed";
+    assert_eq!(notified(&shell, client), [changed]);
+    let newer = stored(&shell, "demo").expect("the new list is stored");
+    let mut shell = second_run(wrapping(json!({})), &newer);
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({}));
+    assert!(!listed(&shell, client, "1").contains(&"write".to_owned()));
+}
+
+#[test]
+fn a_catalog_is_given_only_to_the_same_kind_of_client_with_the_same_lock() {
+    let memory = first_run(wrapping(json!({})));
+    let hello = |version: &str, capabilities: Value| {
+        json!({ "protocolVersion": version, "capabilities": capabilities,
+            "clientInfo": { "name": "another", "version": "2" } })
+    };
+    let is_given = |config: CoreConfig, caller: Option<&str>, params: Value| {
+        let mut shell = second_run(config, &memory);
+        let client = shell.open();
+        if let Some(caller) = caller {
+            shell.core.set_caller(client, caller);
+        }
+        shell.ask(client, "1", "initialize", params);
+        shell.outcome(client, "1").is_some()
+    };
+    let same = hello(TASKS_VERSION, json!({}));
+    assert!(is_given(wrapping(json!({})), None, same.clone()));
+    assert!(!is_given(
+        wrapping(json!({})),
+        Some("token:a"),
+        same.clone()
+    ));
+    assert!(!is_given(
+        wrapping(json!({ "remember": false })),
+        None,
+        same.clone()
+    ));
+    for params in [
+        hello("2025-03-26", json!({})),
+        hello(TASKS_VERSION, json!({ "sampling": {} })),
+    ] {
+        assert!(
+            !is_given(wrapping(json!({})), None, params.clone()),
+            "{params}"
+        );
+    }
+    let mut locked = wrapping(json!({}));
+    locked.servers[0].locked = Some(Locked::of_tools([]).into());
+    assert!(!is_given(locked, None, same));
+}
+
+#[test]
+fn a_withdrawn_tool_stays_withdrawn_in_a_remembered_catalog() {
+    let read = json!({ "name": "read", "annotations": { "readOnlyHint": true } });
+    let locked = || {
+        let mut config = wrapping(json!({ "deny": ["lookup"] }));
+        let reviewed = [("read".to_owned(), Fingerprint::of(&read))];
+        config.servers[0].locked = Some(Locked::of_tools(reviewed).into());
+        config
+    };
+    let memory = first_run(locked());
+    let mut shell = second_run(locked(), &memory);
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({}));
+    assert_eq!(listed(&shell, client, "1"), ["read"]);
+    for (id, tool) in [(2, "write"), (3, "lookup")] {
+        shell.call(client, id, tool, json!({}));
+        let kind = problem(shell.outcome(client, &id.to_string())).kind;
+        assert_eq!(kind, ErrorKind::Forbidden, "{tool}");
+    }
+}
+
+#[test]
+fn a_server_that_never_starts_ends_calls_at_their_deadlines_and_the_session_lives() {
+    let rules = json!({ "timeout_ms": 20_000 });
+    let memory = first_run(wrapping(rules.clone()));
+    let mut shell = second_run(wrapping(rules), &memory);
+    let client = shell.greet();
+    shell.call(client, 1, "write", json!({}));
+    shell.call(client, 2, "unknown", json!({}));
+    shell.wait(19_999);
+    assert_eq!(shell.outcome(client, "1"), None);
+    shell.wait(1);
+    for id in ["1", "2"] {
+        assert_eq!(problem(shell.outcome(client, id)).kind, ErrorKind::Timeout);
+    }
+    shell.ask(client, "3", "tools/list", json!({}));
+    assert_eq!(listed(&shell, client, "3").len(), 5);
+}
+
+#[test]
+fn a_modern_list_keeps_the_rest_of_its_time_to_live_and_none_after_it() {
+    let meta = json!({ "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    } });
+    let modern = |config: CoreConfig| {
+        let mut shell = Shell::new(config);
+        shell.server.is_modern = true;
+        shell.server.ttl_ms = Some(30_000);
+        shell
+    };
+    let mut shell = modern(wrapping(json!({})));
+    let client = shell.open();
+    shell.ask(client, "1", "server/discover", meta.clone());
+    shell.ask(client, "2", "tools/list", meta.clone());
+    let memory = stored(&shell, "demo").expect("it was stored");
+    let mut config = wrapping(json!({}));
+    config.servers[0].memory = memory;
+    let mut shell = modern(config);
+    shell.server.opens = false;
+    let client = shell.open();
+    shell.wait(10_000);
+    for (id, left_ms) in [("1", 20_000), ("2", 0)] {
+        shell.ask(client, id, "tools/list", meta.clone());
+        let answer = forwarded(shell.outcome(client, id));
+        assert_eq!(answer["result"]["ttlMs"], left_ms);
+        assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 5);
+        shell.wait(20_000);
+    }
+    shell.server.opens = true;
+    let described = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
+    shell.reply_all(&described);
+    shell.ask(client, "3", "tools/list", meta);
+    let answer = forwarded(shell.outcome(client, "3"));
+    assert_eq!(answer["result"]["ttlMs"], 30_000, "the server's own answer");
+}
+
+#[test]
+fn several_servers_are_introduced_and_listed_before_they_start() {
+    let mut shell = Shell::new(merging());
+    let client = shell.greet();
+    shell.ask(client, "1", "tools/list", json!({}));
+    let mut config = merging();
+    for server in &mut config.servers {
+        server.memory = stored(&shell, &server.name).expect("it was stored");
+    }
+    let mut shell = Shell::new(config);
+    shell.server.opens = false;
+    let client = shell.greet();
+    assert!(
+        shell.outcome(client, "\"hello\"").is_some(),
+        "no server was waited for"
+    );
+    shell.ask(client, "1", "tools/list", json!({}));
+    let listing = |shell: &Shell, id: &str| match shell.outcome(client, id) {
+        Some(Ok(Success::Members(members))) => members.to_string(),
+        other => panic!("not a list: {other:?}"),
+    };
+    assert!(listing(&shell, "1").contains("\"one__write\""));
+    shell.call(client, 2, "one__write", json!({}));
+    shell.wait(1000);
+    assert_eq!(shell.outcome(client, "2"), None, "it waits");
+    shell.server.tools.retain(|tool| tool["name"] != "once");
+    opens(&mut shell);
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "2"));
+    let told = notified(&shell, client);
+    let changed = "notifications/tools/list_changed".to_owned();
+    assert!(told.contains(&changed), "{told:?}");
+    shell.ask(client, "3", "tools/list", json!({}));
+    assert!(!listing(&shell, "3").contains("\"one__once\""));
 }

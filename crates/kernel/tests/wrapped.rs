@@ -291,6 +291,41 @@ fn a_request_that_no_server_survives_is_not_to_blame_before_the_first_answer() {
 }
 
 #[test]
+fn a_call_that_ends_every_server_pays_for_them_itself() {
+    let mut desk = lenient(Limits {
+        restarts: 0,
+        replays: 1,
+        ..without_pings()
+    });
+    let client = desk.open();
+    ask_patiently(&mut desk, client, "1");
+    desk.answer(1, 1, tool_answer());
+    desk.did();
+    let mut generation = 1;
+    for call in 2..=4 {
+        ask_patiently(&mut desk, client, &call.to_string());
+        for _ in 0..2 {
+            desk.lose(generation, &[]);
+            desk.reap(generation);
+            desk.wait(2_000);
+            generation += 1;
+            desk.ready(generation);
+        }
+        let did = desk.did();
+        let end = format!("end {call} CallKillsWorker");
+        assert!(did.contains(&end), "{did:?}");
+    }
+    ask_patiently(&mut desk, client, "5");
+    desk.answer(generation, 5, tool_answer());
+    let did = desk.did();
+    assert!(
+        did.iter()
+            .any(|what| what.starts_with("end 5") && !what.contains("Worker")),
+        "{did:?}"
+    );
+}
+
+#[test]
 fn a_slow_start_that_fails_twice_is_enough() {
     let mut desk = lenient(without_pings());
     let client = desk.open();

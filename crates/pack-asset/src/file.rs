@@ -13,7 +13,7 @@ use crate::assets;
 use crate::exact::Exact;
 use crate::naming;
 use crate::settings::AssetSettings;
-use crate::tools::verdict::{failed, page, summary};
+use crate::tools::verdict::{NOT_CHECKED_HINT, failed, not_checked_details, page, summary};
 
 /// Largest file that is validated.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -83,24 +83,33 @@ pub fn validate_file(
                 invalid(&violations, summary(&violations, &schema))
             }
             mainstay_schema::Verdict::NotChecked(why) => {
+                let json = Json::from(not_checked_details(&why));
                 let title = format!("not checked against {}", schema.title());
-                invalid(&Violations::one(why), title)
+                let text = page(title, &Violations::one(why))
+                    .hint(NOT_CHECKED_HINT)
+                    .finish(ALL);
+                Verdict {
+                    is_valid: false,
+                    json,
+                    text,
+                }
             }
         },
         Err(why) => invalid(&Violations::one(why.violation()), why.message()),
     })
 }
 
+/// A file's verdict is read in a terminal, which has room for all of it.
+const ALL: Bounds = Bounds {
+    lines: usize::MAX,
+    bytes: usize::MAX,
+};
+
 fn invalid(violations: &Violations, title: String) -> Verdict {
-    // A file's verdict is read in a terminal, which has room for all of it.
-    let all = Bounds {
-        lines: usize::MAX,
-        bytes: usize::MAX,
-    };
     Verdict {
         is_valid: false,
         json: Json::from(failed(violations)),
-        text: page(title, violations).finish(all),
+        text: page(title, violations).finish(ALL),
     }
 }
 

@@ -196,7 +196,7 @@ impl Workspace {
 fn open(root: &RootSetting, settings: &CodeSettings) -> Result<Arc<Repo>, String> {
     match &settings.cache_dir {
         Some(cache) => Repo::open(root, settings, cache).map(Arc::new),
-        None => Err("there is no cache directory; set MAINSTAY_CACHE_DIR".to_owned()),
+        None => Err("there is no cache directory that belongs to this user alone; set MAINSTAY_CACHE_DIR to one".to_owned()),
     }
 }
 

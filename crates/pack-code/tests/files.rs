@@ -14,6 +14,7 @@ use std::fs;
 
 use mainstay_pack_code::{CodeSettings, RootSetting, cache, pack};
 use mainstay_worker::ErrorKind;
+use mainstay_worker::testing::run_tool;
 use serde_json::{Value, json};
 
 use support::{FILES, Place, call, refused, search, small_place as place, wait_until};
@@ -213,6 +214,9 @@ fn the_path_that_a_search_of_several_repositories_prints_is_shown() {
     }
     let said = refused(&pack, "show_file", &json!({"path": "nowhere.go"}));
     assert!(said.1.contains("one, two"), "{said:?}");
+    let found = run_tool(&pack, "search", &json!({"query": "package only"})).unwrap();
+    let text = found.text.unwrap();
+    assert!(text.contains("show_file two/only.go reads on"), "{text}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mainstay_testkit::fixture::{read_executed, read_told};
 use mainstay_testkit::peer::{Client, Message, request_line};
-use mainstay_testkit::process::{Launch, TempDir, binary, kill};
+use mainstay_testkit::process::{Launch, MARKER, TempDir, binary, kill};
 use serde_json::{Value, json};
 
 use self::wrapping::{
@@ -57,14 +57,14 @@ fn a_cancel_in_the_other_form_is_answered_and_reaches_the_server_too() -> anyhow
 
 #[test]
 fn deadlines_stand_still_while_the_user_is_asked() -> anyhow::Result<()> {
-    let running = fixture("--timeout 4", "")?.spawn()?;
+    let running = fixture("--timeout 15", "")?.spawn()?;
     let client = running.client()?;
     client.open(&json!({"elicitation": {}}))?;
     client.send(&call("1", "ask_user", &json!({"question": "sure?"})))?;
     let asked = client.take("the question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(16));
     let id = asked.id().unwrap_or_default();
     client.send(&format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"answer":"yes"}}}}}}"#
@@ -281,8 +281,8 @@ fn a_lost_call_is_probed_for_and_repeated_only_if_it_took_no_effect() -> anyhow:
 }
 
 #[test]
-fn a_successor_with_other_tools_is_announced_where_the_server_does_so() -> anyhow::Result<()> {
-    for (options, announced) in [("--declare-list-changed", true), ("", false)] {
+fn a_successor_with_other_tools_is_announced_once() -> anyhow::Result<()> {
+    for options in ["--declare-list-changed", ""] {
         let fixture = fixture("", options)?;
         let tools = fixture.path("tools.json");
         let echo_tool = json!({"name": "echo", "inputSchema": {"type": "object"},
@@ -290,15 +290,18 @@ fn a_successor_with_other_tools_is_announced_where_the_server_does_so() -> anyho
         std::fs::write(&tools, json!([echo_tool]).to_string())?;
         let running = fixture.word("--tools").word(&tools).spawn()?;
         let client = running.client()?;
-        client.open(&json!({}))?;
+        let opened = client.open(&json!({}))?;
+        let declared = opened.at("/result/capabilities/tools/listChanged");
+        assert_eq!(
+            declared, true,
+            "the host announces it, whatever the server does"
+        );
         client.request("1", "tools/list", &json!({}))?;
         let more = json!({"name": "add", "inputSchema": {"type": "object"}});
         std::fs::write(&tools, json!([echo_tool, more]).to_string())?;
         assert!(kill(only_server(&running)?));
         echo(client, "2")?;
-        if announced {
-            client.notification("notifications/tools/list_changed")?;
-        }
+        client.notification("notifications/tools/list_changed")?;
         let (rest, _) = running.finish()?;
         let again = rest.iter().any(|line| line.text().contains("list_changed"));
         assert!(!again, "{rest:?}");
@@ -333,24 +336,26 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
         changed(r#""ttlMs":3600000,"cacheScope":"public""#),
         changed(r#""ttlMs":3600000,"cacheScope":"private""#),
     );
-    for (era, rewrite, code, is_kept) in [
-        ("both", &public, Value::Null, true),
-        ("both", &of_one, Value::Null, false),
-        ("legacy", &public, json!(-32601), true),
+    for (era, rewrite, code) in [
+        ("both", &public, Value::Null),
+        ("both", &of_one, Value::Null),
+        ("legacy", &public, json!(-32601)),
     ] {
         let mut answers = Vec::new();
         // While the gate is shut the server does not begin to read: an answer cannot be its own.
         let gate = cache.path().join("gate");
         let script = "while [ -e gate ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
-        for is_shut in [false, is_kept] {
+        for is_shut in [false, true] {
             if is_shut {
                 std::fs::write(&gate, "")?;
             }
             let mainstay = binary("mainstay")?.into_os_string();
             let here = cache.path().as_os_str().to_owned();
-            // What is remembered is that of a command in a directory.
+            // What is remembered is that of a command in a directory with an environment.
             let prefix = [
                 "env".into(),
+                "-u".into(),
+                MARKER.into(),
                 "-C".into(),
                 here,
                 mainstay,
@@ -382,13 +387,63 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
         };
         if code.is_null() {
             assert_eq!(without_ttl(first), without_ttl(second));
-            assert_eq!(first != second, is_kept, "it is older");
+            assert_ne!(first, second, "it is older");
         }
-        if is_kept {
-            std::fs::remove_file(&gate)?;
-        }
+        std::fs::remove_file(&gate)?;
     }
     Ok(())
+}
+
+/// A server that reads nothing while the file `gate` is there, behind `mainstay wrap` in this folder.
+fn gated(folder: &TempDir, options: &str) -> anyhow::Result<Launch> {
+    let script = "while [ -e gate ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
+    let launch = Launch::new(["env", "-u", MARKER, "-C"])?
+        .words([folder.path().as_os_str(), binary("mainstay")?.as_os_str()])
+        .words(["wrap"])
+        .words(options.split_whitespace())
+        .words(["--", "sh", "-c", script])
+        .words([binary("mcp-fixture")?]);
+    Ok(launch.env("MAINSTAY_CACHE_DIR", folder.join("cache")))
+}
+
+#[test]
+fn handshake_and_list_come_at_once_the_second_time() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let gate = folder.join("gate");
+    let running = gated(&folder, "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let first = client.request("1", "tools/list", &json!({}))?;
+    stop(running)?;
+    // While the gate is shut the server does not begin to read: no answer can be its own.
+    std::fs::write(&gate, "")?;
+    let running = gated(&folder, "")?.spawn()?;
+    let client = running.client()?;
+    let began = Instant::now();
+    client.open(&json!({}))?;
+    let second = client.request("1", "tools/list", &json!({}))?;
+    assert_eq!(first.at("/result"), second.at("/result"));
+    println!("handshake and list after {:?}", began.elapsed());
+    client.send(&call("2", "echo", &json!({"text": "waited"})))?;
+    std::fs::remove_file(&gate)?;
+    assert_eq!(text(&client.answer("2")?), "waited");
+    stop(running)?;
+    // A damaged file is ignored.
+    for entry in std::fs::read_dir(folder.join("cache/wrapped"))? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            std::fs::write(path, "{\"catalogs\":[")?;
+        }
+    }
+    let running = gated(&folder, "")?.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    running.wait_for_line("reason=catalog_not_remembered")?;
+    echo(client, "1")?;
+    stop(running)
 }
 
 #[test]

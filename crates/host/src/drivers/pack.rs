@@ -116,6 +116,8 @@ pub(crate) fn start<E: Listener>(
 struct Rpc;
 
 impl Speech for Rpc {
+    const SUBJECT: &str = "the worker";
+
     fn hear(&mut self, frame: Frame<'_>) -> Heard {
         match frame {
             Frame::Line(line) => match serde_json::from_slice::<FromWorker>(line) {

@@ -34,14 +34,19 @@ use crate::upgrade::{Incoming, Outgoing, Pause, SavedFrames};
 
 /// Longest line of a worker's stderr; the rest of it is cut.
 const STDERR_LINE: usize = 4096;
-/// After a worker closed its output, the time for its exit to be told: it says more.
+/// Grace period after a protocol violation for the exit status, which explains more.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+/// Grace period after the end of the output: the process is exiting, unless it closed the pipe itself.
+const EXIT_STATUS: Duration = Duration::from_millis(500);
 
 /// Bytes that are read of a worker that has ended.
 const LAST_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a frame of a worker means.
 pub(super) trait Speech: Send + Sync + 'static {
+    /// The process in sentences for operators and clients.
+    const SUBJECT: &str;
+
     fn hear(&mut self, frame: Frame<'_>) -> Heard;
 }
 
@@ -232,7 +237,7 @@ pub(super) fn start<E: Listener>(
 
 impl Grip {
     /// Starts a task for each part that has none.
-    pub(super) fn run<E: Listener>(&mut self, speech: impl Speech, around: Surroundings<'_, E>) {
+    pub(super) fn run<S: Speech, E: Listener>(&mut self, speech: S, around: Surroundings<'_, E>) {
         let Surroundings {
             generation,
             limits,
@@ -253,7 +258,7 @@ impl Grip {
             let (outbox, events) = (self.outbox.clone(), events.clone());
             let writer = write_out(stdin, outbox, events.clone(), caught_up, pause.clone());
             let orders = self.orders.clone();
-            let writing = write_calls(writer, generation, orders, events);
+            let writing = write_calls(writer, S::SUBJECT, generation, orders, events);
             self.tasks.writer = Some(tokio::spawn(writing));
         }
         if let Some(body) = self.parts.body.take() {
@@ -399,6 +404,7 @@ impl Grip {
 /// A worker that takes no more calls is of no use, even if it lives.
 async fn write_calls<E: Listener>(
     writer: impl Future<Output = Wrote>,
+    subject: &'static str,
     generation: Generation,
     orders: mpsc::Sender<Manner>,
     events: mpsc::Sender<E>,
@@ -408,9 +414,10 @@ async fn write_calls<E: Listener>(
         Wrote::Paused(sink) => return Some(sink),
         Wrote::Broken => {}
     }
-    // One that is dying closes its pipe, too; its exit says more, and comes by then.
-    tokio::time::sleep(LAST_WORDS).await;
-    let fault = Fault::new(ErrorKind::WorkerProtocol, "the worker closed its input").of(generation);
+    // A process that exits closes its pipe, too; its exit status explains more.
+    tokio::time::sleep(EXIT_STATUS).await;
+    let detail = format!("{subject} closed its input");
+    let fault = Fault::new(ErrorKind::WorkerProtocol, detail).of(generation);
     let what = What::Lost(fault);
     let _ = events.send(WorkerEvent { generation, what }.into()).await;
     let _ = orders.try_send(Manner::Terminate);
@@ -508,8 +515,12 @@ impl<S: Speech, E: Listener> Task<S, E> {
                 },
                 // Last: a worker that floods must not keep us from ending it.
                 read = self.body.stdout.read(self.body.frames.spare()), if may_read => {
+                    let mut wait = LAST_WORDS;
                     let broken = match read {
-                        Ok(0) => Some(Broken::new("closed its output")),
+                        Ok(0) => {
+                            wait = EXIT_STATUS;
+                            Some(Broken::new("closed its output"))
+                        }
                         Err(error) => Some(Broken::new(format!("its output cannot be read: {error}"))),
                         Ok(count) => {
                             self.body.frames.filled(count);
@@ -517,7 +528,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
                         }
                     };
                     if let Some(broken) = broken {
-                        let until = Instant::now() + LAST_WORDS;
+                        let until = Instant::now() + wait;
                         self.body.output = Output::Broken { broken, until };
                     }
                 }
@@ -584,7 +595,10 @@ impl<S: Speech, E: Listener> Task<S, E> {
         if std::mem::replace(&mut self.body.reported, true) {
             return self.tell(What::Unkillable).await;
         }
-        let detail = "the worker's tree was killed and is still there";
+        let detail = format!(
+            "{}'s process tree was killed and is still there",
+            S::SUBJECT
+        );
         let fault = Fault::new(ErrorKind::WorkerUnavailable, detail).of(self.generation);
         self.tell(What::Stuck(fault)).await;
         self.body.process.take_over();
@@ -615,7 +629,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
             .said
             .map(|said| self.redactor.text(&said).into_owned());
         let words = said.or_else(|| self.last_words.last());
-        let fault = Fault::new(kind, format!("the worker {}", broken.detail))
+        let fault = Fault::new(kind, format!("{} {}", S::SUBJECT, broken.detail))
             .of(self.generation)
             .saying(words)
             .with_stderr(&self.last_words.all());
@@ -660,22 +674,22 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// The last lines of a worker's stderr.
+/// The last lines of a worker's stderr, or of what is known about a remote server.
 #[derive(Clone, Debug)]
-pub(super) struct LastWords {
+pub(crate) struct LastWords {
     keep: usize,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl LastWords {
-    fn new(keep: usize) -> Self {
+    pub(super) fn new(keep: usize) -> Self {
         Self {
             keep,
             lines: Arc::default(),
         }
     }
 
-    fn push(&self, line: String) {
+    pub(super) fn push(&self, line: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push_back(line);
         while lines.len() > self.keep {
@@ -683,7 +697,7 @@ impl LastWords {
         }
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().cloned().collect()
     }

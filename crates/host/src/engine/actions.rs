@@ -88,9 +88,9 @@ impl Engine {
                 }
             }
             CoreAction::FindRoots { question, answer } => self.find_roots(question, answer),
-            CoreAction::Remember(discovered) => {
-                if let Some(remembered) = &self.facts.remembered {
-                    remembered.store(discovered.as_ref());
+            CoreAction::Remember { server, memory } => {
+                if let Some(file) = self.facts.remembered.get(&server) {
+                    file.store(&memory, &self.reports.log);
                 }
             }
             CoreAction::Log { level, line } => self.log(level, line),

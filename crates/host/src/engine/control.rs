@@ -87,8 +87,14 @@ impl Operators {
 }
 
 impl Engine {
-    pub(super) fn control(&mut self, Control { request, reply }: Control) {
+    pub(super) fn control(&mut self, control: Control) {
+        let Control {
+            request,
+            is_same_user,
+            reply,
+        } = control;
         let answer = match request {
+            ControlRequest::Share(server) => return self.share(&server, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
                 let mut metrics = self.core.metrics(self.clock.now());
@@ -189,20 +195,22 @@ impl Engine {
     /// Applies changed servers. One with another command is rolled out; the others go on.
     fn change_servers(&mut self, servers: &[Server]) {
         let commands = &mut self.launch.commands.servers;
-        let mut restart = Vec::new();
+        let (mut restart, mut configs) = (Vec::new(), Vec::new());
         for server in servers {
             let (name, launch) = (server.name.clone(), server.launch.clone());
+            let mut config = server.config(&self.facts.version);
+            // Commands of removed servers stay: their last processes may be starting.
             let before = commands.insert(name.clone(), launch.clone());
+            if before.as_ref() != Some(&launch) {
+                let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+                config.memory = files.open(&name, &launch, log);
+            }
             if before.is_some_and(|before| before != launch) {
                 restart.push(name);
             }
+            configs.push(config);
         }
-        // Commands of removed servers stay: their last processes may be starting.
-        let version = &self.facts.version;
-        let servers = servers
-            .iter()
-            .map(|server| server.config(version))
-            .collect();
+        let servers = configs;
         self.report(CoreEvent::Servers { servers, restart });
     }
 }

@@ -9,6 +9,7 @@ mod clients;
 mod control;
 mod encode;
 mod isolate;
+mod share;
 mod upgrade;
 mod workers;
 
@@ -28,6 +29,7 @@ use self::clients::Conversation;
 pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
+pub use self::share::SHARE_HOST_VARIABLE;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
@@ -44,7 +46,7 @@ use crate::tasks::TaskLedger;
 use crate::telemetry::Recorder;
 use crate::transport::{Client, ClientEvent};
 use crate::watchdog::{Doing, Watchdog};
-use crate::wrap::Remembered;
+use crate::wrap::MemoryFiles;
 
 /// Events that may wait for the loop.
 const EVENTS: usize = 256;
@@ -210,8 +212,8 @@ pub(crate) struct HostFacts {
     pub(crate) version: String,
     pub(crate) mode: &'static str,
     pub(crate) started: String,
-    /// The stored answer of the wrapped server to `server/discover`.
-    pub(crate) remembered: Option<Remembered>,
+    /// The files with what earlier runs learned about servers, by the keys of the servers.
+    pub(crate) remembered: MemoryFiles,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
     /// Reads the lock of the packs again.
@@ -288,6 +290,11 @@ impl Engine {
             queue: setup.queue,
             tasks: setup.tasks,
         }
+    }
+
+    /// The state of upgrades, for the parts that a pause must wait for.
+    pub(crate) const fn upgrade_mut(&mut self) -> &mut Upgrades {
+        &mut self.upgrade
     }
 
     /// Where transports and drivers send events.

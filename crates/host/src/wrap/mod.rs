@@ -3,7 +3,7 @@
 //! The server itself is a backend of the core ([`mainstay_kernel::server`]); here is only what needs files.
 //!
 //! * [`identity`]: the name under which calls of the server are recorded as tasks;
-//! * [`remembered`]: the server's answer to `server/discover` in an earlier run.
+//! * [`remembered`]: the server's catalog in an earlier run.
 
 mod identity;
 mod remembered;
@@ -19,8 +19,10 @@ pub use mainstay_kernel::server::{
 };
 
 pub(crate) use self::identity::identity;
-pub(crate) use self::remembered::Remembered;
-use crate::config::{Command, EnvelopeMode, ReadLock, Reread, Shim, Transport, Watched};
+pub(crate) use self::remembered::MemoryFiles;
+use crate::config::{
+    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, Transport, Watched,
+};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 
@@ -29,8 +31,10 @@ use crate::upgrade::UpgradeConfig;
 pub struct WrapConfig {
     /// The server's name in logs and health.
     pub name: String,
-    pub command: Command,
+    pub launch: ServerLaunch,
     pub rules: Arc<Rules>,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Reads that lock again, at SIGHUP and before every rollout.
@@ -46,7 +50,7 @@ pub struct WrapConfig {
     pub collector: Option<OtlpConfig>,
     /// Folder of the control socket; none for a host that serves one command.
     pub control_dir: Option<PathBuf>,
-    /// Where answers to `server/discover` are remembered from one run to the next.
+    /// Where the server's catalog is kept from one run to the next, if it is.
     pub cache_dir: Option<PathBuf>,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,

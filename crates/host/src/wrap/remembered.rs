@@ -1,140 +1,296 @@
-//! The server's answer to `server/discover` in an earlier run.
+//! The catalogs of servers in earlier runs, in files.
 //!
-//! Automatic clients ask `server/discover` before anything else, and some wait for long, or start the same
-//! command twice to ask. A server that takes seconds to start, or that belongs to the older era and chokes on
-//! the request, would make them wait. So its answer is stored in a small file, by command, and the next
-//! run answers from it at once. The core gives only answers to store that every client may get; each has the
-//! time at which it expires. A file that cannot be read or written never keeps the host from serving.
+//! A server that takes long to start would make its clients wait for the handshake. So the core keeps the server's
+//! catalog, and this file stores it for the next run. The name of a file is a keyed digest of the server's command, its
+//! arguments, its directory, its environment and the build of the host ([`identity`](super::identity)): another
+//! environment is another server. Files are private to the user; the host ignores one that is damaged, too large, too
+//! old or belongs to another user. A file that cannot be read or written never keeps the host from serving.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mainstay_contract::json::Json;
-use mainstay_contract::scan;
-use mainstay_kernel::server::Discovered;
+use mainstay_kernel::server::{Discovered, ServerMemory};
 use mainstay_schema::Fingerprint;
 use serde_json::json;
 
+use super::identity::identity;
 use crate::clock::wall_ms;
-use crate::config::Command;
+use crate::config::ServerLaunch;
 use crate::files::{self, Links};
+use crate::log::{Level, Log};
 
-/// Largest file that is read.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// The folder below the cache directory.
+const FOLDER: &str = "wrapped";
+/// Largest file that is read or written.
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// Files that are kept; the oldest ones are removed.
+const MAX_FILES: usize = 256;
+/// An older file is ignored: the server may have changed in every way.
+const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 
-/// After so long a server is asked anew: it may have learned something.
-const MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
+/// The files of the servers of a host, by the keys of the servers.
+#[derive(Debug)]
+pub(crate) struct MemoryFiles {
+    folder: Option<PathBuf>,
+    environment: Vec<(OsString, OsString)>,
+    build: String,
+    files: BTreeMap<String, MemoryFile>,
+}
 
-/// The file of one command.
+/// The file of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct MemoryFile {
     path: PathBuf,
 }
 
-impl Remembered {
-    /// Reads the stored answer of a command.
-    pub(crate) fn load(folder: &Path, command: &Command) -> (Self, Option<Discovered>) {
-        // The same words mean another server in another directory.
-        let here = std::env::current_dir().unwrap_or_default();
-        let cwd = command
-            .cwd
-            .as_ref()
-            .map_or(here.clone(), |cwd| here.join(cwd));
-        let env = command.env.iter().flat_map(|(key, value)| [key, value]);
-        let words = [command.program.as_os_str(), cwd.as_os_str()]
-            .into_iter()
-            .chain(command.arguments.iter().map(AsRef::as_ref))
-            .chain(env.map(AsRef::as_ref));
-        let text = |word: &OsStr| word.as_bytes().to_vec();
-        let name = Fingerprint::of(&json!(words.map(text).collect::<Vec<_>>()));
-        let path = folder.join("wrapped").join(format!("{name}.json"));
-        let answer = read(&path);
-        (Self { path }, answer)
+impl MemoryFiles {
+    /// Without a cache directory nothing is kept.
+    pub(crate) fn new(
+        cache_dir: Option<&Path>,
+        environment: Vec<(OsString, OsString)>,
+        build: &str,
+    ) -> Self {
+        Self {
+            folder: cache_dir.map(|cache_dir| cache_dir.join(FOLDER)),
+            environment,
+            build: build.to_owned(),
+            files: BTreeMap::new(),
+        }
     }
 
-    /// Stores an answer for the next run, or forgets the one that is stored.
-    pub(crate) fn store(&self, answer: Option<&Discovered>) {
-        // Without the file the next run asks again.
-        let _ = match answer {
-            Some(answer) => write(&self.path, answer),
-            None => fs::remove_file(&self.path),
+    /// Finds the file of a server, and reads it.
+    pub(crate) fn open(&mut self, key: &str, launch: &ServerLaunch, log: &Log) -> ServerMemory {
+        self.files.remove(key);
+        let Some(folder) = &self.folder else {
+            return ServerMemory::default();
         };
+        let named = files::create_own(folder)
+            .and_then(|()| identity(folder, launch, &self.environment))
+            .map(|identity| Fingerprint::of(&json!([identity, self.build])));
+        let file = match named {
+            Ok(name) => MemoryFile {
+                path: folder.join(format!("{name}.json")),
+            },
+            Err(error) => {
+                warn(log, folder, &error);
+                return ServerMemory::default();
+            }
+        };
+        let memory = file.read().unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                warn(log, &file.path, &error);
+            }
+            ServerMemory::default()
+        });
+        self.files.insert(key.to_owned(), file);
+        memory
+    }
+
+    /// The file of a server.
+    pub(crate) fn get(&self, key: &str) -> Option<&MemoryFile> {
+        self.files.get(key)
     }
 }
 
-fn read(path: &Path) -> Option<Discovered> {
-    files::verify_private(path.parent()?).ok()?;
-    let (text, facts) = files::read(path, MAX_BYTES, Links::Reject).ok()?;
-    if facts.modified().ok()?.elapsed().unwrap_or_default() > MAX_AGE {
-        return None;
+impl MemoryFile {
+    fn read(&self) -> io::Result<ServerMemory> {
+        let (text, facts) = files::read(&self.path, MAX_BYTES, Links::Reject)?;
+        let is_ours = facts.uid() == rustix::process::geteuid().as_raw();
+        if !is_ours || facts.mode() & 0o077 != 0 {
+            let said = "it is not a private file of this user";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+        }
+        if facts.modified()?.elapsed().unwrap_or_default() > MAX_AGE {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let damaged = |error: &dyn std::fmt::Display| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("it is damaged: {error}"),
+            )
+        };
+        let text = String::from_utf8(text).map_err(|error| damaged(&error))?;
+        // The strict scan first: the core takes every text in it as it is.
+        let json = Json::parse(&text).map_err(|error| damaged(&error))?;
+        let mut memory: ServerMemory =
+            serde_json::from_str(json.as_str()).map_err(|error| damaged(&error))?;
+        if let Some(Discovered::Modern { expires_ms, .. }) = &memory.discovered
+            && *expires_ms <= wall_ms()
+        {
+            memory.discovered = None;
+        }
+        Ok(memory)
     }
-    let text = String::from_utf8(text).ok()?;
-    let json = Json::parse(&text).ok()?;
-    match scan::member(json.as_str(), "era")? {
-        "\"legacy\"" => Some(Discovered::Legacy),
-        "\"modern\"" => {
-            let result = scan::member(json.as_str(), "result")?;
-            let expires_ms = scan::member(json.as_str(), "expiresMs")?.parse().ok()?;
-            let answer = Discovered::Modern {
-                result: Json::from_scanned(result),
-                expires_ms,
+
+    /// Stores the memory of a server for the next run.
+    pub(crate) fn store(&self, memory: &ServerMemory, log: &Log) {
+        if let Err(error) = self.write(memory) {
+            warn(log, &self.path, &error);
+        }
+    }
+
+    fn write(&self, memory: &ServerMemory) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        files::create_own(folder)?;
+        let text = serde_json::to_vec(memory)?;
+        if text.len() as u64 > MAX_BYTES {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             };
-            (expires_ms > wall_ms()).then_some(answer)
         }
-        _ => None,
+        let is_new = fs::symlink_metadata(&self.path).is_err();
+        files::replace(&self.path, &text, files::PRIVATE)?;
+        if is_new {
+            prune(folder)?;
+        }
+        Ok(())
     }
 }
 
-fn write(path: &Path, answer: &Discovered) -> std::io::Result<()> {
-    let text = match answer {
-        Discovered::Legacy => "{\"era\":\"legacy\"}\n".to_owned(),
-        Discovered::Modern { result, expires_ms } => {
-            format!("{{\"era\":\"modern\",\"expiresMs\":{expires_ms},\"result\":{result}}}\n")
+/// Removes the oldest files of a folder with too many.
+fn prune(folder: &Path) -> io::Result<()> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            found.push((fs::symlink_metadata(&path)?.modified()?, path));
         }
-    };
-    files::create_own(path.parent().unwrap_or(Path::new(".")))?;
-    files::replace(path, text.as_bytes(), files::PRIVATE)
+    }
+    found.sort();
+    let excess = found.len().saturating_sub(MAX_FILES);
+    for (_, path) in found.into_iter().take(excess) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+fn warn(log: &Log, path: &Path, error: &io::Error) {
+    let path = path.display();
+    let line = format!("mcp:warning reason=catalog_not_remembered {path}: {error}");
+    log.say(Level::Warn, line);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    fn command(program: &str) -> Command {
-        Command {
-            program: program.into(),
+    use mainstay_contract::envelope::redact::Redactor;
+
+    use super::*;
+    use crate::config::Command;
+
+    fn command(argument: &str) -> ServerLaunch {
+        let command = Command {
+            program: "server".into(),
             called: None,
-            arguments: vec!["--x".into()],
+            arguments: vec![argument.into()],
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
-        }
+            sandbox: None,
+        };
+        let tree_kill = crate::config::TreeKill::Auto;
+        ServerLaunch::Process { command, tree_kill }
+    }
+
+    fn log() -> Log {
+        Log::start(Level::Error, Redactor::new([]))
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("mainstay-remembered-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    fn legacy() -> ServerMemory {
+        serde_json::from_str(r#"{"discovered":"legacy"}"#).unwrap()
     }
 
     #[test]
-    fn a_command_is_remembered_and_no_other() {
-        let folder =
-            std::env::temp_dir().join(format!("mainstay-remembered-{}", std::process::id()));
-        let load = |program| Remembered::load(&folder, &command(program));
-        assert_eq!(load("a").1, None);
-        let result = Json::parse(r#"{"supportedVersions": ["2026-07-28"],"n":1.00}"#).unwrap();
-        let answer = |expires_ms| Discovered::Modern {
-            result: result.clone(),
-            expires_ms,
+    fn a_server_is_remembered_and_no_other() {
+        let (folder, log) = (folder("other"), log());
+        let files = |secret: &str, build: &str| {
+            let environment = vec![("API_KEY".into(), secret.into())];
+            MemoryFiles::new(Some(&folder), environment, build)
         };
-        let later = wall_ms() + 3_600_000;
-        load("a").0.store(Some(&answer(later)));
-        load("b").0.store(Some(&Discovered::Legacy));
-        assert_eq!(load("a").1, Some(answer(later)));
-        assert_eq!(load("b").1, Some(Discovered::Legacy));
-        assert_eq!(load("c").1, None);
-        load("b").0.store(None);
-        assert_eq!(load("b").1, None);
-        load("a").0.store(Some(&answer(wall_ms())));
-        assert_eq!(load("a").1, None, "it has expired");
+        let mut first = files("s3cret", "1");
+        assert_eq!(
+            first.open("a", &command("x"), &log),
+            ServerMemory::default()
+        );
+        first.get("a").unwrap().store(&legacy(), &log);
+        let read = |mut files: MemoryFiles, argument| files.open("b", &command(argument), &log);
+        assert_eq!(read(files("s3cret", "1"), "x"), legacy());
+        let others = [
+            (files("other", "1"), "x", "another environment"),
+            (files("s3cret", "2"), "x", "another build"),
+            (files("s3cret", "1"), "y", "other arguments"),
+            (MemoryFiles::new(None, Vec::new(), "1"), "x", "no cache"),
+        ];
+        for (files, argument, what) in others {
+            assert_eq!(read(files, argument), ServerMemory::default(), "{what}");
+        }
+        for entry in fs::read_dir(folder.join(FOLDER)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read(&path).unwrap();
+            assert!(!text.windows(6).any(|part| part == b"s3cret"), "{path:?}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_not_private_is_ignored() {
+        let (folder, log) = (folder("damaged"), log());
+        let open = || {
+            let mut files = MemoryFiles::new(Some(&folder), Vec::new(), "1");
+            let memory = files.open("a", &command("x"), &log);
+            (files.get("a").unwrap().clone(), memory)
+        };
+        let (file, _) = open();
+        let stored = || file.store(&legacy(), &log);
+        stored();
+        assert_eq!(open().1, legacy());
+        let torn = fs::read(&file.path).unwrap();
+        let torn = torn.get(..torn.len() / 2).unwrap();
+        for damaged in [torn, b"", b"{\"catalogs\":7}", b"{} {}", b"\xff"] {
+            fs::write(&file.path, damaged).unwrap();
+            assert_eq!(open().1, ServerMemory::default(), "{damaged:?}");
+        }
+        stored();
+        fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(open().1, ServerMemory::default(), "others may read it");
+        stored();
+        let elsewhere = folder.join("elsewhere");
+        fs::rename(&file.path, &elsewhere).unwrap();
+        symlink(&elsewhere, &file.path).unwrap();
+        assert_eq!(open().1, ServerMemory::default(), "a link");
+        stored();
+        assert_eq!(open().1, legacy(), "the next run stores it again");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_files_are_removed() {
+        let (folder, log) = (folder("many"), log());
+        for number in 0..=MAX_FILES {
+            let mut files = MemoryFiles::new(Some(&folder), Vec::new(), "1");
+            files.open("a", &command(&number.to_string()), &log);
+            files.get("a").unwrap().store(&legacy(), &log);
+        }
+        let files = fs::read_dir(folder.join(FOLDER)).unwrap();
+        assert_eq!(files.count(), MAX_FILES + 1, "and the key");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

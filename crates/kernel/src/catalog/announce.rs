@@ -124,10 +124,11 @@ impl PackCatalog {
             }
             _ => {}
         }
-        ready.catalog.check()?;
+        let unfit = |reason: String| format!("announced a catalog that cannot be served: {reason}");
+        ready.catalog.check().map_err(unfit)?;
         let Some(before) = before else {
             let added = self.add_catalog(slot, ready.catalog.clone());
-            added.map_err(|error| error.to_string())?;
+            added.map_err(|error| unfit(error.to_string()))?;
             // Clients may have got lists without this pack.
             let lists = match was_complete {
                 true => changed_lists(&Catalog::default(), &ready.catalog),

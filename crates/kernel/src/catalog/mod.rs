@@ -239,17 +239,11 @@ impl PackCatalog {
         Problem::new(ErrorKind::WorkerUnavailable, message)
     }
 
-    /// True if the tools of a pack may change while it is served: its program is not part of ours.
-    fn may_change(&self) -> bool {
-        self.packs
-            .values()
-            .any(|pack| pack.expected_build.is_none())
-    }
-
-    /// True if clients learn of changes of a list.
+    /// True if clients learn of changes of a list. Those of built-in packs change, too: by a lock that is read again, and
+    /// by an upgrade in place.
     pub(crate) fn announces(&self, kind: ListKind) -> bool {
         match kind {
-            ListKind::Tools | ListKind::Prompts => self.may_change(),
+            ListKind::Tools | ListKind::Prompts => true,
             ListKind::Resources | ListKind::Templates => self.has_resources(),
         }
     }

@@ -18,7 +18,7 @@ use crate::action::{End, Manner, Notice};
 use crate::call::SlotId;
 use crate::core::tasks::{TaskOrder, TaskReply};
 use crate::locked::Locked;
-use crate::server::{Activity, Discovered, Rules, ServerConfig};
+use crate::server::{Activity, Rules, ServerConfig, ServerMemory};
 use crate::time::Time;
 
 /// Something that happened outside the core.
@@ -91,6 +91,18 @@ pub enum WorkerNews {
         pid: u32,
         tree_kill: String,
     },
+    /// A remote server is used from now on; its URL, without credentials.
+    Connected {
+        url: String,
+    },
+    /// The answer to one call will not come; the server goes on. It rejected the call if `sent` is false.
+    CallLost {
+        call: CallId,
+        sent: bool,
+        fault: Fault,
+    },
+    /// It accepts no more calls: a remote server ended the session. Calls under way may still be answered.
+    Unfit(Fault),
     /// A pack's worker announced itself; `vetted` is an error if its schemas cannot be compiled.
     Ready {
         ready: Box<rpc::Ready>,
@@ -243,8 +255,12 @@ pub enum CoreAction {
         question: u64,
         answer: Json,
     },
-    /// Store how the server answered `server/discover`, for later runs.
-    Remember(Option<Discovered>),
+    /// Store what the host learned about a server, for later runs.
+    Remember {
+        /// The key of the server.
+        server: String,
+        memory: Box<ServerMemory>,
+    },
     Log {
         level: LogLevel,
         line: String,

@@ -50,7 +50,11 @@ impl Link {
         // A scanned line is UTF-8.
         let text = std::str::from_utf8(line).unwrap_or_default();
         match relayed {
-            Ok(Relayed::Request(request)) => self.request(cx, text, &request),
+            Ok(Relayed::Request(request)) => {
+                if !self.named_call(cx, text, &request) {
+                    self.request(cx, text, &request);
+                }
+            }
             Ok(Relayed::Notice { method, params }) => self.notification(cx, text, &method, params),
             Ok(Relayed::Answer { id, .. }) => self.client_answer(cx, text, &id),
             Err(refused) => self.reject(cx, refused, line.len()),
@@ -72,7 +76,7 @@ impl Link {
         }
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
+    pub(super) fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
         let Some(session) = self.session() else {
             return;
         };
@@ -88,9 +92,11 @@ impl Link {
         }
         let meta = request.param("_meta");
         let asked = self.read_request(text, request);
+        self.identify(cx, &asked);
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
             Some(_) => Work::Unrouted,
+            None if self.is_searched_listing(cx, &asked) => Work::Unrouted,
             None => self.route(cx, &asked),
         };
         let new = NewRequest {
@@ -116,13 +122,14 @@ impl Link {
     ) -> ClientRequest {
         let meta = request.param("_meta");
         if request.dialect == Dialect::Modern
+            && !self.is_shared()
             && let Some(meta) = meta
         {
             let is_own = |name: &str| OWN_META.contains(&name);
             self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
         }
         let mut asked = ClientRequest::new(text, request, meta);
-        if asked.tool.is_some() && self.offers_tasks() {
+        if asked.tool.is_some() && self.offers_tasks_to(request.dialect) {
             let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
             asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
         }
@@ -149,6 +156,12 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
+        if self.decide_search(cx, call) {
+            return;
+        }
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
         if request.tool.is_none() {
             return self.finish_routing(cx, call, None);
         }
@@ -156,7 +169,12 @@ impl Link {
         let listable = self.lists.unlistable.is_none() || self.lists.unlistable != self.serving(cx);
         if let Some(tool) = unknown.filter(|_| listable) {
             let timeout_ms = self.call_timeout(cx, call, &tool);
-            let until = cx.now.plus_ms(HELD_MS.min(timeout_ms));
+            // While the first server starts, a call waits as long as it may.
+            let held_ms = match self.recall.is_active {
+                true => timeout_ms,
+                false => HELD_MS.min(timeout_ms),
+            };
+            let until = cx.now.plus_ms(held_ms);
             self.requests.hold(call, until);
             cx.kernel.start_clock(cx.now, call, timeout_ms);
             return self.want_tools(cx);
@@ -180,6 +198,9 @@ impl Link {
             .is_some_and(|request| self.is_listing(request))
         {
             return self.admit_listing(cx, call);
+        }
+        if self.admit_search(cx, call) {
+            return;
         }
         let Some(request) = self.requests.get_mut(call) else {
             return;
@@ -278,16 +299,24 @@ impl Link {
         }
     }
 
-    fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
+    pub(super) fn finish_routing(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        refused: Option<Problem>,
+    ) {
         let Some(mut request) = self.requests.take(call) else {
             return;
         };
         let work = match refused {
             Some(problem) => Work::Refused(problem),
-            None => {
-                let work = self.route(cx, &request);
-                self.as_task(cx, call, &mut request, work)
-            }
+            None => match self.shared_work(cx, call, &request) {
+                Some(work) => work,
+                None => {
+                    let work = self.route(cx, &request);
+                    self.as_task(cx, call, &mut request, work)
+                }
+            },
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
         let known = |tool: &&String| self.tools.get(tool).is_some();
@@ -333,11 +362,17 @@ impl Link {
             // A server that does not open a session is of no use.
             Some(Method::Initialize) => (timeout_ms, late) = (self.start_ms(limits), Late::Open),
             Some(Method::Discover) => {
-                if *cx.discovered == Some(Discovered::Legacy) {
-                    return Work::Refused(unknown_method(&request.method));
-                }
+                let is_legacy = cx.memory.discovered == Some(Discovered::Legacy);
+                let patience_ms = match self.may_bridge() {
+                    // The host opens a legacy session for it.
+                    true => self.start_ms(limits),
+                    false if is_legacy => {
+                        return Work::Refused(unknown_method(&request.method));
+                    }
+                    false => timeout_ms.min(DISCOVER_MS),
+                };
                 // A server that is still starting may not have read it.
-                (timeout_ms, late) = (timeout_ms.min(DISCOVER_MS), Late::Leave);
+                (timeout_ms, late) = (patience_ms, Late::Leave);
             }
             Some(Method::Listen) => timeout_ms = UNTIMED_MS,
             _ => {}
@@ -373,8 +408,11 @@ impl Link {
         })
     }
 
-    /// True for requests that the host answers itself: stored outputs, and a remembered discovery.
+    /// True for requests that the host answers itself: stored outputs, and what it remembers of the server.
     fn is_answered_here(&self, cx: &Cx<'_>, request: &ClientRequest) -> bool {
+        if self.recalled_answer(cx, request).is_some() {
+            return true;
+        }
         match Method::parse(&request.method) {
             Some(Method::ReadResource) => {
                 let uri = request.param("uri").and_then(scan::unquote);
@@ -382,7 +420,7 @@ impl Link {
                     && uri.is_some_and(|uri| uri.starts_with(outputs::PREFIX))
             }
             Some(Method::ListResources | Method::ListResourceTemplates) => self.outputs.lent,
-            Some(Method::Discover) => match &*cx.discovered {
+            Some(Method::Discover) => match &cx.memory.discovered {
                 Some(Discovered::Modern { result, expires_ms }) => {
                     *expires_ms > cx.wall_ms() && names_version(result, request)
                 }
@@ -400,7 +438,8 @@ impl Link {
         method: &str,
         params: Option<&str>,
     ) {
-        if self.cancel_of_client(cx, text, method, params) {
+        // Modern servers know no session.
+        if self.cancel_of_client(cx, text, method, params) || self.serves_legacy() {
             return;
         }
         if method::telemetry_name_of(method) != method::OTHER {
@@ -463,7 +502,8 @@ impl Link {
             return false;
         };
         let Some(call) = cx.kernel.find(session, &target) else {
-            return kind == CancelKind::Answered;
+            // A call that runs on as a task is not cancelled by a client that gave up at the same time.
+            return kind == CancelKind::Answered || self.runs_on(&target);
         };
         if let Some(request) = self.requests.get_mut(call)
             && kind == CancelKind::Silent
@@ -480,6 +520,9 @@ impl Link {
         let Some((by, asked)) = self.questions.close(id) else {
             return;
         };
+        if self.takes_answer(cx, id, text) {
+            return self.pause_deadlines(cx);
+        }
         if self.incarnations.contains_key(&by) {
             let line = if asked.as_raw() == id.as_raw() {
                 Json::from_scanned(text)
@@ -500,9 +543,11 @@ impl Link {
     /// The client will send nothing more.
     pub(crate) fn input_ended(&mut self, cx: &mut Cx<'_>) {
         self.cancel_endless(cx);
-        // No answer can come any more.
-        self.questions.clear();
-        self.pause_deadlines(cx);
+        if !self.outlives_client(cx) {
+            // No answer can come any more.
+            self.questions.clear();
+            self.pause_deadlines(cx);
+        }
     }
 
     /// Cancels requests that never end by themselves.

@@ -168,7 +168,8 @@ impl Link {
             return self.tools.doubt();
         };
         self.tools.forget();
-        for page in &catalog.pages {
+        for (number, page) in catalog.pages.iter().enumerate() {
+            self.record_page(cx, ListKind::Tools, number == 0, page.as_str());
             self.learn(cx, page.as_str());
         }
         self.tools_complete(cx, self.tools.epoch());
@@ -190,7 +191,8 @@ impl Link {
             return shelf.change(kind);
         }
         let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
-        if self.memory.announces(kind.capability()) {
+        let is_declared = self.memory.announces(kind.capability()) && !self.serves_modern();
+        if is_declared || self.serves_legacy() {
             self.tell_client(cx, notice(None));
         }
         for id in self.listeners(kind) {
@@ -213,6 +215,7 @@ impl Link {
     /// True if a change of a list reaches the client.
     pub(super) fn reports_changes(&self, kind: ListKind) -> bool {
         self.shelf.is_some()
+            || self.serves_legacy()
             || self.memory.announces(kind.capability())
             || self.listeners(kind).next().is_some()
     }
@@ -371,7 +374,7 @@ mod tests {
     use crate::core::checks::Checks;
     use crate::core::spans::Spans;
     use crate::server::requests::ClientRequest;
-    use crate::server::{Client, Rules, ServerConfig};
+    use crate::server::{Client, Rules, ServerConfig, ServerMemory};
     use crate::time::Time;
     use crate::{Conduct, Kernel};
 
@@ -392,12 +395,13 @@ mod tests {
                 name: "demo".to_owned(),
                 rules: Arc::new(rules),
                 locked: None,
-                discovered: None,
+                memory: ServerMemory::default(),
                 version: "1".to_owned(),
                 trial: false,
                 prefix: None,
                 limits: None,
                 backend: None,
+                shared: None,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {
@@ -424,11 +428,12 @@ mod tests {
             kernel,
             out,
             checks: &mut Checks::default(),
-            discovered: &mut None,
+            memory: &mut ServerMemory::default(),
             proof: &mut crate::core::readiness::Proof::default(),
             epoch_ms: 0,
             version: "1",
             spans: &mut Spans::seeded(None),
+            tool_list: &crate::tool_list::ToolListRules::default(),
         })
     }
 

@@ -17,14 +17,13 @@ use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::incarnation::Purpose;
+use super::incarnation::{Awaited, Purpose};
 use super::memory::{Step, request};
 use super::replies::error_code;
 use super::requests::ClientRequest;
 use super::tasks::{CallTask, TaskRun};
 use super::{Client, Cx, Discovered, Link, edit};
 use crate::call::Work;
-use crate::system_tools;
 
 /// How long a listing waits for a server that is ready, in milliseconds.
 const LISTING_MS: u64 = 10_000;
@@ -75,6 +74,16 @@ impl House {
         self.handshake.as_ref()
     }
 
+    /// True if the server speaks the modern era.
+    pub(super) const fn is_modern(&self) -> bool {
+        self.modern
+    }
+
+    /// Introduces the server with its handshake of an earlier run until it has answered.
+    pub(super) fn remember_handshake(&mut self, handshake: Json) {
+        self.handshake = Some(handshake);
+    }
+
     /// The parameters of the `initialize` that a legacy server gets.
     fn legacy_params(&self, version: &str) -> String {
         match &self.opening {
@@ -110,7 +119,7 @@ impl Link {
                 let name = Some(name.clone());
                 (Method::CallTool.name(), name, params.finish())
             }
-            Op::ListTools {} => (Method::ListTools.name(), None, "{}".to_owned()),
+            Op::ListTools { .. } => (Method::ListTools.name(), None, "{}".to_owned()),
             Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
             Op::Discover {} => (Method::Discover.name(), None, "{}".to_owned()),
             Op::List { kind, cursor } => {
@@ -198,14 +207,7 @@ impl Link {
             }
         }
         let mut tools: Vec<String> = self.tools.visible().map(Json::to_string).collect();
-        if self.rules().system_tools {
-            let timeout_ms = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            tools.extend(
-                own.iter()
-                    .map(|spec| spec.definition(timeout_ms).to_string()),
-            );
-        }
+        tools.extend(self.own_definitions(cx));
         let listing = if request.method == Method::ListTools.name() {
             ObjectWriter::with_capacity(1024)
                 .raw("tools", &edit::array(tools.iter().map(String::as_str)))
@@ -237,8 +239,9 @@ impl Link {
         let params = house.legacy_params(cx.version);
         // A client of the older era opened a session, so its servers do.
         let is_opened = house.opening.is_some();
-        let asks =
-            !is_opened && !house.skips_discovery && *cx.discovered != Some(Discovered::Legacy);
+        let asks = !is_opened
+            && !house.skips_discovery
+            && cx.memory.discovered != Some(Discovered::Legacy);
         let mut script = Vec::new();
         if asks {
             let id = self.own_id();
@@ -275,6 +278,37 @@ impl Link {
         }
     }
 
+    /// True if a server has refused the handshakes of both eras when it refuses this one.
+    pub(super) fn was_last_try(&self, refused: Purpose) -> bool {
+        let is_opened = matches!(&self.client, Client::House(house) if house.opening.is_some());
+        refused == Purpose::Discover && is_opened
+    }
+
+    /// A server refused to open the session of a legacy client: it may be a modern one, which the host asks next.
+    pub(super) fn house_tries_modern(
+        &mut self,
+        cx: &Cx<'_>,
+        generation: Generation,
+        refused: Purpose,
+    ) -> bool {
+        let Client::House(house) = &self.client else {
+            return false;
+        };
+        let is_member = house.opening.is_some() && !house.modern && !self.memory.has_session();
+        if refused != Purpose::Open || !is_member || !self.rules().bridge {
+            return false;
+        }
+        let id = self.own_id();
+        let params = edit::with_member("{}", "_meta", modern_meta(cx.version).as_str());
+        let line = request(&id, Method::Discover.name(), &params);
+        let purpose = Purpose::Discover;
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.script.clear();
+            server.script.push_back(Step::Ask { id, line, purpose });
+        }
+        true
+    }
+
     /// A scripted request of a house was answered.
     pub(super) fn house_answer(
         &mut self,
@@ -307,8 +341,35 @@ impl Link {
                     self.memory.record_notification(method, line.as_str());
                 }
             }
-            Purpose::Open | Purpose::Discover | Purpose::Restore => {}
+            Purpose::Open | Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
         }
+    }
+
+    /// A server that starts slowly named its era after the host had gone on to the older handshake, which it will
+    /// refuse. True if it speaks the modern one.
+    pub(super) fn late_era(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        result: Option<&str>,
+    ) -> bool {
+        if self.memory.has_session() || !result.is_some_and(speaks_modern) {
+            return false;
+        }
+        self.house_answer(cx, generation, Purpose::Discover, result);
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            let opens = |awaited: &Awaited| {
+                matches!(
+                    awaited,
+                    Awaited::Script {
+                        purpose: Purpose::Open,
+                        ..
+                    }
+                )
+            };
+            server.awaited.retain(|_, awaited| !opens(awaited));
+        }
+        true
     }
 
     /// A caller's line as this server must get it: modern servers want the caller's `_meta` in each request.
@@ -388,12 +449,12 @@ fn legacy_params(version: &str) -> String {
         .to_string()
 }
 
-fn initialized() -> Json {
+pub(super) fn initialized() -> Json {
     Json::from_scanned(&encode::notification(Method::Initialized, None))
 }
 
 /// True if a discovery names the modern version, or no version at all.
-fn speaks_modern(result: &str) -> bool {
+pub(super) fn speaks_modern(result: &str) -> bool {
     let versions = scan::member(result, "supportedVersions");
     let modern = format!("{MODERN_VERSION:?}");
     versions.is_none_or(|versions| edit::items(versions).contains(&modern.as_str()))

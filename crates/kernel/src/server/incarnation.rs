@@ -107,6 +107,13 @@ pub(super) enum Awaited {
         until: Time,
     },
     Ping,
+    /// A call of a modern client that waits for the client, by its `requestState`.
+    Parked(String),
+    /// The handshake of the other era, for a call whose own handshake was refused so.
+    OtherEra {
+        call: CallId,
+        refusal: Json,
+    },
     /// A page of its tools, before it is ready.
     Catalog {
         catalog: Catalog,
@@ -129,6 +136,8 @@ pub(super) enum Purpose {
     Open,
     /// Finds out whether the server speaks the modern era.
     Discover,
+    /// The same, after the host has gone on without the answer. A server that starts slowly may still give it.
+    LateDiscover,
     /// Restores a detail of the session; a refusal is tolerated.
     Restore,
 }
@@ -140,7 +149,9 @@ impl Incarnation {
             Awaited::Script { until, .. }
             | Awaited::Catalog { until, .. }
             | Awaited::List { until, .. } => Some(*until),
-            Awaited::Call(_) | Awaited::Ping => None,
+            Awaited::Call(_) | Awaited::Ping | Awaited::Parked(_) | Awaited::OtherEra { .. } => {
+                None
+            }
         };
         let awaited = self.awaited.values().filter_map(until);
         awaited.chain(self.start.until(start_ms)).min()
@@ -160,6 +171,15 @@ impl Incarnation {
             && let Some(oldest) = self.abandoned.pop_front()
         {
             self.awaited.close(&oldest);
+        }
+    }
+
+    /// Records that the answer to a call will not come. The call is sent again under another id, so that a
+    /// server which still works on the first one confuses nothing.
+    pub(super) fn forget(&mut self, call: CallId) {
+        self.abandon(call);
+        if let Some(id) = self.wire_id(call).cloned() {
+            self.awaited.close(&id);
         }
     }
 
@@ -202,7 +222,8 @@ impl Incarnation {
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    fn calls(&self) -> impl Iterator<Item = CallId> {
+    /// The calls whose answers it owes.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.awaited.values().filter_map(|awaited| match awaited {
             Awaited::Call(call) => Some(*call),
             _ => None,

@@ -15,8 +15,9 @@ use super::client::cancel_line;
 use super::edit;
 use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::shared::with_own_token;
 use super::{Cx, Link};
-use crate::core::action::CoreAction;
+use crate::core::action::{CoreAction, LogLevel};
 use crate::core::readiness::Proof;
 
 impl Link {
@@ -27,6 +28,12 @@ impl Link {
         self.memory = memory;
         if script.is_empty() {
             script = self.house_script(cx);
+        }
+        if script.is_empty() {
+            script = self.bridge_script(cx);
+        }
+        if script.is_empty() {
+            script = self.recalled_script();
         }
         let mut server = Incarnation::default();
         server.script.extend(script);
@@ -54,6 +61,9 @@ impl Link {
         for id in self.questions.drop_server(generation) {
             self.tell_client(cx, cancel_line(&id, "the server that asked was lost"));
         }
+        let server = self.incarnations.get(&generation);
+        let was_asked = server.is_some_and(|server| server.awaits(Purpose::Discover));
+        self.bridge_lost(generation, was_asked);
         self.house_lost(generation);
         let mut unsent = unsent.to_vec();
         if let Some(server) = self.incarnations.get_mut(&generation) {
@@ -70,6 +80,32 @@ impl Link {
         if is_closed {
             self.release(cx);
         }
+    }
+
+    /// The answer of a server to one call will not come; the server goes on. It rejected the call before it
+    /// ran if `sent` is false.
+    pub(crate) fn call_lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        sent: bool,
+        fault: &Fault,
+    ) {
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.forget(call);
+        }
+        cx.kernel
+            .handle_call_lost(cx.now, generation, call, sent, fault);
+    }
+
+    /// A server ended the session: a successor opens another one, and calls under way may still be answered.
+    pub(crate) fn session_ended(&mut self, cx: &mut Cx<'_>, generation: Generation, fault: &Fault) {
+        cx.log_at(
+            LogLevel::Info,
+            format!("mcp:session_ended pack={} {fault}", self.name),
+        );
+        cx.kernel.handle_unfit(cx.now, generation, fault);
     }
 
     /// Sends a call to a server, unless its tools changed since the call was admitted.
@@ -95,7 +131,11 @@ impl Link {
         line: &Json,
     ) {
         self.send_deferred(cx, generation, Some(call));
-        let line = &self.house_line(line);
+        if !cx.kernel.is_probing(call) && self.answers_bridged(cx, generation, call) {
+            return;
+        }
+        let line = self.house_line(line);
+        let line = &self.bridged_line(cx, call, &line);
         let id = match self.requests.get(call) {
             Some(request) if request.line.is_clone_of(line) => Some(request.id.clone()),
             _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
@@ -104,9 +144,12 @@ impl Link {
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
         let taken = known.is_some_and(|server| server.is_taken(&id));
-        let (id, line) = if taken {
+        let (id, line) = if taken || self.is_shared() {
             let own = self.own_id();
-            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            let mut line = edit::with_member(line.as_str(), "id", own.as_raw());
+            if self.is_shared() {
+                line = with_own_token(&line, &own);
+            }
             (own, Json::from_scanned(&line))
         } else {
             (id, line.clone())
@@ -126,13 +169,21 @@ impl Link {
 
     /// Asks a server to stop a call, in the client's own words if there are any.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, generation: Generation, call: CallId) {
+        if self.ends_subscription(cx, call) {
+            return;
+        }
+        self.cancel_round(cx, call);
         let (Some(server), Some(request)) = (
             self.incarnations.get(&generation),
             self.requests.get_mut(call),
         ) else {
             return;
         };
-        let wire = server.wire_id(call).unwrap_or(&request.id);
+        let sent = server.wire_id(call);
+        if self.shared.is_some() && sent.is_none() {
+            return;
+        }
+        let wire = sent.unwrap_or(&request.id);
         let line = match request.cancel.take() {
             Some(line) if wire.as_raw() == request.id.as_raw() => line,
             // MCP forbids to cancel this one.
@@ -265,7 +316,7 @@ impl Link {
         }
     }
 
-    fn server_answer(
+    pub(super) fn server_answer(
         &mut self,
         cx: &mut Cx<'_>,
         generation: Generation,
@@ -279,6 +330,13 @@ impl Link {
         match server.answered(id) {
             Some(Awaited::Call(call)) => {
                 self.touch(cx.now);
+                let waits = match result {
+                    Some(result) => self.asks_client(cx, generation, call, result),
+                    None => self.tries_modern(cx, generation, call, text),
+                };
+                if waits {
+                    return;
+                }
                 let asked = self.requests.get(call).map(|request| &request.id);
                 let renamed = match asked {
                     Some(asked) if asked.as_raw() != id.as_raw() && !cx.kernel.is_probing(call) => {
@@ -290,11 +348,12 @@ impl Link {
                 if cx.kernel.sent(generation, call).is_some()
                     && let Some(last) = self.progress.finish(call)
                 {
-                    self.tell_client(cx, last);
+                    self.report_progress(cx, call, last);
                 }
                 let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
             }
+            Some(Awaited::Parked(state)) => self.parked_answer(&state, text),
             Some(other) => {
                 if let (Awaited::List { kind, .. }, None) = (&other, result)
                     && *kind == ListKind::Tools
@@ -317,19 +376,45 @@ impl Link {
         result: Option<&str>,
     ) {
         match awaited {
+            Awaited::Script {
+                purpose: Purpose::LateDiscover,
+                ..
+            } => {
+                if self.late_era(cx, generation, result) {
+                    self.run_script(cx, generation);
+                }
+            }
             Awaited::Script { purpose, .. } => {
-                if purpose == Purpose::Open && result.is_none() {
+                if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
+                    return self.run_script(cx, generation);
+                }
+                let is_last = purpose == Purpose::Open || self.was_last_try(purpose);
+                if is_last && result.is_none() && !self.speaks_modern_era() {
                     let detail = "the server refused to open the session again";
                     return self.unfit(cx, generation, detail);
                 }
+                let is_handshake = purpose == Purpose::Open || self.memory.own_meta().is_some();
+                if let Some(result) = result.filter(|_| is_handshake) {
+                    self.record_handshake(cx, result);
+                    if purpose == Purpose::Open && self.memory.has_session() {
+                        self.memory.record_capabilities(result);
+                    }
+                }
                 self.house_answer(cx, generation, purpose, result);
-                self.run_script(cx, generation);
+                self.bridge_answer(cx, generation, purpose, result);
+                let server = self.incarnations.get(&generation);
+                if !server.is_some_and(|server| server.awaits(Purpose::Open)) {
+                    self.run_script(cx, generation);
+                }
             }
             Awaited::Catalog { catalog, .. } => self.read_page(cx, generation, catalog, result),
             Awaited::List {
                 kind, seen, epoch, ..
             } => self.listed(cx, generation, kind, seen, epoch, result),
-            Awaited::Ping | Awaited::Call(_) => {}
+            Awaited::OtherEra { call, refusal } => {
+                self.other_era(cx, generation, call, refusal, result);
+            }
+            Awaited::Ping | Awaited::Call(_) | Awaited::Parked(_) => {}
         }
     }
 
@@ -341,6 +426,9 @@ impl Link {
         id: &RequestId,
         method: &str,
     ) {
+        if self.parks(cx, by, text, id, method) {
+            return;
+        }
         if self.answers_questions() {
             let answer = super::house::answer_question(id, method);
             return cx.say(by, Json::from_scanned(&answer));
@@ -379,8 +467,11 @@ impl Link {
             // Progress reaches the client only for an open call of this server.
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
-                let call = self.requests.by_token(token);
-                if let (true, Some(call)) = (self.is_house(), call) {
+                let call = match self.is_shared() {
+                    true => self.call_of_token(generation, token),
+                    false => self.requests.by_token(token),
+                };
+                if let (true, Some(call)) = (self.is_typed(cx, call), call) {
                     let progress = super::house::progress_of(params.unwrap_or_default());
                     return cx
                         .kernel
@@ -389,8 +480,9 @@ impl Link {
                 let Some(call) = call else { return };
                 if cx.kernel.handle_own_progress(cx.now, generation, call) {
                     let rate = cx.kernel.limits().progress_per_second;
-                    if let Some(line) = self.progress.report(cx.now, call, text, rate) {
-                        self.tell_client(cx, line);
+                    let shown = self.with_client_token(call, text, params);
+                    if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
+                        self.report_progress(cx, call, line);
                     }
                 }
                 return;
@@ -417,7 +509,12 @@ impl Link {
             }
             _ => {}
         }
-        if self.takes_notification(method) {
+        if self.shared_notification(cx, generation, text, method, params)
+            || self.takes_notification(method)
+            || self.takes_for_modern(cx, method, params)
+            || self.takes_for_legacy(cx, method, params)
+            || !self.admits_notification(cx, method, text)
+        {
             return;
         }
         self.tell_client(cx, text.to_owned());

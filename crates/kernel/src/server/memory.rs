@@ -17,7 +17,7 @@ use super::incarnation::Purpose;
 use crate::defect::{Defect, is_planted};
 
 /// Most subscriptions that are restored.
-const SUBSCRIPTIONS: usize = 4096;
+pub(super) const SUBSCRIPTIONS: usize = 4096;
 
 /// The state of one client's session, as a server must know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,10 +65,7 @@ impl SessionMemory {
         match Method::parse(method) {
             Some(Method::Initialize) => {
                 self.initialize = Some(kept());
-                let declared = scan::member(result, "capabilities");
-                // A null is restored as nothing, so it must not count as something before.
-                let declared = declared.filter(|declared| *declared != "null");
-                self.capabilities = declared.map(Json::from_scanned);
+                self.record_capabilities(result);
             }
             Some(Method::SetLogLevel) => self.level = Some(kept()),
             Some(Method::SubscribeResource) => {
@@ -86,6 +83,14 @@ impl SessionMemory {
             _ => return false,
         }
         true
+    }
+
+    /// Records the capabilities that a server declared in its handshake.
+    pub(super) fn record_capabilities(&mut self, result: &str) {
+        let declared = scan::member(result, "capabilities");
+        // A null is restored as nothing, so it must not count as something before.
+        let declared = declared.filter(|declared| *declared != "null");
+        self.capabilities = declared.map(Json::from_scanned);
     }
 
     /// Records a notification of the client. True if every server must get it.
@@ -122,15 +127,23 @@ impl SessionMemory {
         !self.subscriptions.is_empty()
     }
 
+    /// The resources whose updates the client waits for, as JSON texts.
+    pub(super) fn subscribed(&self) -> Vec<String> {
+        let uris = self.subscriptions.keys();
+        uris.map(|uri| serde_json::Value::from(uri.as_str()).to_string())
+            .collect()
+    }
+
     /// A capability of the server, as JSON text.
     pub(super) fn capability(&self, name: &str) -> Option<&str> {
         scan::member(self.capabilities.as_ref()?.as_str(), name)
     }
 
-    /// True if the server declared that it announces changes of a list.
+    /// True if the client may hear of changes of a list: the server has the list, and the host declares
+    /// `listChanged` for it.
     pub(super) fn announces(&self, list: &str) -> bool {
-        let declared = self.capability(list);
-        declared.and_then(|declared| scan::member(declared, "listChanged")) == Some("true")
+        self.capability(list)
+            .is_some_and(|declared| declared.starts_with('{'))
     }
 
     /// Everything that a successor must get, in order.

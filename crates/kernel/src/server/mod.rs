@@ -5,17 +5,19 @@
 //! client's request becomes a kernel call (`client`), a server's answer ends it (`lines`, `replies`). The
 //! link remembers what a successor needs ([`memory`]), keeps the server's own requests apart by generation
 //! ([`questions`]), learns the tools from the lists that pass by ([`tools`], [`lists`]), and hands over to a
-//! new server without the client's help ([`handover`], `own`).
+//! new server without the client's help ([`handover`], `own`). While the first server starts, the host answers
+//! from the catalog of an earlier run ([`remembered`], [`recall`]).
 //!
 //! A link belongs to a client's session, or to the house: REST callers and the command line have no MCP
 //! session, so the host opens one for each of them ([`house`]).
 //!
 //! Where several servers are served together, the host opens the session on each of them, too, and reads
-//! their lists to merge them ([`member`]).
+//! their lists to merge them ([`member`]). One process may serve several sessions ([`shared`]).
 //!
 //! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
 
 mod activity;
+mod bridge;
 mod client;
 mod coalesce;
 pub mod edit;
@@ -30,10 +32,14 @@ mod outputs;
 mod own;
 mod probe;
 mod questions;
+mod recall;
+mod remembered;
 mod replies;
 mod requests;
 mod reviewed;
 mod rules;
+mod search;
+mod shared;
 mod tasks;
 mod tools;
 
@@ -48,6 +54,7 @@ use mainstay_contract::method::ListKind;
 use serde::{Deserialize, Serialize};
 
 pub use self::activity::Activity;
+use self::bridge::Bridge;
 use self::coalesce::Coalescer;
 use self::handover::Handover;
 pub(crate) use self::house::House;
@@ -59,9 +66,12 @@ use self::memory::SessionMemory;
 use self::outputs::Outputs;
 pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
 use self::questions::Questions;
+use self::recall::Recall;
+pub use self::remembered::ServerMemory;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
+use self::shared::Shared;
 use self::tasks::OwnTasks;
 pub(crate) use self::tasks::{LinkTask, NewCall, TaskRun};
 use self::tools::Tools;
@@ -74,6 +84,7 @@ use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
 use crate::time::Time;
+use crate::tool_list::{Recent, ToolListRules};
 
 /// How often the memory and the idle time of a server are looked at, in milliseconds.
 const LOOK_MS: u64 = 500;
@@ -88,8 +99,9 @@ pub struct ServerConfig {
     pub rules: Arc<Rules>,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
-    /// The answer to `server/discover` in an earlier run.
-    pub discovered: Option<Discovered>,
+    /// What earlier runs learned about the server; the core takes it out of the configuration.
+    #[serde(default)]
+    pub memory: ServerMemory,
     /// Version of the host's own tools.
     pub version: String,
     /// Start a server before the first session to find out if it answers.
@@ -102,6 +114,9 @@ pub struct ServerConfig {
     pub prefix: Option<String>,
     /// Limits of its own: restarts, queue, pool, and time to start.
     pub limits: Option<Limits>,
+    /// One process serves all sessions, or each session has its own; `None` if the operator declared neither.
+    #[serde(default)]
+    pub shared: Option<bool>,
 }
 
 impl ServerConfig {
@@ -150,7 +165,19 @@ pub(crate) struct Link {
     own_tasks: OwnTasks,
     /// The lists of a server that is served beside others.
     shelf: Option<Shelf>,
+    /// The sessions of a server that several of them share.
+    #[serde(default)]
+    shared: Option<Shared>,
     start_timeout_ms: Option<u64>,
+    /// The tools that the client used last.
+    #[serde(default)]
+    recent: Recent,
+    /// The use of the remembered catalog.
+    #[serde(default)]
+    recall: Recall,
+    /// The translation between the eras of the client and the server.
+    #[serde(default)]
+    bridge: Bridge,
 }
 
 /// Who is served by a link.
@@ -190,14 +217,16 @@ pub(crate) struct Cx<'a> {
     pub(crate) kernel: &'a mut Kernel,
     pub(crate) out: &'a mut VecDeque<CoreAction>,
     pub(crate) checks: &'a mut Checks,
-    /// How the server answered `server/discover`, for all links.
-    pub(crate) discovered: &'a mut Option<Discovered>,
+    /// What the host knows about the server before it starts one, for all links.
+    pub(crate) memory: &'a mut ServerMemory,
     /// Does the server answer? For all links.
     pub(crate) proof: &'a mut Proof,
     /// Milliseconds of wall-clock time at which the core's time was zero.
     pub(crate) epoch_ms: u64,
     pub(crate) version: &'a str,
     pub(crate) spans: &'a mut Spans,
+    /// The settings of `tools/list`.
+    pub(crate) tool_list: &'a ToolListRules,
 }
 
 impl Cx<'_> {
@@ -258,7 +287,11 @@ impl Link {
             },
             own_tasks: OwnTasks::default(),
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
+            shared: None,
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
+            recent: Recent::default(),
+            recall: Recall::default(),
+            bridge: Bridge::default(),
         }
     }
 
@@ -371,8 +404,8 @@ impl Link {
     /// Time passed.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
         self.own_requests_due(cx);
-        for line in self.progress.due(cx.now) {
-            self.tell_client(cx, line);
+        for (call, line) in self.progress.due(cx.now) {
+            self.report_progress(cx, call, line);
         }
         if cx.now < self.upkeep.next_look {
             return;
@@ -451,6 +484,7 @@ impl Link {
         }
         let wants = self.shelf.is_some() || self.tools.any();
         self.tools.apply_lock(locked.cloned());
+        self.forget_kind();
         if wants && self.serving(cx).is_some() {
             self.want_tools(cx);
         }
@@ -463,5 +497,6 @@ impl Link {
             let before = std::mem::replace(&mut self.handover.serving, serving);
             self.taken_over(cx, before);
         }
+        self.deliver_late(cx);
     }
 }

@@ -37,7 +37,7 @@ impl Link {
                 Step::Ask { id, line, purpose } => {
                     let patience_ms = match purpose {
                         Purpose::Discover => DISCOVER_MS.min(start_ms),
-                        Purpose::Open | Purpose::Restore => start_ms,
+                        Purpose::Open | Purpose::LateDiscover | Purpose::Restore => start_ms,
                     };
                     let until = cx.now.plus_ms(patience_ms);
                     let _ = server.awaited.open(id, Awaited::Script { purpose, until });
@@ -67,8 +67,11 @@ impl Link {
         self.send_deferred(cx, serving, None);
         self.adopt_tools(cx, serving);
         let has_state = self.memory.has_session() || self.memory.modern_meta.is_some();
+        let was_recalled = std::mem::take(&mut self.recall.is_active);
         if before.is_some() && has_state {
             self.report_restart(cx, serving);
+        }
+        if (before.is_some() || was_recalled) && has_state {
             self.compare_lists(cx, serving);
         }
         if self.tools.is_complete() {
@@ -77,6 +80,9 @@ impl Link {
             self.want_tools(cx);
         }
         self.read_wanted(cx, serving);
+        if before.is_some() {
+            self.listen(cx, serving);
+        }
     }
 
     /// Replays a change of the client's session state to standby servers, which may take over at any time.
@@ -217,7 +223,9 @@ impl Link {
         server.awaited.retain(|_, awaited| match awaited {
             Awaited::Script { purpose, until } if *until <= now => {
                 overdue = Some(*purpose);
-                false
+                let is_kept = *purpose == Purpose::Discover;
+                (*purpose, *until) = (Purpose::LateDiscover, now.plus_ms(start_ms));
+                is_kept
             }
             Awaited::List { until, kind, .. } if *until <= now => {
                 listed.insert(*kind);
@@ -231,7 +239,7 @@ impl Link {
                 self.unfit(cx, generation, detail);
             }
             Some(Purpose::Discover | Purpose::Restore) => self.run_script(cx, generation),
-            None => {}
+            Some(Purpose::LateDiscover) | None => {}
         }
         for kind in &listed {
             self.list_failed(*kind);
@@ -303,6 +311,7 @@ impl Link {
             return;
         };
         let serves = self.serving(cx) == Some(generation);
+        let is_first = seen.next().is_none();
         if !seen.next_page(kind, result) || !serves {
             // The list does not end, or another server serves by now.
             if serves {
@@ -314,6 +323,7 @@ impl Link {
             }
             return;
         }
+        self.record_page(cx, kind, is_first, result);
         if is_tools {
             self.learn(cx, result);
         } else {
@@ -382,7 +392,7 @@ impl Link {
             return;
         }
         self.handover.restarted = Some(generation);
-        if self.memory.capability("logging").is_some() {
+        if self.memory.capability("logging").is_some() && !self.serves_modern() {
             self.log_restart(cx, generation);
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn judge(rule: &ProbeRule, result: Option<&str>) -> Probed {
         _ if failed => Probed::Unknown {},
         (true, false) => {
             let said = "the call took effect before its server was lost; its own answer is lost \
-                        with the server, and it was not repeated";
+                        with the server, and it does not run again";
             Probed::Applied(ToolReply {
                 json: Json::from(json!({"applied": true, "message": said, "probe": result})),
                 text: Some(said.to_owned()),

@@ -24,7 +24,6 @@ use crate::core::action::CoreAction;
 use crate::core::checks::Purpose;
 use crate::core::mismatches::Culprit;
 use crate::locked::Withdrawn;
-use crate::system_tools;
 
 impl Link {
     /// The meaning of a server's answer to a call, for the kernel.
@@ -90,9 +89,10 @@ impl Link {
             (Some(Method::Initialize), None) => None,
             _ => return,
         };
-        if *cx.discovered != learned {
-            cx.discovered.clone_from(&learned);
-            cx.out.push_back(CoreAction::Remember(learned));
+        if cx.memory.discovered != learned {
+            cx.memory.discovered = learned;
+            let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
+            cx.out.push_back(CoreAction::Remember { server, memory });
         }
     }
 
@@ -114,6 +114,7 @@ impl Link {
             let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
             if self.memory.record_answer(&name, params.as_deref(), result) {
                 self.update_standbys(cx, Some(generation), &name, params.as_deref());
+                self.record_subscription(cx, call, &name);
             }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
@@ -138,17 +139,17 @@ impl Link {
                 }
             }
             Some(Method::Initialize | Method::Discover) => {
-                let reviewed = self.reviewed_handshake(cx, result);
-                let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
-                self.outputs.lent = lent.is_some();
-                changed = lent.or(reviewed);
-                let offered = self.with_tasks(changed.as_deref().unwrap_or(result));
-                changed = offered.or(changed);
+                self.record_handshake(cx, result);
+                changed = self.shown_handshake(cx, result);
+                if method == Some(Method::Initialize) {
+                    let announced = with_list_changes(changed.as_deref().unwrap_or(result));
+                    changed = announced.or(changed);
+                }
             }
             _ => {}
         }
         if let Some(kind) = method.and_then(Method::list) {
-            let visible = self.list_passed(cx, call, kind, result, generation);
+            let visible = self.list_passed(cx, call, kind, result, Some(generation));
             changed = visible.or(changed);
         }
         if method != Some(Method::Initialize)
@@ -166,18 +167,23 @@ impl Link {
             let result = changed.as_deref().unwrap_or(result);
             changed = Some(edit::with_inner(result, "_meta", meta::RESTART, &note));
         }
+        let bridged = self.requests.get(call).and_then(|request| {
+            let result = changed.as_deref().unwrap_or(result);
+            self.bridged_result(request, result)
+        });
+        let changed = bridged.or(changed);
         Ok(changed.map(|result| edit::with_result(text, &result)))
     }
 
-    /// Records a page of a list that the client fetched. Returns the page as the client may see it, if
-    /// that differs.
+    /// Records a page of a list that the client fetched from a server, or that the host remembers. Returns the
+    /// page as the client may see it, if that differs.
     fn list_passed(
         &mut self,
         cx: &mut Cx<'_>,
         call: CallId,
         kind: ListKind,
         result: &str,
-        generation: Generation,
+        generation: Option<Generation>,
     ) -> Option<String> {
         let request = self.requests.get(call);
         let dialect = request.map(|request| request.dialect);
@@ -185,7 +191,7 @@ impl Link {
             .and_then(|request| request.param("cursor"))
             .and_then(scan::unquote)
             .map(std::borrow::Cow::into_owned);
-        let serves = self.serving(cx) == Some(generation);
+        let serves = generation.is_some() && self.serving(cx) == generation;
         let visible;
         if kind == ListKind::Tools {
             if serves {
@@ -208,8 +214,12 @@ impl Link {
         }
         let seen = self.lists.last_seen.entry(kind).or_default();
         let follows = seen.page(kind, cursor.as_deref(), result);
-        if follows && serves && kind == ListKind::Tools && seen.next().is_none() {
-            self.tools_complete(cx, self.lists.begun);
+        let is_whole = seen.next().is_none();
+        if follows && serves {
+            self.record_page(cx, kind, cursor.is_none(), result);
+            if kind == ListKind::Tools && is_whole {
+                self.tools_complete(cx, self.lists.begun);
+            }
         }
         visible
     }
@@ -268,9 +278,7 @@ impl Link {
         let next = scan::member(result, "nextCursor").and_then(scan::unquote);
         let is_last = next.is_none();
         if self.rules().system_tools && is_last {
-            let timeout = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            open.extend(own.iter().map(|spec| spec.definition(timeout).to_string()));
+            open.extend(self.own_definitions(cx));
         } else if open.len() == all.len() {
             return None;
         }
@@ -300,9 +308,16 @@ impl Link {
 
     /// Answers a request from the host's own knowledge.
     pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        if let Some(outcome) = self.search_answer(cx, call) {
+            return cx.kernel.handle_served(cx.now, call, outcome);
+        }
         let Some(request) = self.requests.get(call) else {
             return;
         };
+        if let Some(result) = self.recalled_answer(cx, request) {
+            let request = request.clone();
+            return self.serve_recalled(cx, call, &request, &result);
+        }
         let outcome = match Method::parse(&request.method) {
             _ if self.is_listing(request) => self.listing(cx, request),
             Some(Method::ReadResource) => {
@@ -314,6 +329,7 @@ impl Link {
                     .map_err(|problem| problem.with_uri(&uri))
             }
             Some(Method::Discover) => self.remembered_discovery(cx, &request.clone()),
+            Some(Method::UnsubscribeResource) => Ok(Success::Members(Json::empty_object())),
             Some(Method::ListResources) => {
                 Ok(Success::Members(Json::from(json!({"resources": []}))))
             }
@@ -324,6 +340,45 @@ impl Link {
             _ => Err(Problem::of(ErrorKind::Internal)),
         };
         cx.kernel.handle_served(cx.now, call, outcome);
+    }
+
+    /// Answers a request from the catalog of an earlier run, and starts the server.
+    fn serve_recalled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        request: &ClientRequest,
+        result: &str,
+    ) {
+        let method = Method::parse(&request.method);
+        let shown = match method.and_then(Method::list) {
+            Some(kind) => self.list_passed(cx, call, kind, result, None),
+            None => self.shown_handshake(cx, result),
+        };
+        let mut shown = shown.unwrap_or_else(|| result.to_owned());
+        if method == Some(Method::Initialize) {
+            let params = request.params();
+            self.memory.record_answer(&request.method, params, result);
+            shown = with_list_changes(&shown).unwrap_or(shown);
+        }
+        // Its process gets the session that was recorded.
+        cx.kernel.warm(cx.now, self.slot);
+        let forwarded = Forwarded {
+            line: response(&request.id, &shown),
+            is_error: false,
+        };
+        let outcome = Ok(Success::Forwarded(forwarded));
+        cx.kernel.handle_served(cx.now, call, outcome);
+    }
+
+    /// The result of a handshake as the client may see it, if that differs.
+    pub(super) fn shown_handshake(&mut self, cx: &mut Cx<'_>, result: &str) -> Option<String> {
+        let reviewed = self.reviewed_handshake(cx, result);
+        let lent = self.with_resources(reviewed.as_deref().unwrap_or(result));
+        self.outputs.lent = lent.is_some();
+        let changed = lent.or(reviewed);
+        let offered = self.with_tasks(changed.as_deref().unwrap_or(result));
+        offered.or(changed)
     }
 
     /// The result of a handshake without instructions that the lock does not have.
@@ -339,16 +394,15 @@ impl Link {
     }
 
     fn remembered_discovery(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) -> Outcome {
-        let Some(Discovered::Modern { result, expires_ms }) = &*cx.discovered else {
+        let Some(Discovered::Modern { result, expires_ms }) = &cx.memory.discovered else {
             return Err(unknown_method(&request.method));
         };
         let left_ms = expires_ms.saturating_sub(cx.wall_ms());
         let result = edit::with_member(result.as_str(), "ttlMs", &left_ms.to_string());
-        let result = self.reviewed_handshake(cx, &result).unwrap_or(result);
-        let lent = self.with_resources(&result);
-        self.outputs.lent = lent.is_some();
-        let result = lent.unwrap_or(result);
-        let result = self.with_tasks(&result).unwrap_or(result);
+        let result = self.shown_handshake(cx, &result).unwrap_or(result);
+        if !self.rules().lazy {
+            cx.kernel.warm(cx.now, self.slot);
+        }
         Ok(Success::Forwarded(Forwarded {
             line: response(&request.id, &result),
             is_error: false,
@@ -359,6 +413,7 @@ impl Link {
     pub(crate) fn ended(&mut self, end: &mut End) {
         let request = self.requests.remove(end.call);
         self.progress.finish(end.call);
+        self.bridge_ended(end.call);
         if let (Err(_), Some(generation)) = (&end.outcome, end.generation)
             && let Some(server) = self.incarnations.get_mut(&generation)
         {
@@ -380,6 +435,29 @@ impl Link {
             end.outcome = Err(unknown_method(&request.method));
         }
     }
+}
+
+/// The result of `initialize` in which the host declares `listChanged` for every list that the server has, if that
+/// differs: after a restart, or a start from memory, the host sends the notification itself.
+fn with_list_changes(result: &str) -> Option<String> {
+    let declared = scan::member(result, "capabilities")?;
+    let mut changed: Option<String> = None;
+    for kind in ListKind::ALL {
+        let capability = kind.capability();
+        let capabilities = changed.as_deref().unwrap_or(declared);
+        let list = scan::member(capabilities, capability);
+        let is_silent =
+            |list: &str| list.starts_with('{') && scan::member(list, "listChanged") != Some("true");
+        if list.is_some_and(is_silent) {
+            changed = Some(edit::with_inner(
+                capabilities,
+                capability,
+                "listChanged",
+                "true",
+            ));
+        }
+    }
+    Some(edit::with_member(result, "capabilities", &changed?))
 }
 
 /// How long a result may be kept for clients of every credential, if it may.
@@ -404,7 +482,8 @@ pub(super) fn error_code(line: &str) -> Option<i64> {
     scan::member(error, "code")?.parse().ok()
 }
 
-fn response(id: &RequestId, result: &str) -> Json {
+/// A response with this result.
+pub(super) fn response(id: &RequestId, result: &str) -> Json {
     let line = ObjectWriter::with_capacity(result.len() + 64)
         .string("jsonrpc", "2.0")
         .raw("id", id.as_raw())
@@ -427,6 +506,19 @@ mod tests {
         };
         let line = encode::answer(&EchoId::Null, form, &Err(unknown_method("server/discover")));
         assert!(line.contains("-32601"), "{line}");
+    }
+
+    #[test]
+    fn changes_are_declared_for_every_list_that_the_server_has() {
+        let declared =
+            r#"{"capabilities":{"tools":{},"prompts":{"listChanged":false},"logging":{}}}"#;
+        let changed = r#"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true},"logging":{}}}"#;
+        assert_eq!(with_list_changes(declared).as_deref(), Some(changed));
+        assert_eq!(with_list_changes(changed), None);
+        assert_eq!(
+            with_list_changes(r#"{"capabilities":{"tools":null}}"#),
+            None
+        );
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub struct Rules {
     pub system_tools: bool,
     /// Whether the server is started only when something is asked of it.
     pub lazy: bool,
+    /// Whether the server's catalog is kept for the next start, and given to clients while the server starts.
+    pub remember: bool,
+    /// Whether clients of one era are served by a server of the other.
+    pub bridge: bool,
     /// Seconds without work after which the server is stopped, until it is needed again.
     pub idle_stop: Option<u64>,
     /// Bytes of memory of its whole tree past which it is replaced.
@@ -50,6 +54,8 @@ impl Default for Rules {
             restart_note: true,
             system_tools: false,
             lazy: false,
+            remember: true,
+            bridge: false,
             idle_stop: None,
             max_memory: None,
             tasks: false,
@@ -75,15 +81,17 @@ pub struct ToolRules {
     pub tasks: Option<bool>,
 }
 
-/// What becomes of a server that does not let go of a call past its deadline.
+/// What becomes of a call that reaches its deadline, and of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
-    /// It goes on if it answers a ping.
+    /// The host cancels the call. A server that does not end it goes on if it answers a ping.
     #[default]
     Cancel,
-    /// It is replaced.
+    /// The host cancels the call, and replaces a server that does not end it.
     Kill,
+    /// The call runs on as a task, whose id is in the error.
+    Detach,
 }
 
 /// How to find out whether a lost call took effect.
@@ -137,14 +145,31 @@ impl Rules {
         self.tasks || self.tools.values().any(|rules| rules.tasks == Some(true))
     }
 
+    /// What becomes of a call of this tool that reaches its deadline.
+    pub(super) fn on_timeout(&self, tool: &str) -> OnTimeout {
+        let rule = self.tools.get(tool).and_then(|rules| rules.on_timeout);
+        rule.unwrap_or(self.on_timeout)
+    }
+
+    /// True if calls may be recorded as tasks, because clients ask for it or because they take too long.
+    pub fn keeps_tasks(&self) -> bool {
+        let rules = self.tools.values();
+        let mut on_timeout = rules.filter_map(|rules| rules.on_timeout);
+        self.has_tasks()
+            || self.on_timeout == OnTimeout::Detach
+            || on_timeout.any(|rule| rule == OnTimeout::Detach)
+    }
+
     /// Every key that they may have.
-    pub const KEYS: [&str; 15] = [
+    pub const KEYS: [&str; 17] = [
         "trust_hints",
         "check_input",
         "check_output",
         "restart_note",
         "system_tools",
         "lazy",
+        "remember",
+        "bridge",
         "idle_stop",
         "max_memory",
         "tasks",

@@ -19,8 +19,7 @@ pub(super) struct Arguments {
 pub(super) fn spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "diff_assets",
-        "Gives the JSON Patch (RFC 6902: add, remove, replace) that makes the new asset of the \
-         base. Arrays are replaced whole; the operations can be applied in any order.",
+        "Gives the JSON Patch (RFC 6902) that turns base into new. Arrays are replaced whole.",
     )
     .input(closed(&json!({
         "base": any_json("The asset before: any JSON."),
@@ -77,15 +76,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<Reply, Problem> {
 
 /// Reads a document, or says at which argument and where in it the mistake is.
 fn read<'a>(argument: &str, document: &'a Json) -> Result<Exact<'a>, Problem> {
-    Exact::parse(document.as_str()).map_err(|wrong| {
-        let violation = Violation {
-            path: format!("/{argument}{}", wrong.path),
-            message: wrong.message,
-        };
-        let message = format!("{} {}", violation.path, violation.message);
-        Problem::new(ErrorKind::InvalidArguments, render::shorten(&message, 300))
-            .with_details(Json::from(failed(&Violations::one(violation))))
-    })
+    // A number out of range has no value that a patch could set.
+    let in_range = |exact: Exact<'a>| exact.to_value().map(|_| exact);
+    Exact::parse(document.as_str())
+        .and_then(in_range)
+        .map_err(|wrong| {
+            let violation = Violation {
+                path: format!("/{argument}{}", wrong.path),
+                message: wrong.message,
+            };
+            let message = format!("{} {}", violation.path, violation.message);
+            Problem::new(ErrorKind::InvalidArguments, render::shorten(&message, 300))
+                .with_details(Json::from(failed(&Violations::one(violation))))
+        })
 }
 
 fn summary(changes: &[Change<'_, '_>]) -> String {

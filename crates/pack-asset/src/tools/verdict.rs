@@ -77,11 +77,18 @@ pub(super) fn not_checked(why: &Violation, asset: &str) -> Problem {
         path => format!("{path} of {asset}"),
     };
     let message = format!("{place} {}", why.message);
-    let details = json!({"ok": false, "reason": "unsupported", "detail": "not_checked",
-        "errors": [why]});
     Problem::new(ErrorKind::Unsupported, message)
-        .with_hint("shorten the text, or give the schema a pattern without look-around")
-        .with_details(Json::from(details))
+        .with_hint(NOT_CHECKED_HINT)
+        .with_details(Json::from(not_checked_details(why)))
+}
+
+/// The next step for an author whose text was not checked.
+pub(crate) const NOT_CHECKED_HINT: &str =
+    "shorten the text, or give the schema a pattern without look-around";
+
+/// The members of an answer about an asset without a verdict.
+pub(crate) fn not_checked_details(why: &Violation) -> Value {
+    json!({"ok": false, "reason": "unsupported", "detail": "not_checked", "errors": [why]})
 }
 
 /// A schema that was asked for by an argument and cannot be used. No asset was judged, so this is

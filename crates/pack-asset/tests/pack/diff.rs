@@ -108,6 +108,11 @@ fn what_cannot_be_compared_says_where() {
             "given twice",
         ),
         (
+            r#"{"base":{"a":1},"new":{"a":[0,1e400]}}"#.to_owned(),
+            "/new/a/1",
+            "out of range",
+        ),
+        (
             format!(r#"{{"base":{{}},"new":{deep}}}"#),
             &format!("/new{}", "/a".repeat(100)),
             "levels",

@@ -27,6 +27,20 @@ fn every_example_gets_the_verdict_that_its_tool_gives() {
 }
 
 #[test]
+fn a_text_that_is_too_long_for_its_pattern_is_not_checked() {
+    let world = World::empty();
+    let schema = r#"{"type": "object", "properties": {"text": {"pattern": "^(?!x)"}}}"#;
+    world.write("schemas/text.schema.json", schema);
+    let asset = json!({"text": "a".repeat(5_000)}).to_string();
+    world.write("long.json", &asset);
+    let found = verdict(&world, "long.json", Some("text"));
+    assert_eq!(found["ok"], false);
+    assert_eq!(found["reason"], "unsupported");
+    assert_eq!(found["detail"], "not_checked");
+    assert_eq!(found["errors"][0]["path"], "/text");
+}
+
+#[test]
 fn a_named_schema_counts_before_everything_else() {
     let world = World::new();
     world.write("lamp.json", r#"{"hue": 7}"#);

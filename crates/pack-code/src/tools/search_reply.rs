@@ -209,7 +209,7 @@ impl Answer {
             (None, None) => porcelain.hint(
                 "try other words, kind regex, or case insensitive; index_status says what is indexed",
             ),
-            (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", hit.path)),
+            (None, Some(hit)) => porcelain.hint(format!("show_file {} reads on", self.place(hit))),
         }
     }
 

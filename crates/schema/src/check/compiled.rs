@@ -63,7 +63,7 @@ impl Compiled {
                 let input_schema = input_schema.unwrap_or_default();
                 let output = definition.output.as_ref().map(read).transpose()?;
                 let validators = ToolValidators::compile(&registry, &input_schema, output.as_ref())
-                    .map_err(|error| error.to_string())?;
+                    .map_err(|error| format!("{error}: {}", error.source))?;
                 let free = Free::of(&definition.aliases, &input_schema);
                 let rules = Sides::Pack {
                     input_schema,

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mainstay_contract::json::Json;
+use memchr::memchr2_iter;
 use serde_json::{Map, Value};
 
 use super::free::Free;
@@ -72,11 +73,11 @@ impl Profile {
             let most = weights.iter().copied().max().unwrap_or_default();
             bytes.saturating_mul(most.saturating_add(self.everywhere))
         };
-        let nesting = text.bytes().filter(|byte| matches!(byte, b'{' | b'['));
+        let openings = memchr2_iter(b'{', b'[', text.as_bytes());
         bytes <= CHEAP.values
             && most(&self.evaluations) <= CHEAP.evaluations
             && most(&self.matching) <= CHEAP.matching
-            && nesting.count() <= CHEAP.depth
+            && openings.take(CHEAP.depth + 1).count() <= CHEAP.depth
     }
 }
 

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::peer::{Message, request_line};
-use mainstay_testkit::process::{Serve, TempDir, binary, kill, tool};
+use mainstay_testkit::process::{Launch, MARKER, Running, Serve, TempDir, binary, kill, tool};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::wrapping::{self, SERVER, eventually, failure, stop, text};
+use crate::wrapping::{self, SERVER, call, eventually, failure, stop, text};
 use crate::{entry, host, names, open, says, serve, server_of, write};
+
+/// A list that waits for a missing server takes longer: the host waits 10 s for it.
+const LIST_WAIT: Duration = Duration::from_secs(9);
 
 fn answer_to(question: &Message, name: &str) -> String {
     let id = question.id().unwrap_or_default();
@@ -19,6 +22,9 @@ fn answer_to(question: &Message, name: &str) -> String {
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"action":"accept","content":{{"name":"{name}"}}}}}}"#
     )
 }
+
+/// A valid notification that a client takes.
+const NOISE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"noise"}}"#;
 
 #[test]
 fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Result<()> {
@@ -30,6 +36,7 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         "good": entry("--declare-list-changed", json!({}))?,
         "hung": entry("--never-ready", json!({}))?,
         "killed": entry("--banner", patient)?,
+        "noisy": {"command": "yes", "args": [NOISE]},
     });
     let running = open(&servers, "")?;
     let client = running.client()?;
@@ -38,8 +45,8 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         ensure!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
     }
     let victim = || server_of(&running, "--banner");
-    client.send(&wrapping::call("2", "hung__echo", &json!({"text": "x"})))?;
-    client.send(&wrapping::call("3", "good__hang", &json!({})))?;
+    client.send(&call("2", "hung__echo", &json!({"text": "x"})))?;
+    client.send(&call("3", "good__hang", &json!({})))?;
     let mut longest = Duration::ZERO;
     for n in 100..160 {
         if n % 10 == 0 {
@@ -53,19 +60,49 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
     let dead = failure(&client.call("5", "dead__echo", &json!({}))?)?;
     ensure!(dead["fault"] == "process", "{dead}");
     // Lists do not wait for what was missed the last time.
-    let began = Instant::now();
-    names(client, "6", "tools/list")?;
-    ensure!(
-        began.elapsed() < Duration::from_secs(9),
-        "{:?}",
-        began.elapsed()
-    );
+    let mut quickest = Duration::MAX;
+    for _ in 0..8 {
+        let began = Instant::now();
+        names(client, "6", "tools/list")?;
+        quickest = quickest.min(began.elapsed());
+        // A busy machine may make one of them late, not all.
+        if quickest < LIST_WAIT {
+            break;
+        }
+    }
+    ensure!(quickest < LIST_WAIT, "{quickest:?}");
     ensure!(longest < Duration::from_secs(60), "{longest:?}");
     client
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)?;
     client
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
     says(client, "7", "good__echo", "z")?;
+    // The client gets some of the notifications; the host drops the rest of the flood.
+    client.notification("notifications/message")?;
+    running.wait_for_line("reason=notifications_dropped pack=noisy")?;
+    stop(running)
+}
+
+#[test]
+fn a_server_has_its_own_timeout_and_standby() -> anyhow::Result<()> {
+    let servers = json!({
+        "brief": entry("--page 50", json!({"limits": {"call_timeout_ms": 300}}))?,
+        "ready": entry("--page 51", json!({"limits": {"standby": 1}}))?,
+        "usual": entry("--page 52", json!({}))?,
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let late = failure(&client.call("2", "brief__hang", &json!({}))?)?;
+    ensure!(
+        late["code"] == "TOOL_TIMEOUT" && late["timeoutMs"] == 300,
+        "{late}"
+    );
+    // One process each, and the standby.
+    running.wait_for_workers(SERVER, 4)?;
+    let first = server_of(&running, "51")?;
+    kill(first);
+    says(client, "3", "ready__echo", "x")?;
     stop(running)
 }
 
@@ -119,7 +156,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     client.open(&json!({"elicitation": {}, "sampling": {}, "roots": {}}))?;
     names(client, "1", "tools/list")?;
     // Both servers count their questions alike.
-    client.send(&wrapping::call(
+    client.send(&call(
         "2",
         "alpha__ask_user",
         &json!({"question": "first?"}),
@@ -127,7 +164,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     let first = client.take("a question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    client.send(&wrapping::call(
+    client.send(&call(
         "3",
         "beta__ask_user",
         &json!({"question": "second?"}),
@@ -230,7 +267,7 @@ fn an_upgrade_keeps_every_server_and_every_call() -> anyhow::Result<()> {
     let client = running.client()?;
     names(client, "1", "tools/list")?;
     let before = (server_of(&running, "50")?, server_of(&running, "51")?);
-    client.send(&wrapping::call("2", "beta__sleep", &json!({"ms": 3000})))?;
+    client.send(&call("2", "beta__sleep", &json!({"ms": 3000})))?;
     let upgraded = Command::new(binary("mainstay")?)
         .args(["upgrade"])
         .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
@@ -278,11 +315,7 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 let send = |n: usize| {
                     let server = if n.is_multiple_of(2) { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
-                    client.send(&wrapping::call(
-                        &n.to_string(),
-                        &format!("{server}__echo"),
-                        &said,
-                    ))
+                    client.send(&call(&n.to_string(), &format!("{server}__echo"), &said))
                 };
                 (0..IN_FLIGHT).try_for_each(send)?;
                 for next in IN_FLIGHT..CALLS + IN_FLIGHT {
@@ -399,5 +432,75 @@ fn servers_of_others_are_served_from_one_file() -> anyhow::Result<()> {
     let uri = uris.first().context("everything has resources")?;
     let read = client.request("9", "resources/read", &json!({ "uri": uri }))?;
     ensure!(read.at("/result/contents/0/uri") == *uri, "{read:?}");
+    stop(running)
+}
+
+#[test]
+fn servers_that_start_slowly_are_listed_at_once_the_second_time() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let gate = folder.join("gate");
+    let script = format!(
+        "while [ -e {} ]; do sleep 0.1; done; exec {}",
+        gate.display(),
+        binary("mcp-fixture")?.display()
+    );
+    let entry = json!({"command": "sh", "args": ["-c", script], "cwd": folder.path()});
+    let servers = json!({"a": entry, "b": entry});
+    let start = || -> anyhow::Result<Running> {
+        // The same environment in both runs.
+        let launch = Launch::new(["env", "-u", MARKER])?
+            .words([binary("mainstay")?])
+            .words(["serve", "--config"])
+            .words([folder.join("servers.json")]);
+        launch
+            .env("MAINSTAY_CACHE_DIR", folder.join("cache"))
+            .spawn()
+    };
+    write(folder.path(), &servers)?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    let first = names(client, "1", "tools/list")?;
+    stop(running)?;
+    std::fs::write(&gate, "")?;
+    let running = start()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    assert_eq!(names(client, "1", "tools/list")?, first);
+    client.send(&call("2", "b__echo", &json!({"text": "waited"})))?;
+    std::fs::remove_file(&gate)?;
+    assert_eq!(text(&client.answer("2")?), "waited");
+    stop(running)
+}
+
+#[test]
+fn clients_of_either_era_reach_servers_of_either_era() -> anyhow::Result<()> {
+    let ours = json!({"bridge": true});
+    let servers = json!({"old": entry("", ours.clone())?, "new": entry("--era modern", ours)?});
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    for (id, tool) in [("1", "old__echo"), ("2", "new__echo")] {
+        says(client, id, tool, "legacy client")?;
+    }
+    let list = client.request("3", "tools/list", &json!({}))?;
+    assert!(list.text().contains("new__echo") && !list.text().contains("resultType"));
+    stop(running)?;
+    let running = host(&servers, "")?.spawn()?;
+    let client = running.client()?;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let found = client.request("1", "server/discover", &json!({"_meta": meta}))?;
+    let instructions = found.at("/result/instructions");
+    let instructions = instructions.as_str().unwrap_or_default();
+    assert!(
+        instructions.contains("Server old") && instructions.contains("Server new"),
+        "{found:?}"
+    );
+    for (id, tool) in [("2", "old__echo"), ("3", "new__echo")] {
+        let params = json!({"name": tool, "arguments": {"text": "modern client"}, "_meta": meta});
+        let answer = client.request(id, "tools/call", &params)?;
+        assert_eq!(text(&answer), "modern client");
+        assert_eq!(answer.at("/result/resultType"), "complete", "{tool}");
+    }
     stop(running)
 }

@@ -318,6 +318,11 @@ pub(crate) fn not_a_task(tool: &str) -> Problem {
 impl Core {
     /// Names the caller of a session: a credential over HTTP, another Unix user, or the host's own.
     pub fn set_caller(&mut self, session: SessionId, caller: &str) {
+        if let Some(Front::Link(slot)) = self.sessions.get(&session) {
+            self.with_link(*slot, |link, _| link.set_credential(caller));
+        } else if let Some(member) = self.links.members.get_mut(&session) {
+            member.credential = Some(caller.to_owned());
+        }
         let uid = caller.strip_prefix(PEER).and_then(|uid| uid.parse().ok());
         let owner = match (caller, uid) {
             (_, Some(uid)) => TaskOwner::Peer(uid),
