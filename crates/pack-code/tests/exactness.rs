@@ -83,6 +83,10 @@ const MANY_LINES: usize = 2_000;
 const LARGE_PAGES: usize = 300;
 
 /// Whether everything is compared in the whole tree, with pages of any size.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a switch of this test alone, for runs that may take long"
+)]
 fn is_full() -> bool {
     std::env::var_os("MAINSTAY_EXACTNESS_FULL").is_some()
 }
