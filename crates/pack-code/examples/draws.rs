@@ -278,7 +278,12 @@ fn main() {
             for query in [made.clone(), format!("{made}::new"), format!("fn {made}")] {
                 let (answer, said) = tree.ask(&query);
                 let first = said.lines().next().unwrap_or_default();
-                let honest = ["nothing matches", "occurs nowhere", "is not defined"];
+                let honest = [
+                    "nothing matches",
+                    "occurs nowhere",
+                    "is not defined",
+                    "is not in the files that are searched",
+                ];
                 let few = answer["hits"].as_array().unwrap().len() <= 5;
                 let held = few && honest.iter().any(|words| first.contains(words));
                 shares

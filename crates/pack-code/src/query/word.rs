@@ -47,9 +47,10 @@ impl Word {
     }
 
     /// Whether a word of the index may be the one. The index takes bytes outside ASCII for letters
-    /// and a pattern may not, so that an edge may be next to one of these.
+    /// and a pattern may not, so that an edge may be next to one of these. The mark of words that
+    /// are not stemmed is none of their letters.
     pub(crate) fn admits(&self, word: &[u8]) -> bool {
-        let is_edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii());
+        let is_edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
         let Some((first, others)) = self.pieces.split_first() else {
             return true;
         };
@@ -201,6 +202,10 @@ impl Words {
     }
 
     fn letter(&mut self, letter: u8) {
+        // The index leaves underscores out.
+        if letter == b'_' {
+            return;
+        }
         if self.gap {
             self.end_piece();
         }
@@ -208,9 +213,7 @@ impl Words {
             self.word.begins = self.at_edge;
         }
         self.at_edge = false;
-        if letter != b'_' {
-            self.piece.push(letter);
-        }
+        self.piece.push(letter);
     }
 
     /// Letters of the same word that are not known.
@@ -310,6 +313,7 @@ pub(crate) fn one_letter(class: &Class) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::query::pattern::{Case, Pattern};
+    use crate::store::chunk::UNSTEMMED;
 
     /// A word as text: `^` where it begins and `$` where it ends, `*` between its pieces.
     fn shown(text: &str, case: Case) -> Option<String> {
@@ -343,7 +347,10 @@ mod tests {
             ("start_(one|two)more", Some("start")),
             ("start.servers", Some("servers")),
             (r"start\s+servers", Some("servers")),
-            ("start +servers", Some("^servers")),
+            (r"start[ \t]+servers", Some("^servers")),
+            (r"\b_start", Some("^start")),
+            (r"start\w*_\b-x", Some("start")),
+            (r"start\w*_a\b-x", Some("start*a$")),
             ("123_456789", None),
             ("a_b", None),
             ("a_bc", Some("abc")),
@@ -356,6 +363,8 @@ mod tests {
 
     #[test]
     fn no_word_that_matches_is_left_out() {
+        let unstemmed = [&[UNSTEMMED][..], b"abc"].concat();
+        let unstemmed = std::str::from_utf8(&unstemmed).unwrap();
         let word = |text: &str| Word::of(&Pattern::regex(text, Case::Smart).unwrap().hir).unwrap();
         for (pattern, admitted, others) in [
             (
@@ -363,7 +372,7 @@ mod tests {
                 &["irqh2", "myirqhigh2", "irqh1irqh2", "irqh2→x"][..],
                 &["irqh", "irqh2x", "irq2"][..],
             ),
-            (r"\babc\b", &["abc", "→abc→"], &["abcd", "xabc"]),
+            (r"\babc\b", &["abc", "→abc→", unstemmed], &["abcd", "xabc"]),
             (r"abc\w*bcd\w*d\b", &["abcbcdd", "abcxbcdbcdd"], &["abcbcd"]),
             (r"abc\w*cd\b", &["abccdxcd"], &["abcd", "abcdcde"]),
         ] {

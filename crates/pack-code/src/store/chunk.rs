@@ -121,7 +121,7 @@ struct TermState {
 pub(crate) const IRREGULAR: &[u8] = b"\0";
 /// What the keys of words begin with whose terms are stems. Ranked search does not know them: they
 /// are there so that every word of a text is in the table with all its letters.
-const UNSTEMMED: u8 = 1;
+pub(crate) const UNSTEMMED: u8 = 1;
 
 const TRIGRAMS: usize = 1 << 24;
 /// Identifiers that are found without the large map; a power of two.
