@@ -159,7 +159,7 @@ impl ToolSpec {
         }
     }
 
-    /// The definition without members that cost a model tokens and tell it nothing: the schema of the result, the
+    /// The definition without members that a model does not need: the schema of the result, the
     /// version of the build, codes that any call can give, and the hint about repetition for a tool that only reads.
     pub fn brief_definition(&self, default_timeout_ms: u64) -> Value {
         let mut definition = self.definition(default_timeout_ms);
