@@ -14,6 +14,7 @@ mod upstream;
 mod wrapping;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 
 use mainstay_testkit::peer::{Client, Message};
 use mainstay_testkit::process::{Launch, Running, TempDir, binary};
@@ -214,21 +215,15 @@ fn an_adopted_server_at_a_url_gets_its_headers_from_the_environment() -> anyhow:
         "type": "http", "url": upstream.url(), "headers": {"Authorization": "Bearer token-of-file"},
     }}});
     std::fs::write(&file, before.to_string())?;
-    let adopt = |more: &[&str]| {
-        let mut command = std::process::Command::new(binary("mainstay")?);
-        command
-            .args(["adopt", "--binary", "mainstay"])
-            .arg(&file)
-            .args(more);
-        if more.contains(&"--undo") {
-            command = std::process::Command::new(binary("mainstay")?);
-            command.arg("adopt").arg(&file).args(more);
-        }
-        let output = command.output()?;
+    let program = folder.join("mainstay");
+    std::os::unix::fs::symlink(binary("mainstay")?, &program)?;
+    let adopt = |words: &[&OsStr]| {
+        let mut command = std::process::Command::new(&program);
+        let output = command.arg("adopt").arg(&file).args(words).output()?;
         anyhow::ensure!(output.status.success(), "{output:?}");
         Ok(serde_json::from_slice::<Value>(&std::fs::read(&file)?)?)
     };
-    let adopted = adopt(&[])?;
+    let adopted = adopt(&["--binary".as_ref(), program.as_os_str()])?;
     let entry = &adopted["mcpServers"]["tools"];
     let words: Vec<&str> = entry["args"]
         .as_array()
@@ -240,7 +235,7 @@ fn an_adopted_server_at_a_url_gets_its_headers_from_the_environment() -> anyhow:
         !words.iter().any(|word| word.contains("token-of-file")),
         "{entry}"
     );
-    let mut launch = Launch::new([binary("mainstay")?])?.words(words);
+    let mut launch = Launch::new([&program])?.words(words);
     for (name, value) in entry["env"].as_object().into_iter().flatten() {
         launch = launch.env(name, value.as_str().unwrap_or_default());
     }
@@ -255,6 +250,6 @@ fn an_adopted_server_at_a_url_gets_its_headers_from_the_environment() -> anyhow:
         "other processes read it"
     );
     stop(running)?;
-    assert_eq!(adopt(&["--undo"])?, before);
+    assert_eq!(adopt(&["--undo".as_ref()])?, before);
     Ok(())
 }

@@ -8,7 +8,7 @@ use hyper::{StatusCode, Uri};
 use mainstay_contract::error::ErrorKind;
 
 use super::body::next_piece;
-use super::connect::SendError;
+use super::connect::{ConnectError, SendError};
 use super::exchange::{After, RESUME, resume_pause};
 use super::message;
 use super::refusal::{self, Challenge};
@@ -30,6 +30,31 @@ pub(super) struct EventStream {
     body: Incoming,
     parser: SseParser,
     rest: Vec<SseEvent>,
+}
+
+/// Why there is no stream of events.
+#[derive(Debug)]
+pub(super) struct NoStream {
+    kind: ErrorKind,
+    why: String,
+}
+
+impl NoStream {
+    /// It may work later.
+    fn now(why: impl Into<String>) -> Self {
+        Self {
+            kind: ErrorKind::WorkerUnavailable,
+            why: why.into(),
+        }
+    }
+
+    /// It fails until the configuration changes.
+    fn setup(why: impl Into<String>) -> Self {
+        Self {
+            kind: ErrorKind::WorkerSetup,
+            why: why.into(),
+        }
+    }
 }
 
 impl<E: Listener> Wire<E> {
@@ -107,55 +132,61 @@ impl<E: Listener> Wire<E> {
     }
 
     /// Opens the stream of the older transport. An error says why it is none.
-    pub(super) async fn open_events(&self) -> Result<EventStream, String> {
+    pub(super) async fn open_events(&self) -> Result<EventStream, NoStream> {
         let opening = tokio::time::timeout(ENDPOINT, self.open_stream());
         let late = || {
             let seconds = ENDPOINT.as_secs();
-            format!(
-                "{} did not name its endpoint within {seconds} s",
-                self.state.shown
-            )
+            let shown = &self.state.shown;
+            NoStream::now(format!(
+                "{shown} did not name its endpoint within {seconds} s"
+            ))
         };
         opening.await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn open_stream(&self) -> Result<EventStream, String> {
+    async fn open_stream(&self) -> Result<EventStream, NoStream> {
         let state = &self.state;
         let mut refreshes = 0;
         let reply = loop {
-            let (_, edition) = state.credentials.headers(&state.remote).await?;
+            let credentials = state.credentials.headers(&state.remote).await;
+            let (_, edition) = credentials.map_err(NoStream::setup)?;
             let reply = match self.get(None).await {
                 Ok(reply) => reply,
-                Err(SendError::Connect(error)) => return Err(format!("{error:?}")),
-                Err(SendError::Broken(why)) => return Err(why),
-                Err(SendError::Sealed) => return Err("the host stops".to_owned()),
+                Err(SendError::Connect(ConnectError::Setup(why))) => {
+                    return Err(NoStream::setup(why));
+                }
+                Err(
+                    SendError::Connect(ConnectError::Unreachable(why)) | SendError::Broken(why),
+                ) => return Err(NoStream::now(why)),
+                Err(SendError::Sealed) => return Err(NoStream::now("the host stops")),
             };
             let status = reply.response.status();
             if status != StatusCode::UNAUTHORIZED {
                 break reply;
             }
             refreshes += 1;
-            let changed = state.credentials.refresh(&state.remote, edition).await?;
+            let refreshed = state.credentials.refresh(&state.remote, edition).await;
+            let changed = refreshed.map_err(NoStream::setup)?;
             if !changed || refreshes > REFRESHES {
                 let challenge = Challenge::read(reply.response.headers());
-                return Err(
-                    refusal::explain(&state.remote, &state.client, status, &challenge).await,
-                );
+                let why = refusal::explain(&state.remote, &state.client, status, &challenge).await;
+                return Err(NoStream::setup(why));
             }
         };
         let status = reply.response.status();
         let kind = reply.response.headers().get(hyper::header::CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         if status != StatusCode::OK || !is_stream {
-            return Err(format!("{} answered HTTP {status} to GET", state.shown));
+            let why = format!("{} answered HTTP {status} to GET", state.shown);
+            return Err(NoStream::now(why));
         }
         let (mut body, _) = reply.into_parts();
         let mut parser = SseParser::new(self.frame_bytes);
         loop {
             let piece = match next_piece(&mut body).await {
                 Some(Ok(piece)) => piece,
-                Some(Err(why)) => return Err(why),
-                None => return Err("the stream ended at once".to_owned()),
+                Some(Err(why)) => return Err(NoStream::now(why)),
+                None => return Err(NoStream::now("the stream ended at once")),
             };
             let mut bytes: &[u8] = &piece;
             let mut events = Vec::new();
@@ -168,15 +199,14 @@ impl<E: Listener> Wire<E> {
             let first = events.remove(0);
             let place = String::from_utf8_lossy(&first.data).into_owned();
             if first.kind != "endpoint" {
-                return Err(format!("{} sent another event first", state.shown));
+                let why = format!("{} sent another event first", state.shown);
+                return Err(NoStream::now(why));
             }
             let target = resolve(state.client.uri(), place.trim());
             let target = target.filter(|target| state.client.is_same_origin(target));
             let Some(target) = target else {
-                return Err(format!(
-                    "{} names an endpoint of another origin",
-                    state.shown
-                ));
+                let why = format!("{} names an endpoint of another origin", state.shown);
+                return Err(NoStream::setup(why));
             };
             state.set_path(&target);
             state.set_mode(Mode::Events);
@@ -192,13 +222,8 @@ impl<E: Listener> Wire<E> {
     pub(super) async fn begin_events(&self) -> After {
         match self.open_events().await {
             Ok(stream) => After::Events(Box::new(stream)),
-            Err(why) => {
+            Err(NoStream { kind, why }) => {
                 self.state.note(&why);
-                let is_setup = why.contains("authorization");
-                let kind = match is_setup {
-                    true => ErrorKind::WorkerSetup,
-                    false => ErrorKind::WorkerUnavailable,
-                };
                 self.state.fail(self.fault(kind, &why));
                 After::Nothing
             }
