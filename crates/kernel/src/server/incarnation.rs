@@ -211,7 +211,8 @@ impl Incarnation {
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    fn calls(&self) -> impl Iterator<Item = CallId> {
+    /// The calls that it owes answers to.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.awaited.values().filter_map(|awaited| match awaited {
             Awaited::Call(call) => Some(*call),
             _ => None,
