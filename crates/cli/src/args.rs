@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mainstay_host::config::ToolListRules;
 use serde::Deserialize;
 
-use crate::values;
+use crate::server_file::ServerEntry;
+use crate::{sandbox, values};
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 the answer is no, 2 input, configuration or I/O error, 3 internal fault.
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
     Wrap(Wrap),
+    /// Share one process of a server among all clients of this user
+    Share(Share),
     /// Wrap every server in a client's configuration file, or undo it
     Adopt(Adopt),
     /// Call one tool and print its answer
@@ -130,12 +134,56 @@ pub(crate) struct Transports {
     pub(crate) allow_host: Vec<String>,
 }
 
+/// The list of tools that clients get.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ToolLists {
+    /// Form of our definitions in tools/list: brief, or full with the schemas of results and every error
+    /// code [default: brief]
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub(crate) tool_definitions: Option<Definitions>,
+    /// Replace a list of more than N tools by search_tools and call_tool
+    #[arg(long, value_name = "N")]
+    pub(crate) search_above: Option<usize>,
+    /// Keep this tool in a replaced list; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) pin: Vec<String>,
+}
+
+impl ToolLists {
+    /// The settings of a file, with those of the command line over them.
+    pub(crate) fn over(&self, mut rules: ToolListRules) -> ToolListRules {
+        if let Some(form) = self.tool_definitions {
+            rules.definitions = form.into();
+        }
+        rules.search_above = self.search_above.or(rules.search_above);
+        rules.pinned.extend(self.pin.iter().cloned());
+        rules
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Definitions {
+    Brief,
+    Full,
+}
+
+impl From<Definitions> for mainstay_contract::tool::DefinitionForm {
+    fn from(form: Definitions) -> Self {
+        match form {
+            Definitions::Brief => Self::Brief,
+            Definitions::Full => Self::Full,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) packs: Packs,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    #[command(flatten)]
+    pub(crate) tool_lists: ToolLists,
     /// Withdraw tools of packs that differ from this lock, or are not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
@@ -162,12 +210,15 @@ pub(crate) struct Serve {
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(override_usage = "mainstay wrap [OPTIONS] [--] <COMMAND>...
+       mainstay wrap [OPTIONS] --url <URL>
        mainstay wrap [OPTIONS] --config <FILE>")]
 pub(crate) struct Wrap {
     #[command(flatten)]
     pub(crate) server: WrapRules,
     #[command(flatten)]
     pub(crate) transport: Transports,
+    #[command(flatten)]
+    pub(crate) tool_lists: ToolLists,
     /// Roll out the server when this file changes, or anything below this directory; may be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
@@ -251,6 +302,144 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
+    /// Run the server without access to your files, the network and other processes; see --read, --write, --net and --env
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
+    pub(crate) sandbox: Option<sandbox::Mode>,
+    /// Let the sandboxed server read this file or directory; may be repeated
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Let the sandboxed server change this file or directory; may be repeated
+    #[arg(long, value_name = "PATH", requires = "sandbox")]
+    pub(crate) write: Vec<PathBuf>,
+    /// Network of the sandboxed server: none, loopback, all, or HOST:PORT, which may be repeated [default: none]
+    #[arg(long, value_name = "NET", requires = "sandbox")]
+    pub(crate) net: Vec<String>,
+    /// Pass this variable on to the sandboxed server; may be repeated
+    #[arg(long, value_name = "NAME", requires = "sandbox")]
+    pub(crate) env: Vec<String>,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+/// A server that is reached over HTTP. Credentials are never arguments: other users see those.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "A server at a URL")]
+pub(crate) struct RemoteArgs {
+    /// The server's URL, instead of a command
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub(crate) url: Option<String>,
+    /// Its transport: http is Streamable HTTP, sse the older one of 2024-11-05 [default: auto]
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub(crate) url_type: Option<UrlType>,
+    /// File with the bearer token, read again when the server rejects the token
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Command that prints the bearer token, run again when the server rejects the token
+    #[arg(long, value_name = "COMMAND", conflicts_with = "token_env")]
+    pub(crate) token_command: Option<String>,
+    /// Variable that holds the bearer token
+    #[arg(long, value_name = "NAME")]
+    pub(crate) token_env: Option<String>,
+    /// File with more headers, NAME: VALUE in each line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) header_file: Option<PathBuf>,
+    /// Certificates to trust beside those of the system, in PEM form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// HTTP proxy to use, instead of HTTPS_PROXY and NO_PROXY
+    #[arg(long, value_name = "URL")]
+    pub(crate) proxy: Option<String>,
+}
+
+impl RemoteArgs {
+    /// True if anything is given.
+    pub(crate) fn has_any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The transport of a server at a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UrlType {
+    Auto,
+    #[value(aliases = ["streamable-http", "streamableHttp", "streamable_http"])]
+    Http,
+    Sse,
+}
+
+impl From<UrlType> for mainstay_host::config::RemoteTransport {
+    fn from(kind: UrlType) -> Self {
+        match kind {
+            UrlType::Auto => Self::Auto,
+            UrlType::Http => Self::Http,
+            UrlType::Sse => Self::Sse,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "mainstay share [OPTIONS] -- <COMMAND>...
+       mainstay share check [OPTIONS] -- <COMMAND>..."
+)]
+pub(crate) struct Share {
+    #[command(flatten)]
+    pub(crate) server: ShareServer,
+    #[command(subcommand)]
+    pub(crate) command: Option<ShareCommand>,
+}
+
+/// A server, and who uses it.
+#[derive(Debug, Args)]
+pub(crate) struct ShareServer {
+    /// Declare that clients may share the server: it keeps no state of a session and asks its client nothing
+    #[arg(long, conflicts_with = "exclusive")]
+    pub(crate) shared: bool,
+    /// Declare that each client needs a server of its own
+    #[arg(long)]
+    pub(crate) exclusive: bool,
+    /// Name of the server in logs and mainstay status [default: that of its program or package]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Variable that the server needs, beside those that every shared server gets; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env: Vec<String>,
+    /// Working directory of the server; clients with another one do not share it [default: the client's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// The server: its program and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareCommand {
+    /// Run two sessions side by side and say if clients may share the server: 0 it looks safe, 1 it does not
+    Check(ShareCheck),
+    /// Run the host that serves all clients (started by the first of them)
+    #[command(hide = true)]
+    Host(ShareHost),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShareCheck {
+    /// Time for each answer of the server; a number is seconds, other units are ms, m and h [default: 60]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) timeout: Option<Duration>,
+    /// The server: its program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShareHost {
+    /// This process is the host itself
+    #[arg(long)]
+    pub(crate) detached: bool,
+    /// Time without clients after which it ends
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub(crate) idle: Option<Duration>,
 }
 
 const CLIENT_FILES: &str = "\
@@ -261,7 +450,7 @@ Files of clients, as far as they are known:
   Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
   VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
   Codex           ~/.codex/config.toml, .codex/config.toml of a project
-Only command and args of its servers are changed.";
+Only members that start or reach its servers are changed.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CLIENT_FILES)]
@@ -280,6 +469,12 @@ pub(crate) struct Adopt {
     /// Not the servers of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) except: Vec<String>,
+    /// Lead the servers to the host that all clients of this user share (mainstay share)
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) share: bool,
+    /// Declare that clients may share the server of this name; may be repeated
+    #[arg(long, value_name = "NAME", requires = "share")]
+    pub(crate) shared: Vec<String>,
     /// The mainstay that the client starts; a bare name is looked up by the client [default: the
     /// whole path of this one]
     #[arg(long, value_name = "PATH", conflicts_with = "undo")]
@@ -343,7 +538,7 @@ pub(crate) enum LockCommand {
 }
 
 /// Which lock, and which tools it is about.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Locked {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -353,6 +548,9 @@ pub(crate) struct Locked {
     /// Leave out the host's own tools, for the lock of a pack
     #[arg(long, conflicts_with_all = ["socket", "url"])]
     pub(crate) packs_only: bool,
+    /// The server of the configuration file that this lock is about.
+    #[arg(skip)]
+    pub(crate) server: Option<Box<ServerEntry>>,
 }
 
 #[derive(Debug, Args)]

@@ -100,6 +100,7 @@ impl Executable {
                 without_env: withheld(),
                 env: Vec::new(),
                 cwd: None,
+                sandbox: None,
             },
             settings,
             expected: Some(Expected {

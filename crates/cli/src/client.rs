@@ -65,7 +65,8 @@ impl Client {
     /// The definitions of all tools.
     pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Refused> {
         let mut tools = Vec::new();
-        let mut params = Json::empty_object();
+        let form = json!({ meta::DEFINITIONS: "full" });
+        let mut params = Json::from(json!({ "_meta": form }));
         for _ in 0..MAX_PAGES {
             let mut result = match self.request(Method::ListTools, &params) {
                 // A server may well have no tools.
@@ -78,7 +79,7 @@ impl Client {
             }
             match result.get("nextCursor") {
                 Some(cursor) if cursor.is_string() => {
-                    params = json!({ "cursor": cursor }).into();
+                    params = json!({ "cursor": cursor, "_meta": form }).into();
                 }
                 _ => return Ok(tools),
             }

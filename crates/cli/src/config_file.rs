@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::SettingsFile;
-use mainstay_host::config::{EnvelopeMode, TreeKill};
+use mainstay_host::config::{EnvelopeMode, ToolListRules, TreeKill};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
 use crate::start;
-use crate::values;
+use crate::{sandbox, values};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -52,6 +52,8 @@ pub(crate) struct ConfigFile {
     pub(crate) telemetry: Option<PathBuf>,
     pub(crate) envelopes: Option<EnvelopeMode>,
     pub(crate) log: Option<LogLevel>,
+    /// The settings of `tools/list`.
+    pub(crate) tool_list: ToolListRules,
     pub(crate) watch: Option<Watch>,
 }
 
@@ -67,7 +69,7 @@ pub(crate) enum Watch {
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 15] = [
+pub(crate) const HOST_KEYS: [&str; 16] = [
     "name",
     "socket",
     "socket_mode",
@@ -82,6 +84,7 @@ pub(crate) const HOST_KEYS: [&str; 15] = [
     "telemetry",
     "envelopes",
     "log",
+    "tool_list",
     "watch",
 ];
 
@@ -100,6 +103,11 @@ fn socket_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Err
         .map_err(|wanted| D::Error::custom(format!("{text:?}: {wanted}")))
 }
 
+fn sandbox<'de, D: Deserializer<'de>>(from: D) -> Result<Option<sandbox::Settings>, D::Error> {
+    let value = Value::deserialize(from)?;
+    sandbox::Settings::from_value(value).map_err(D::Error::custom)
+}
+
 /// One pack.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -110,6 +118,9 @@ pub(crate) struct PackSection {
     pub(crate) command: Option<Vec<String>>,
     /// The pack's own settings.
     pub(crate) settings: Option<Value>,
+    /// The restrictions of its processes.
+    #[serde(deserialize_with = "sandbox")]
+    pub(crate) sandbox: Option<sandbox::Settings>,
     /// Settings for single tools of the pack.
     pub(crate) tools: TaskRules,
 }
@@ -343,7 +354,7 @@ mod tests {
     #[test]
     fn every_host_key_is_a_key_of_the_file() {
         for key in HOST_KEYS {
-            let error = ConfigFile::parse(&format!("{key} = {{ x = 1 }}"), false).unwrap_err();
+            let error = ConfigFile::parse(&format!("{key} = 1.5"), false).unwrap_err();
             assert!(!error.to_string().contains("unknown field"), "{error}");
         }
         let file = ConfigFile::parse(

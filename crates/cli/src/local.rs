@@ -70,6 +70,7 @@ pub(crate) fn config(
         read_lock: None,
         reread: None,
         tasks,
+        tool_list: file.tool_list,
         state_dir: None,
         cache_dir: None,
         environment: Vec::new(),
@@ -226,6 +227,10 @@ fn select(
             None => executable.pack(&name, settings)?,
         };
         pack.follows_roots = follows_roots;
+        if let Some(settings) = section.and_then(|section| section.sandbox.as_ref()) {
+            let command = &mut pack.command;
+            command.sandbox = Some(settings.sandbox(&command.program, &command.arguments, None)?);
+        }
         selected.push(pack);
     }
     Ok(selected)
@@ -370,6 +375,7 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             without_env: withheld(),
             env: Vec::new(),
             cwd: None,
+            sandbox: None,
         },
         settings,
         expected: None,

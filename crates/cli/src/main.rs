@@ -26,9 +26,12 @@ mod own_host;
 mod program;
 mod progress_bar;
 mod remote;
+mod remote_server;
+mod sandbox;
 mod serve;
 mod server_file;
 mod servers;
+mod share;
 mod start;
 mod target;
 mod tasks;
@@ -110,8 +113,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
-    let is_host = match arguments.command {
+    let is_host = match &arguments.command {
         Some(Command::Serve(_) | Command::Wrap(_)) => true,
+        Some(Command::Share(share)) => share.is_host(),
         Some(_) => false,
         None => arguments.validate.is_none(),
     };
@@ -133,6 +137,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
+        Some(Command::Share(share)) => share::run(&share, is_check),
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),

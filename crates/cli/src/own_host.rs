@@ -8,6 +8,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::rpc::Progress;
+use mainstay_host::wrap::WrapConfig;
 use mainstay_host::{AskError, Level, Local, Log, ServeError, Served, serve_wrapped};
 use mainstay_schema::lock::Surface;
 use serde_json::Value;
@@ -19,6 +20,7 @@ use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
+use crate::server_file::ServerEntry;
 use crate::{local, serve, wrap};
 
 /// How often a host restarts a server within one command before it reports the failure.
@@ -26,6 +28,13 @@ const RESTARTS: u32 = 2;
 
 /// A host, before it runs.
 type Host = Box<dyn FnOnce() -> Result<Option<Served>, ServeError> + Send>;
+
+/// A host that wraps one server.
+fn wrapping(mut config: WrapConfig) -> Host {
+    config.limits.restarts = RESTARTS;
+    let log = Log::start(Level::Quiet, wrap::redactor(&config));
+    Box::new(move || serve_wrapped(config, &log).map(|()| None))
+}
 
 /// A host that ends with this command.
 #[derive(Debug)]
@@ -47,11 +56,19 @@ impl OwnHost {
             let log = Log::start(Level::Quiet, serve::redactor(&config));
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {
-            let mut config = wrap::config(&target.command, transport)?;
-            config.limits.restarts = RESTARTS;
-            let log = Log::start(Level::Quiet, wrap::redactor(&config));
-            Box::new(move || serve_wrapped(config, &log).map(|()| None))
+            wrapping(wrap::config(&target.command, transport)?)
         };
+        Self::run(local, host)
+    }
+
+    /// Starts a host that wraps a server of a configuration file.
+    pub(crate) fn wrap(server: &ServerEntry) -> Result<Self, Failure> {
+        let (local, transport) = Local::open();
+        let config = wrap::config_of(server, transport)?;
+        Self::run(local, wrapping(config))
+    }
+
+    fn run(local: Local, host: Host) -> Result<Self, Failure> {
         let thread = std::thread::Builder::new()
             .name("host".into())
             .spawn(host)
@@ -71,7 +88,7 @@ impl OwnHost {
 
     /// The definitions of all tools.
     pub(crate) fn tools(&self) -> Result<Vec<Value>, Failure> {
-        let listing = match self.local.ask(Op::ListTools {}, None)? {
+        let listing = match self.local.ask(Op::ListTools { full: true }, None)? {
             Success::Members(members) => members.to_value().ok(),
             Success::Tool(_) | Success::Forwarded(_) => None,
         };

@@ -84,6 +84,7 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
     if let Some(render) = serve.render {
         config.render = render.into();
     }
+    config.tool_list = serve.tool_lists.over(config.tool_list);
     if waits_for_typing && !is_check {
         let _ = writeln!(
             std::io::stderr(),

@@ -9,20 +9,30 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
+use mainstay_host::config::Remote;
 use mainstay_host::wrap::Rules;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
+use crate::remote_server::{self, RemoteSettings};
+use crate::sandbox;
 
 /// Longest line of a client or of a wrapped server.
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 3] = ["limits", "isolate", "prefix"];
+const MORE_KEYS: [&str; 6] = ["limits", "isolate", "prefix", "remote", "sandbox", "shared"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
+/// For a server at a URL: sessions that are opened within a period, the longest pause before one, times that a call is
+/// sent again, silence before a ping, and time for its answer.
+const REMOTE_SESSIONS: u32 = 120;
+const REMOTE_BACKOFF_MS: u64 = 1_000;
+const REMOTE_REPLAYS: u32 = 8;
+const REMOTE_PING_MS: u64 = 60_000;
+const REMOTE_PONG_MS: u64 = 15_000;
 
 /// One server of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,14 +42,21 @@ pub(crate) struct ServerEntry {
     pub(crate) args: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) cwd: Option<PathBuf>,
+    /// The server at a URL, instead of a command.
+    pub(crate) remote: Option<Remote>,
     pub(crate) rules: Rules,
     /// The host's own settings; only those of `HOST_KEYS` can be set here.
     pub(crate) host: ConfigFile,
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
+    pub(crate) sandbox: Option<sandbox::Settings>,
     /// The prefix of its names where it is served beside others.
     pub(crate) prefix: Option<String>,
+    /// Its limits say if it has a standby.
+    pub(crate) sets_standby: bool,
+    /// One process serves all sessions, or each has its own; `None` if the file declares neither.
+    pub(crate) shared: Option<bool>,
 }
 
 impl Default for ServerEntry {
@@ -50,18 +67,31 @@ impl Default for ServerEntry {
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
+            remote: None,
             rules: Rules::default(),
             host: ConfigFile::default(),
-            limits: default_limits(),
+            limits: default_limits(false),
             isolate: false,
+            sandbox: None,
             prefix: None,
+            sets_standby: false,
+            shared: None,
         }
     }
 }
 
 /// The limits of a wrapped server, where nothing else is said.
-fn default_limits() -> Limits {
-    let limits = Limits::default();
+pub(crate) fn default_limits(is_remote: bool) -> Limits {
+    let mut limits = Limits::default();
+    if is_remote {
+        // A new session costs a server little, and a network fails more often than a process. A ping is a request
+        // to a machine of others.
+        limits.restarts = REMOTE_SESSIONS;
+        limits.backoff_max_ms = REMOTE_BACKOFF_MS;
+        limits.replays = REMOTE_REPLAYS;
+        limits.ping_interval_ms = REMOTE_PING_MS;
+        limits.ping_timeout_ms = REMOTE_PONG_MS;
+    }
     Limits {
         request_frame_bytes: FRAME_BYTES,
         worker_frame_bytes: FRAME_BYTES,
@@ -73,8 +103,8 @@ fn default_limits() -> Limits {
 }
 
 /// Those limits, with what a file says instead.
-fn limits_of(written: Option<Value>) -> anyhow::Result<Limits> {
-    let mut limits = serde_json::to_value(default_limits())?;
+fn limits_of(written: Option<Value>, is_remote: bool) -> anyhow::Result<Limits> {
+    let mut limits = serde_json::to_value(default_limits(is_remote))?;
     match (limits.as_object_mut(), written) {
         (Some(limits), Some(Value::Object(written))) => limits.extend(written),
         (_, None) => {}
@@ -95,8 +125,6 @@ struct Written {
     #[serde(default)]
     cwd: Option<PathBuf>,
     #[serde(default)]
-    url: Option<Value>,
-    #[serde(default)]
     mainstay: Map<String, Value>,
 }
 
@@ -109,7 +137,8 @@ pub(crate) fn entries(
     let enabled = servers.iter().filter(|(_, entry)| !is_disabled(entry));
     let mut entries = Vec::new();
     for (name, entry) in enabled {
-        let mut entry = read(name, entry, variable).with_context(|| format!("server {name}"))?;
+        let entry = read(name, entry, false, variable);
+        let mut entry = entry.with_context(|| format!("server {name}"))?;
         // The host's own keys have their place beside the servers.
         let lock = entry.host.lock.take();
         if entry.host != ConfigFile::default() {
@@ -134,16 +163,18 @@ pub(crate) fn entries(
 pub(crate) fn load(
     path: &Path,
     wanted: Option<&str>,
+    is_remote: bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let (text, is_json) = config_file::read(path)?;
-    parse(&text, is_json, wanted, &variable).with_context(|| path.display().to_string())
+    parse(&text, is_json, wanted, is_remote, &variable).with_context(|| path.display().to_string())
 }
 
 fn parse(
     text: &str,
     is_json: bool,
     wanted: Option<&str>,
+    is_remote: bool,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let file: Value = if is_json {
@@ -169,19 +200,19 @@ fn parse(
             names()
         ),
     };
-    read(name, entry, variable).with_context(|| format!("server {name}"))
+    read(name, entry, is_remote, variable).with_context(|| format!("server {name}"))
 }
 
+/// Reads an entry. `is_remote` says that its rules are for a server at another URL.
 fn read(
     name: &str,
     entry: &Value,
+    is_remote: bool,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let mut written: Written = serde_json::from_value(entry.clone())?;
     let expand = |text: &str| expand(text, variable);
-    if written.url.is_some() {
-        bail!("it is reached over HTTP; this version wraps servers that are started by a command");
-    }
+    let is_remote = is_remote || remote_server::is_remote(entry);
     let ours = &mut written.mainstay;
     let known = || Rules::KEYS.into_iter().chain(MORE_KEYS).chain(HOST_KEYS);
     if let Some(unknown) = ours.keys().find(|key| !known().any(|known| known == *key)) {
@@ -194,24 +225,58 @@ fn read(
     let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
     let limits = ours.remove("limits");
     let prefix = ours.remove("prefix");
+    let remote = ours.remove("remote").map(serde_json::from_value);
+    let remote: Option<RemoteSettings> = remote.transpose().context("under mainstay.remote")?;
+    let sandbox = match ours.remove("sandbox") {
+        Some(value) => sandbox::Settings::from_value(value).context("under mainstay.sandbox")?,
+        None => None,
+    };
+    let shared = ours.remove("shared");
     let isolate = ours
         .remove("isolate")
         .map(serde_json::from_value)
         .transpose();
-    let rules: Rules =
+    let mut rules: Rules =
         serde_json::from_value(Value::Object(std::mem::take(ours))).context("under mainstay")?;
     let mut mistakes = rules.check();
     if prefix.as_ref().is_some_and(|prefix| !prefix.is_string()) {
         mistakes.push("prefix must be a string".to_owned());
     }
+    if shared.as_ref().is_some_and(|shared| !shared.is_boolean()) {
+        mistakes.push("shared must be true or false".to_owned());
+    }
     mistakes.extend(host.check_host());
-    let limits = limits_of(limits).context("under mainstay.limits")?;
+    let sets = |key: &str| {
+        limits
+            .as_ref()
+            .is_some_and(|limits| limits.get(key).is_some())
+    };
+    let (sets_timeout, sets_standby) = (sets("call_timeout_ms"), sets("standby"));
+    let limits = limits_of(limits, is_remote).context("under mainstay.limits")?;
+    if sets_timeout {
+        rules.timeout_ms.get_or_insert(limits.call_timeout_ms);
+    }
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));
     }
     if !mistakes.is_empty() {
         bail!("under mainstay: {}", mistakes.join("; "));
     }
+    let remote = match entry
+        .as_object()
+        .filter(|_| remote_server::is_remote(entry))
+    {
+        Some(members) => {
+            let settings = remote.unwrap_or_default();
+            Some(remote_server::of_entry(
+                members, settings, variable, &expand,
+            )?)
+        }
+        None if remote.is_some() && !is_remote => {
+            bail!("under mainstay: remote belongs to a server with a url")
+        }
+        None => None,
+    };
     let mut env = BTreeMap::new();
     for (key, value) in &written.env {
         env.insert(key.clone(), expand(value)?);
@@ -229,11 +294,15 @@ fn read(
             Some(cwd) => Some(expand(&cwd.to_string_lossy())?.into()),
             None => None,
         },
+        remote,
         rules,
         host,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
+        sandbox,
         prefix: prefix.and_then(|prefix| prefix.as_str().map(str::to_owned)),
+        sets_standby,
+        shared: shared.as_ref().and_then(Value::as_bool),
     })
 }
 
@@ -278,7 +347,7 @@ mod tests {
             "args": ["-y", "server", "${HOME}/x", "${ABSENT:-y}"], "env": {"A": "${HOME}"},
             "mainstay": {"timeout_ms": 5000, "tools": {"write": {"replay": "convergent"}},
                 "limits": {"queue": 3}}}}}"#;
-        let entry = parse(text, true, None, &variable).unwrap();
+        let entry = parse(text, true, None, false, &variable).unwrap();
         assert_eq!(entry.name, "files");
         assert_eq!(entry.args, ["-y", "server", "/srv/me/x", "y"]);
         assert_eq!(entry.env["A"], "/srv/me");
@@ -288,16 +357,31 @@ mod tests {
     }
 
     #[test]
+    fn a_server_at_a_url_is_read_with_its_limits() {
+        let text = r#"{"servers": {"a": {"type": "http", "url": "https://${HOME}x/mcp",
+            "mainstay": {"limits": {"replays": 2}, "remote": {"token_file": "/t"}}}}}"#;
+        let text = text.replace("${HOME}x", "h");
+        let entry = parse(&text, true, None, false, &variable).unwrap();
+        let remote = entry.remote.unwrap();
+        assert_eq!(remote.shown(), "https://h/mcp");
+        assert!(remote.token.is_some());
+        assert_eq!(
+            (entry.limits.replays, entry.limits.restarts),
+            (2, REMOTE_SESSIONS)
+        );
+    }
+
+    #[test]
     fn toml_says_the_same() {
         let text = "[servers.files]\ncommand = \"npx\"\n[servers.files.mainstay]\nlazy = true\n";
-        let entry = parse(text, false, Some("files"), &variable).unwrap();
+        let entry = parse(text, false, Some("files"), false, &variable).unwrap();
         assert!(entry.rules.lazy && entry.command == "npx");
     }
 
     #[test]
     fn mistakes_are_named_with_their_place() {
         let said = |text: &str, wanted| {
-            let error = parse(text, true, wanted, &variable).unwrap_err();
+            let error = parse(text, true, wanted, false, &variable).unwrap_err();
             format!("{error:#}")
         };
         let two = r#"{"mcpServers": {"a": {}, "b": {}}}"#;
@@ -312,8 +396,8 @@ mod tests {
         for key in ["`timeout_ms`", "`lock`", "`limits`", "`isolate`", "`http`"] {
             assert!(said_unknown.contains(key), "{said_unknown}");
         }
-        let url = r#"{"mcpServers": {"a": {"url": "https://x"}}}"#;
-        assert!(said(url, None).contains("over HTTP"));
+        let alone = r#"{"mcpServers": {"a": {"command": "x", "mainstay": {"remote": {}}}}}"#;
+        assert!(said(alone, None).contains("belongs to a server with a url"));
         let unset = r#"{"mcpServers": {"a": {"command": "${NOPE}"}}}"#;
         assert!(said(unset, None).contains("NOPE is not set"));
         let input = r#"{"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}"#;

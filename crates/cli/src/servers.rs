@@ -5,15 +5,16 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use mainstay_contract::envelope::redact::is_secret_variable;
-use mainstay_host::config::{Command, Pack, Server, ServerCommand, TreeKill};
+use mainstay_contract::limits::Limits;
+use mainstay_host::config::{Command, Pack, Server, ServerLaunch, TreeKill};
 
 use crate::config_file::ConfigFile;
-use crate::environment::{variable, withheld};
+use crate::environment::{inherited, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::server_file::{self, ServerEntry};
+use crate::share::server::is_listed;
 
 /// Longest prefix: names of tools have at most 64 characters.
 const PREFIX_CHARS: usize = 48;
@@ -23,7 +24,7 @@ pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, 
     let entries = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
     let servers = entries
         .into_iter()
-        .map(server)
+        .map(|entry| server(entry, &file.limits))
         .collect::<Result<Vec<_>, _>>()?;
     let is_pack = |server: &&Server| packs.iter().any(|pack| pack.name == server.name);
     if let Some(server) = servers.iter().find(is_pack) {
@@ -34,61 +35,85 @@ pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, 
     Ok(servers)
 }
 
-/// The secrets in the environment of servers.
+/// The secrets that servers are started or reached with.
 pub(crate) fn secrets(servers: &[Server]) -> impl Iterator<Item = String> {
-    let variables = servers.iter().flat_map(|server| &server.launch.command.env);
-    variables.filter_map(|(name, value)| {
-        let is_secret = name.to_str().is_some_and(is_secret_variable);
-        value.to_str().filter(|_| is_secret).map(str::to_owned)
-    })
+    servers.iter().flat_map(|server| server.launch.secrets())
 }
 
-fn server(entry: ServerEntry) -> Result<Server, Failure> {
+/// A server of a file. `host` has the limits of all servers that do not set their own.
+fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
+    if !entry.sets_standby {
+        entry.limits.standby = host.standby;
+    }
     let key = entry.name.clone();
     let failed = |failure: Failure| Failure {
         error: failure.error.context(format!("server {key}")),
         ..failure
     };
     let prefix = prefix_of(&entry)?;
-    if entry.command.is_empty() {
-        let said = anyhow!("server {key}: it has no command");
-        return Err(Failure::input(said).hint("write \"command\", or \"disabled\": true"));
-    }
-    let place = program::Place {
-        cwd: entry.cwd.as_deref(),
-        path: entry.env.get("PATH").map(OsStr::new),
-    };
-    let program = program::find_at(&OsString::from(&entry.command), place).map_err(failed)?;
     let locked = match &entry.host.lock {
         Some(path) => Some(Arc::new(lock::foreign(path).map_err(failed)?)),
         None => None,
     };
-    let tree_kill = match entry.isolate {
-        true => TreeKill::Namespace,
-        false => TreeKill::Subreaper,
-    };
-    Ok(Server {
-        prefix,
-        launch: ServerCommand {
-            command: Command {
+    let launch = match entry.remote {
+        Some(remote) => ServerLaunch::Remote(Arc::new(remote)),
+        None if entry.command.is_empty() => {
+            let said = anyhow!("server {key}: it has no command");
+            return Err(
+                Failure::input(said).hint("write \"command\" or \"url\", or \"disabled\": true")
+            );
+        }
+        None => {
+            let place = program::Place {
+                cwd: entry.cwd.as_deref(),
+                path: entry.env.get("PATH").map(OsStr::new),
+            };
+            let program = program::find_at(&OsString::from(&entry.command), place);
+            let tree_kill = match entry.isolate {
+                true => TreeKill::Namespace,
+                false => TreeKill::Subreaper,
+            };
+            let program = program.map_err(failed)?;
+            let arguments: Vec<OsString> = entry.args.into_iter().map(OsString::from).collect();
+            let cwd = entry.cwd.as_deref();
+            let sandbox = entry.sandbox.as_ref();
+            let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+            let sandbox = sandbox.transpose().map_err(failed)?;
+            let command = Command {
                 program,
                 called: None,
-                arguments: entry.args.into_iter().map(OsString::from).collect(),
-                without_env: withheld(),
+                arguments,
+                without_env: match entry.shared {
+                    Some(true) => withheld().into_iter().chain(unlisted()).collect(),
+                    _ => withheld(),
+                },
                 env: entry
                     .env
                     .into_iter()
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 cwd: entry.cwd,
-            },
-            tree_kill,
-        },
+                sandbox,
+            };
+            ServerLaunch::Process { command, tree_kill }
+        }
+    };
+    Ok(Server {
+        prefix,
+        launch,
         rules: Arc::new(entry.rules),
         locked,
         limits: entry.limits,
+        shared: entry.shared,
         name: key,
     })
+}
+
+/// Variables of this process that a shared server does not get, unless its entry sets them.
+fn unlisted() -> impl Iterator<Item = String> {
+    let names = inherited().into_iter().map(|(name, _)| name);
+    let names = names.filter_map(|name| name.into_string().ok());
+    names.filter(|name| !is_listed(name))
 }
 
 /// The prefix of a server's names: the configured one, else its key.

@@ -87,7 +87,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<SettingsFile> {
 
 /// The path of the running executable as it was called, with the links in it; its own path if it was called by another
 /// name.
-fn executable() -> PathBuf {
+pub(crate) fn executable() -> PathBuf {
     let id =
         |path: &Path| Some(std::fs::metadata(path).ok()?).map(|facts| (facts.dev(), facts.ino()));
     let own = id(Path::new("/proc/self/exe"));

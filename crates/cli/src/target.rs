@@ -15,6 +15,7 @@ use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::own_host::OwnHost;
 use crate::remote::Remote;
+use crate::server_file::ServerEntry;
 use crate::transport;
 
 /// A host that answers a command.
@@ -44,6 +45,11 @@ impl Connection {
             return Ok(Self::Session(Client::open(stream)?));
         }
         OwnHost::start(target).map(Self::Own)
+    }
+
+    /// Wraps a server of a configuration file for the moment, without its rules and its lock.
+    pub(crate) fn to_server(server: &ServerEntry) -> Result<Self, Failure> {
+        OwnHost::wrap(server).map(Self::Own)
     }
 
     /// True if the host ends with this command.

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
+use mainstay_contract::envelope::redact::Redactor;
 use mainstay_host::Log;
 use mainstay_host::config::{
-    Changed, Command, EnvelopeMode, Found, ReadLock, Reread, Transport, TreeKill, Watched,
+    Changed, Command, EnvelopeMode, Found, ReadLock, Remote, Reread, ServerLaunch, Transport,
+    TreeKill, Watched,
 };
 use mainstay_host::wrap::WrapConfig;
 use mainstay_host::{check_wrapped_state, serve_wrapped};
@@ -23,6 +24,7 @@ use crate::environment::{self, Environment, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
+use crate::remote_server;
 use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
 use crate::start;
@@ -41,6 +43,7 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
     config
         .watch
         .extend(watched(&wrap.watch, file.watch.as_ref())?);
+    config.tool_list = wrap.tool_lists.over(config.tool_list);
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -100,11 +103,6 @@ fn watched(named: &[PathBuf], file: Option<&Watch>) -> Result<Option<Watched>, F
 
 /// Knows the secrets that this process and its server are started with.
 pub(crate) fn redactor(config: &WrapConfig) -> Redactor {
-    let env = config.command.env.iter();
-    let of_server = env.filter_map(|(name, value)| {
-        let is_secret = name.to_str().is_some_and(is_secret_variable);
-        value.to_str().filter(|_| is_secret).map(str::to_owned)
-    });
     let token = match &config.transport {
         Transport::Http(http) => http.token.clone(),
         _ => None,
@@ -112,7 +110,7 @@ pub(crate) fn redactor(config: &WrapConfig) -> Redactor {
     Redactor::new(
         environment::secret_values()
             .into_iter()
-            .chain(of_server)
+            .chain(config.launch.secrets())
             .chain(token),
     )
 }
@@ -132,17 +130,47 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
 /// What the command line and the file say together.
 struct Wanted {
     entry: ServerEntry,
-    program: PathBuf,
-    arguments: Vec<OsString>,
+    server: WantedServer,
+}
+
+/// The server itself.
+#[derive(PartialEq)]
+enum WantedServer {
+    Process {
+        program: PathBuf,
+        arguments: Vec<OsString>,
+    },
+    Remote(Arc<Remote>),
 }
 
 impl Wanted {
     fn read(rules: &WrapRules, command: &[OsString]) -> Result<Self, Failure> {
+        let is_remote = rules.remote.url.is_some();
+        let name = rules.server.as_deref();
         let mut entry = match &rules.config {
-            Some(path) => server_file::load(path, rules.server.as_deref(), variable)
-                .map_err(Failure::input)?,
-            None => ServerEntry::default(),
+            Some(path) => {
+                server_file::load(path, name, is_remote, variable).map_err(Failure::input)?
+            }
+            None => ServerEntry {
+                limits: server_file::default_limits(is_remote),
+                ..ServerEntry::default()
+            },
         };
+        if !command.is_empty() {
+            entry.remote = None;
+        }
+        let remote = remote_server::of_arguments(&rules.remote, entry.remote.take(), &variable)
+            .map_err(Failure::input)?;
+        if let Some(remote) = remote {
+            apply(rules, &mut entry)?;
+            let isolates = entry.isolate || rules.isolate;
+            if isolates || entry.rules.max_memory.is_some() {
+                let said = anyhow!("isolate and max_memory are for servers that the host starts");
+                return Err(Failure::input(said).hint("leave them out for a server at a URL"));
+            }
+            let server = WantedServer::Remote(Arc::new(remote));
+            return Ok(Self { entry, server });
+        }
         let (program, arguments) = match command.split_first() {
             Some((program, arguments)) => {
                 // The file then gives only the rules.
@@ -155,8 +183,9 @@ impl Wanted {
                 entry.args.iter().map(OsString::from).collect(),
             ),
             None => {
-                return Err(Failure::input(anyhow!("there is no server to wrap"))
-                    .hint("put its command after --, as in mainstay wrap -- npx -y SERVER"));
+                return Err(Failure::input(anyhow!("there is no server to wrap")).hint(
+                    "put its command after --, as in mainstay wrap -- npx -y SERVER, or name its URL with --url",
+                ));
             }
         };
         let place = program::Place {
@@ -168,24 +197,21 @@ impl Wanted {
             found => found?,
         };
         apply(rules, &mut entry)?;
-        Ok(Self {
-            entry,
-            program,
-            arguments,
-        })
+        let server = WantedServer::Process { program, arguments };
+        Ok(Self { entry, server })
     }
 
     /// What is different from what the host was started with, apart from the rules.
     fn differences(&self, first: &Self) -> Vec<&'static str> {
         let (now, before) = (&self.entry, &first.entry);
-        let command = (&self.program, &self.arguments) != (&first.program, &first.arguments);
         let differs = [
             ("name", now.name != before.name),
-            ("command", command),
+            ("command", self.server != first.server),
             ("env", now.env != before.env),
             ("cwd", now.cwd != before.cwd),
             ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
+            ("sandbox", now.sandbox != before.sandbox),
             ("limits", now.limits != before.limits),
             ("lazy", now.rules.lazy != before.rules.lazy),
             ("tasks", now.rules.has_tasks() != before.rules.has_tasks()),
@@ -196,11 +222,7 @@ impl Wanted {
 
     /// A host's configuration for the server.
     fn config(self, rules: &WrapRules, transport: Transport) -> Result<WrapConfig, Failure> {
-        let Self {
-            entry,
-            program,
-            arguments,
-        } = self;
+        let Self { entry, server } = self;
         let (mut locked, mut read_lock) = (None, None);
         if let Some(path) = rules.lock.as_ref().or(entry.host.lock.as_ref()).cloned() {
             locked = Some(Arc::new(lock::foreign(&path)?));
@@ -215,27 +237,39 @@ impl Wanted {
         } else {
             TreeKill::Subreaper
         };
-        let name = if entry.name.is_empty() {
-            name_of(&program, &arguments)
-        } else {
-            entry.name
+        let named = match &server {
+            WantedServer::Process { program, arguments } => name_of(program, arguments),
+            WantedServer::Remote(remote) => remote.host(),
+        };
+        let name = match entry.name.is_empty() {
+            true => named,
+            false => entry.name,
+        };
+        let launch = match server {
+            WantedServer::Remote(remote) => ServerLaunch::Remote(remote),
+            WantedServer::Process { program, arguments } => {
+                let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
+                let sandbox = entry.sandbox.as_ref();
+                let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+                let sandbox = sandbox.transpose()?;
+                let command = Command {
+                    program,
+                    called: None,
+                    arguments,
+                    without_env: withheld(),
+                    env: env.map(|(key, value)| (key.into(), value.into())).collect(),
+                    cwd: entry.cwd,
+                    sandbox,
+                };
+                ServerLaunch::Process { command, tree_kill }
+            }
         };
         Ok(WrapConfig {
             host_name: name.clone(),
             name,
-            command: Command {
-                program,
-                called: None,
-                arguments,
-                without_env: withheld(),
-                env: entry
-                    .env
-                    .into_iter()
-                    .map(|(key, value)| (key.into(), value.into()))
-                    .collect(),
-                cwd: entry.cwd,
-            },
+            launch,
             rules: Arc::new(entry.rules),
+            tool_list: entry.host.tool_list,
             locked,
             read_lock,
             limits: entry.limits,
@@ -255,6 +289,31 @@ impl Wanted {
             watch: Vec::new(),
         })
     }
+}
+
+/// A host's configuration for a server of a file, without its rules and its lock.
+pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<WrapConfig, Failure> {
+    let place = program::Place {
+        cwd: server.cwd.as_deref(),
+        path: server.env.get("PATH").map(OsStr::new),
+    };
+    let wanted = Wanted {
+        server: match &server.remote {
+            Some(remote) => WantedServer::Remote(Arc::new(remote.clone())),
+            None => WantedServer::Process {
+                program: program::find_at(&OsString::from(&server.command), place)?,
+                arguments: server.args.iter().map(OsString::from).collect(),
+            },
+        },
+        entry: ServerEntry {
+            name: server.name.clone(),
+            env: server.env.clone(),
+            cwd: server.cwd.clone(),
+            sandbox: server.sandbox.clone(),
+            ..ServerEntry::default()
+        },
+    };
+    wanted.config(&WrapRules::default(), transport)
 }
 
 /// A host's configuration for one server, without rules.
@@ -277,6 +336,16 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     }
     if rules.standby {
         limits.standby = 1;
+    }
+    if let Some(mode) = rules.sandbox {
+        let settings = entry.sandbox.get_or_insert_default();
+        settings.mode = mode;
+        settings.read.extend(rules.read.iter().cloned());
+        settings.write.extend(rules.write.iter().cloned());
+        settings.env.extend(rules.env.iter().cloned());
+        if !rules.net.is_empty() {
+            settings.net.clone_from(&rules.net);
+        }
     }
     let target = &mut entry.rules;
     if let Some(bytes) = rules.max_output {
@@ -308,7 +377,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
 }
 
 /// A short name for a command: what follows `npx`, `uvx` and the like, else the program.
-fn name_of(program: &Path, arguments: &[OsString]) -> String {
+pub(crate) fn name_of(program: &Path, arguments: &[OsString]) -> String {
     let stem = |path: &Path| {
         let stem = path.file_stem().unwrap_or_default();
         stem.to_string_lossy().into_owned()

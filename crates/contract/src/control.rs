@@ -1,6 +1,8 @@
 //! What an operator's commands and a running host say to each other over the control socket: one
 //! line with a request, one line with its reply.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
@@ -34,6 +36,23 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
+    /// Serve a client: the lines of its MCP session follow on this connection after the reply.
+    Share(Box<SharedServer>),
+}
+
+/// The server that a client wants to share with other clients of the same user. Equal servers are one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedServer {
+    /// Its name in logs and health.
+    pub name: String,
+    /// An absolute path, or one relative to `directory`.
+    pub program: String,
+    pub arguments: Vec<String>,
+    /// Its working directory.
+    pub directory: String,
+    /// Its whole environment.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// What the host replies.
@@ -50,6 +69,8 @@ pub enum ControlReply {
         from: String,
         to: String,
     },
+    /// The session of a client is open.
+    Shared {},
     /// The request cannot be carried out.
     Refused {
         reason: String,

@@ -65,6 +65,7 @@ limits! {
     http_session_idle_ms: u64 = 1_800_000, 1_000 => DAY_MS, "silence after which an MCP session over HTTP ends";
     http_in_flight: usize = 1024, 1 => 65_536, "HTTP requests in flight";
     http_header_bytes: usize = 16 * KIB, 8 * KIB => MIB, "head of an HTTP request";
+    share_idle_ms: u64 = 600_000, 1_000 => DAY_MS, "time without clients after which the host of mainstay share ends";
     http_header_ms: u64 = 15_000, 100 => DAY_MS, "time for the head of an HTTP request, and for an idle connection";
     http_body_ms: u64 = 30_000, 100 => DAY_MS, "time for the body of an HTTP request, and for a client to take what it was sent";
     resume_bytes: usize = MIB, 4 * KIB => 64 * MIB, "events of one HTTP session that are kept for a stream that breaks";

@@ -30,6 +30,8 @@ pub const BAGGAGE: &str = "baggage";
 
 /// The contract inside a tool definition.
 pub const CONTRACT: &str = "io.mainstay/contract";
+/// The form of definitions that a `tools/list` request asks for: `full`.
+pub const DEFINITIONS: &str = "io.mainstay/definitions";
 /// Fields of a progress notification beyond those of MCP.
 pub const PROGRESS: &str = "io.mainstay/progress";
 /// Replay class that a wrapped server's tool definition declares.

@@ -39,6 +39,17 @@ impl Annotations {
     };
 }
 
+/// Which members a definition in `tools/list` has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefinitionForm {
+    /// Those that a model needs to choose and call the tool ([`ToolSpec::brief_definition`]).
+    #[default]
+    Brief,
+    /// The whole contract ([`ToolSpec::definition`]).
+    Full,
+}
+
 /// One tool and everything it promises.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -85,6 +96,15 @@ pub enum Pace {
     Long,
 }
 
+/// Codes that a call of any tool can give.
+const COMMON_ERRORS: [Code; 5] = [
+    Code::InvalidRequest,
+    Code::QueueOverloaded,
+    Code::ToolTimeout,
+    Code::Cancelled,
+    Code::Internal,
+];
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -104,13 +124,7 @@ impl ToolSpec {
     /// Every code that a call of this tool can give, sorted.
     pub fn all_errors(&self) -> Vec<Code> {
         let mut codes = self.errors.clone();
-        codes.extend([
-            Code::InvalidRequest,
-            Code::QueueOverloaded,
-            Code::ToolTimeout,
-            Code::Cancelled,
-            Code::Internal,
-        ]);
+        codes.extend(COMMON_ERRORS);
         codes.sort_unstable_by_key(|code| code.as_str());
         codes.dedup();
         codes
@@ -137,7 +151,52 @@ impl ToolSpec {
         schema
     }
 
-    /// The definition in `tools/list`, with the timeout that applies.
+    /// The definition in `tools/list`, in one of its forms, with the timeout that applies.
+    pub fn definition_in(&self, form: DefinitionForm, default_timeout_ms: u64) -> Value {
+        match form {
+            DefinitionForm::Brief => self.brief_definition(default_timeout_ms),
+            DefinitionForm::Full => self.definition(default_timeout_ms),
+        }
+    }
+
+    /// The definition without members that cost a model tokens and tell it nothing: the schema of the result, the
+    /// version of the build, codes that any call can give, and the hint about repetition for a tool that only reads.
+    pub fn brief_definition(&self, default_timeout_ms: u64) -> Value {
+        let mut definition = self.definition(default_timeout_ms);
+        let Some(members) = definition.as_object_mut() else {
+            return definition;
+        };
+        members.shift_remove("outputSchema");
+        members.shift_remove("toolingVersion");
+        if self.annotations.read_only_hint {
+            let open_world = self.annotations.open_world_hint;
+            let hints = json!({ "readOnlyHint": true, "destructiveHint": false, "openWorldHint": open_world });
+            members.insert("annotations".into(), hints);
+        }
+        let is_ours = self.input_schema.pointer("/properties/render").is_none();
+        let arguments = members
+            .get_mut("inputSchema")
+            .and_then(|schema| schema.get_mut("properties")?.as_object_mut());
+        for (name, argument) in arguments.into_iter().flatten() {
+            if let Some(argument) = argument.as_object_mut() {
+                argument.shift_remove(REQUIRED_MARKER);
+                if is_ours && name == RENDER_ARGUMENT {
+                    argument.shift_remove("description");
+                }
+            }
+        }
+        let contract = json!({
+            "schemaVersion": self.schema_version,
+            "replay": self.replay,
+            "timeoutMs": self.timeout_ms.unwrap_or(default_timeout_ms),
+            "errors": self.errors,
+        });
+        members.insert("_meta".into(), json!({ meta::CONTRACT: contract }));
+        definition
+    }
+
+    /// The whole definition, with the timeout that applies. [`TASK_SUPPORT`] is not in it: only one revision has that
+    /// member.
     pub fn definition(&self, default_timeout_ms: u64) -> Value {
         let contract = json!({
             "schemaVersion": self.schema_version,
@@ -152,19 +211,12 @@ impl ToolSpec {
             "inputSchema": self.full_input_schema(),
             "outputSchema": self.output_schema,
             "annotations": self.annotations,
-            "execution": { "taskSupport": "optional" },
             "schemaVersion": self.schema_version,
             "toolingVersion": self.tooling_version,
             "_meta": { meta::CONTRACT: contract },
         });
-        if let Some(members) = definition.as_object_mut() {
-            let absent = [
-                ("outputSchema", self.output_schema.is_none()),
-                ("execution", !self.tasks),
-            ];
-            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
-                members.shift_remove(name);
-            }
+        if let (Some(members), None) = (definition.as_object_mut(), &self.output_schema) {
+            members.shift_remove("outputSchema");
         }
         definition
     }
@@ -181,6 +233,13 @@ impl ToolSpec {
         if let Some(members) = definition.as_object_mut() {
             members.remove("_meta");
             entry.extend(std::mem::take(members));
+        }
+        if self.tasks {
+            let (member, optional) = TASK_SUPPORT;
+            entry.insert(
+                member.into(),
+                serde_json::from_str(optional).unwrap_or_default(),
+            );
         }
         entry.insert("replay".into(), json!(self.replay));
         let timeout_ms = self.timeout_ms.unwrap_or(default_timeout_ms);
@@ -246,6 +305,9 @@ pub struct Catalog {
     /// Whether resource templates or prompts can complete their arguments.
     pub completions: bool,
 }
+
+/// The member of a tool that may run as a task, and its value as JSON text, in lists of revision 2025-11-25.
+pub const TASK_SUPPORT: (&str, &str) = ("execution", r#"{"taskSupport":"optional"}"#);
 
 /// Longest name of a tool, as MCP recommends.
 const NAME_MAX: usize = 128;
@@ -366,6 +428,29 @@ mod tests {
             definition.get("aliases").is_none(),
             "aliases are never listed"
         );
+    }
+
+    #[test]
+    fn a_brief_definition_has_only_the_members_that_a_model_needs() {
+        let brief = tool("get").definition_in(DefinitionForm::Brief, 120_000);
+        assert_eq!(
+            brief,
+            json!({"name": "get", "description": "reads",
+                "inputSchema": {"type": "object", "properties": {"name": {"type": "string"},
+                    "render": {"type": "string", "enum": ["porcelain", "json"]}},
+                    "required": ["name"], "additionalProperties": false},
+                "annotations": {"readOnlyHint": true, "destructiveHint": false, "openWorldHint": false},
+                "schemaVersion": 2,
+                "_meta": {meta::CONTRACT: {"schemaVersion": 2, "replay": "convergent",
+                    "timeoutMs": 120_000, "errors": ["NOT_FOUND"]}}})
+        );
+        let mut writes = tool("put");
+        writes.annotations = Annotations::default();
+        let brief = writes.brief_definition(1);
+        let hints = brief["annotations"].as_object().unwrap();
+        assert_eq!(hints.len(), 4, "a tool with effects keeps every hint");
+        let full = writes.definition_in(DefinitionForm::Full, 1);
+        assert_eq!(full, writes.definition(1));
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn each_message_decides_its_own_dialect() {
     let legacy = request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
     assert_eq!(
         (legacy.dialect, legacy.op),
-        (Dialect::Legacy, Op::ListTools {})
+        (Dialect::Legacy, Op::ListTools { full: false })
     );
     let modern =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{MODERN_META}}}}}"#);

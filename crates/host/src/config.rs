@@ -1,26 +1,30 @@
 //! Everything a host is told at its start. The environment and the command line are read in
 //! `cli`; here they are already types.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mainstay_contract::envelope::redact::is_secret_variable;
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::words;
+use mainstay_sandbox::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
+pub use crate::remote::{Remote, RemoteTransport, TokenSource};
 pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
+pub use mainstay_kernel::tool_list::ToolListRules;
 
 /// A host's configuration.
 #[derive(Debug)]
@@ -63,6 +67,8 @@ pub struct Config {
     pub reread: Option<Reread>,
     /// The operator's rules for tasks, by tool.
     pub tasks: TaskRules,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
     /// Where the catalogs of servers are kept from one run to the next, if they are.
@@ -126,21 +132,44 @@ pub struct Server {
     pub name: String,
     /// The prefix of its names, without the separator; empty for none.
     pub prefix: String,
-    pub launch: ServerCommand,
+    pub launch: ServerLaunch,
     pub rules: Arc<Rules>,
     /// The definitions that an operator has reviewed; without a lock none is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Restarts, queue, pool and time to start.
     pub limits: Limits,
+    /// One process serves all sessions, or each has its own; `None` if the operator declared neither.
+    pub shared: Option<bool>,
 }
 
-/// How a wrapped server is started.
+/// How a wrapped server is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerCommand {
-    #[serde(flatten)]
-    pub command: Command,
-    /// How its process tree is killed.
-    pub tree_kill: TreeKill,
+#[serde(rename_all = "snake_case")]
+pub enum ServerLaunch {
+    /// A process that the host starts.
+    Process {
+        command: Command,
+        /// How its process tree is killed.
+        tree_kill: TreeKill,
+    },
+    /// A server on another machine.
+    Remote(Arc<Remote>),
+}
+
+impl ServerLaunch {
+    /// The values that logs and faults must not show.
+    pub fn secrets(&self) -> Vec<String> {
+        match self {
+            Self::Process { command, .. } => {
+                let secrets = command.env.iter().filter_map(|(name, value)| {
+                    let is_secret = name.to_str().is_some_and(is_secret_variable);
+                    value.to_str().filter(|_| is_secret).map(str::to_owned)
+                });
+                secrets.collect()
+            }
+            Self::Remote(remote) => remote.secrets(),
+        }
+    }
 }
 
 impl Server {
@@ -156,6 +185,7 @@ impl Server {
             backend: None,
             prefix: Some(self.prefix.clone()),
             limits: Some(self.limits.clone()),
+            shared: self.shared,
         }
     }
 }
@@ -189,6 +219,27 @@ pub struct Command {
     pub env: Vec<(OsString, OsString)>,
     /// Where it runs, if not where the host does.
     pub cwd: Option<PathBuf>,
+    /// The restrictions of its process and of all processes that it starts.
+    pub sandbox: Option<Box<Sandbox>>,
+}
+
+/// The sandbox of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    pub policy: Policy,
+    /// Variables that it gets beside those of [`mainstay_sandbox::ENVIRONMENT`].
+    pub env: Vec<String>,
+}
+
+impl Sandbox {
+    /// Whether the worker inherits a variable of the host.
+    pub(crate) fn passes(&self, name: &OsStr) -> bool {
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let is_known = mainstay_sandbox::ENVIRONMENT.contains(&name) || name.starts_with("LC_");
+        is_known || self.env.iter().any(|named| named == name)
+    }
 }
 
 /// How shims are started, which start and keep the workers (`docs/processes.md`).
@@ -224,6 +275,9 @@ pub enum Transport {
     Stdio,
     /// Many clients on a Unix socket.
     Socket { path: PathBuf, mode: u32 },
+    /// Clients of this user that each name a server, on a private Unix socket. The host ends when it had none for a
+    /// while.
+    Share { path: PathBuf },
     /// Many clients over HTTP.
     Http(HttpConfig),
     /// The process that runs the host, through [`Local`](crate::Local).
@@ -236,6 +290,7 @@ impl Transport {
         match self {
             Self::Stdio => "stdio",
             Self::Socket { .. } => "socket",
+            Self::Share { .. } => "share",
             Self::Http(_) => "http",
             Self::Local(_) => "memory",
         }

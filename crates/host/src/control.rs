@@ -26,8 +26,8 @@ use crate::process::is_below_a_host;
 use crate::transport::socket::Bound;
 use crate::upgrade::Pause;
 
-/// Longest request.
-const LINE: usize = 4096;
+/// Longest request: that of a client has the arguments and the environment of its server.
+const LINE: usize = 1024 * 1024;
 /// Time for an operator's command to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -44,6 +44,8 @@ const NOT_AN_OPERATOR: &str = "a process that a host started cannot operate host
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) request: ControlRequest,
+    /// It comes from a process of the host's own user.
+    pub(crate) is_same_user: bool,
     pub(crate) reply: Replier,
 }
 
@@ -98,12 +100,13 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
             biased;
             () = pause.begun() => pause.over().await,
             accepted = bound.accept_from() => match accepted {
-                Ok((fd, _)) if !has_descriptors(&fd) => {
+                Ok((fd, ..)) if !has_descriptors(&fd) => {
                     warning.warn(&log, &format!("reason=control_refused {NO_DESCRIPTORS}"));
                     let reason = NO_DESCRIPTORS.to_owned();
                     Replier::Connection(fd).send(ControlReply::Unable { reason });
                 }
-                Ok((fd, peer)) => {
+                Ok((fd, uid, peer)) => {
+                    let is_same_user = uid == rustix::process::geteuid().as_raw();
                     // A process that is not visible here is not below this host: namespaces are nested.
                     let is_operator = peer.is_none_or(|peer| !is_below_a_host(peer));
                     if !is_operator {
@@ -114,7 +117,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                     let mut pause = pause.clone();
                     tokio::spawn(async move {
                         tokio::select! {
-                            () = converse(fd, is_operator, events) => {}
+                            () = converse(fd, is_operator, is_same_user, events) => {}
                             // Half a request does not move into another program.
                             () = async {
                                 pause.begun().await;
@@ -140,7 +143,12 @@ fn has_descriptors(connection: &OwnedFd) -> bool {
     both.0.is_ok() && both.1.is_ok()
 }
 
-async fn converse<E: From<Control>>(fd: OwnedFd, is_operator: bool, events: mpsc::Sender<E>) {
+async fn converse<E: From<Control>>(
+    fd: OwnedFd,
+    is_operator: bool,
+    is_same_user: bool,
+    events: mpsc::Sender<E>,
+) {
     let Ok(source) = fd.try_clone().and_then(Source::socket) else {
         return;
     };
@@ -148,7 +156,12 @@ async fn converse<E: From<Control>>(fd: OwnedFd, is_operator: bool, events: mpsc
     let reason = match tokio::time::timeout(PATIENCE, read_request(source)).await {
         Ok(_) if !is_operator => NOT_AN_OPERATOR.to_owned(),
         Ok(Ok(request)) => {
-            let _ = events.send(Control { request, reply }.into()).await;
+            let control = Control {
+                request,
+                is_same_user,
+                reply,
+            };
+            let _ = events.send(control.into()).await;
             return;
         }
         Ok(Err(reason)) => reason,

@@ -285,7 +285,11 @@ impl FileWatch {
         let reasons = Vec::new();
         let request = ControlRequest::Rollout { pack, reasons };
         let reply = Replier::Task(reply);
-        let control = Control { request, reply };
+        let control = Control {
+            request,
+            is_same_user: false,
+            reply,
+        };
         self.events.blocking_send(control.into()).ok()?;
         match answer.blocking_recv().ok()? {
             ControlReply::RolledOut(done) => Some(done.iter().all(|pack| pack.result.is_ok())),

@@ -23,7 +23,7 @@ pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
-use crate::config::{Config, IdSource, ServerCommand, Shim, Transport, Watched};
+use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
     Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
@@ -193,7 +193,7 @@ impl Plan {
         let mut remembered = MemoryFiles::new(folder, config.environment, &build);
         let configs = servers.iter();
         let configs = configs.map(|server| ServerConfig {
-            memory: remembered.open(&server.name, &server.launch.command, log),
+            memory: remembered.open(&server.name, &server.launch, log),
             ..server.config(version)
         });
         let configs = configs.collect();
@@ -210,6 +210,7 @@ impl Plan {
             packs,
             servers: configs,
             tasks: config.tasks,
+            tool_list: config.tool_list,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -259,12 +260,12 @@ impl Plan {
         // Over HTTP any call may have an idempotency key.
         let is_http = matches!(config.transport, Transport::Http(_));
         let directory = config.state_dir.as_deref();
-        let directory = directory.filter(|_| is_http || config.rules.has_tasks());
+        let directory = directory.filter(|_| is_http || config.rules.keeps_tasks());
         let store = directory.map(|directory| TaskStore::new(directory, &config.limits));
         let backend = directory.and_then(|directory| {
-            let identity = wrap::identity(directory, &config.command, &config.environment);
+            let identity = wrap::identity(directory, &config.launch, &config.environment);
             let failed = |error: &io::Error| {
-                let level = match config.rules.has_tasks() {
+                let level = match config.rules.keeps_tasks() {
                     true => Level::Warn,
                     false => Level::Debug,
                 };
@@ -275,10 +276,12 @@ impl Plan {
             };
             identity.inspect_err(failed).ok()
         });
+        #[cfg(feature = "simulation")]
+        let backend = backend.or_else(crate::sim::backend);
         let build = build_of(config.upgrade.as_ref(), &config.version);
         let folder = config.cache_dir.as_deref();
         let mut remembered = MemoryFiles::new(folder, config.environment, &build);
-        let memory = remembered.open(&config.name, &config.command, log);
+        let memory = remembered.open(&config.name, &config.launch, log);
         let tasks = TaskLedger::new(store, true, log);
         let mut shim = config.shim;
         shim.lease = tasks.share_lease();
@@ -306,22 +309,20 @@ impl Plan {
                 backend,
                 prefix: None,
                 limits: None,
+                shared: None,
             }],
             tasks: BTreeMap::new(),
+            tool_list: config.tool_list,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
-        let launch = ServerCommand {
-            command: config.command,
-            tree_kill: shim.tree_kill,
-        };
         let (core, resumed) = resume(core, config.upgrade.as_mut(), &config.version, &[])?;
         Ok(Self {
             core,
             serves: Serves::Wrapped,
             commands: Commands {
                 packs: Vec::new(),
-                servers: [(config.name.clone(), launch)].into(),
+                servers: [(config.name.clone(), config.launch)].into(),
             },
             named_only: Vec::new(),
             shim,
@@ -382,6 +383,7 @@ fn build_of(upgrade: Option<&UpgradeConfig>, version: &str) -> String {
 const fn lifetime(transport: &Transport) -> Lifetime {
     match transport {
         Transport::Stdio => Lifetime::Client,
+        Transport::Share { .. } => Lifetime::Demand,
         Transport::Socket { .. } | Transport::Http(_) | Transport::Local(_) => Lifetime::Service,
     }
 }
@@ -512,7 +514,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
             }
         }
     };
-    if let Clients::Many(bound) = &source {
+    if let Clients::Many(bound) | Clients::Shared(bound) = &source {
         upgrades.listener = Arc::downgrade(bound);
     }
     let facts = FrontFacts {
@@ -573,7 +575,15 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         Some(resumed) => engine.resume(resumed).map_err(failed)?,
         None => Links::new(),
     };
-    let front = source.start(events.clone(), facts, links, closed, pauses.watch());
+    let reading = Arc::clone(&engine.upgrade_mut().sharing);
+    let front = source.start(
+        events.clone(),
+        facts,
+        links,
+        closed,
+        reading,
+        pauses.watch(),
+    );
     let front = front.map(|(front, listening)| {
         engine.set_front(front);
         listening

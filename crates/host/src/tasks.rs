@@ -18,7 +18,7 @@ use mainstay_contract::trace::Hex;
 use mainstay_kernel::core::tasks::{
     NewTask, TaskOrder, TaskOrigin, TaskOwner, TaskReply, TaskWork,
 };
-pub use mainstay_kernel::core::tasks::{TaskRules, TaskView, ToolTasks, describe};
+pub use mainstay_kernel::core::tasks::{OnTimeout, TaskRules, TaskView, ToolTasks, describe};
 use mainstay_ledger::{
     Clerk, Flush, Key, Lease, LeaseHolder, LeaseSlot, Ledger, LedgerError, Order, Origin, Owner,
     Recorded, Reply, Settings, SqliteLedger, Status, Task, TaskId,
@@ -192,6 +192,8 @@ pub(crate) struct TaskLedger {
     lease: Option<Lease>,
     late: Option<LateLease>,
     clerk: Option<Clerk>,
+    #[cfg(feature = "simulation")]
+    simulated: Option<crate::sim::Clerk>,
     /// Orders whose reply has not been handled.
     in_flight: usize,
 }
@@ -219,6 +221,8 @@ impl TaskLedger {
             lease,
             late,
             clerk: None,
+            #[cfg(feature = "simulation")]
+            simulated: crate::sim::Clerk::start(),
             in_flight: 0,
         }
     }
@@ -261,6 +265,27 @@ impl TaskLedger {
         self.lease = Some(Lease::restore(holder, lease));
     }
 
+    /// The place for a lease that the host does not have yet, for a program that continues it.
+    pub(crate) fn lease_slot(&self) -> Option<&LeaseSlot> {
+        let late = self.late.as_ref().filter(|_| self.lease.is_none());
+        late?.slot.as_ref()
+    }
+
+    /// Takes the place that the shims of the running workers hold. If this program has a lease, they hold it from now on.
+    pub(crate) fn restore_slot(&mut self, slot: LeaseSlot) {
+        let lease = self.lease.as_ref();
+        if lease.is_some_and(|lease| slot.put(lease).is_ok()) {
+            return;
+        }
+        self.lease = None;
+        let late = self.late.take();
+        self.late = Some(LateLease {
+            slot: Some(slot),
+            refusal: late.map_or_else(no_directory, |late| late.refusal),
+            tried_ms: wall_ms(),
+        });
+    }
+
     /// A descriptor that holds the lease, for shims.
     pub(crate) fn share_lease(&self) -> Option<Arc<OwnedFd>> {
         let shared = match (&self.lease, &self.late) {
@@ -277,6 +302,15 @@ impl TaskLedger {
         order: TaskOrder,
         events: mpsc::Sender<Event>,
     ) -> Option<Result<TaskReply, Problem>> {
+        #[cfg(feature = "simulation")]
+        if let Some(clerk) = &self.simulated {
+            let order = match to_ledger(order) {
+                Ok(order) => order,
+                Err(reply) => return Some(Ok(reply)),
+            };
+            self.in_flight += usize::from(clerk.send(order, event_of(ticket, 0), events));
+            return None;
+        }
         if matches!(order, TaskOrder::Record(_)) {
             self.retry_lease();
         }
@@ -307,12 +341,10 @@ impl TaskLedger {
             }
         }
         let retention_ms = store.settings.retention_ms;
+        let event = event_of(ticket, retention_ms);
         let sent = self.clerk.as_ref().is_some_and(|clerk| {
             clerk.send(order, move |reply| {
-                let reply = reply
-                    .map(|reply| from_ledger(reply, retention_ms))
-                    .map_err(|error| problem(&error));
-                let _ = events.blocking_send(Event::Ledger { ticket, reply });
+                let _ = events.blocking_send(event(reply));
             })
         });
         if sent {
@@ -325,18 +357,35 @@ impl TaskLedger {
     }
 }
 
+/// Turns the reply to an order into the event of the loop.
+fn event_of(
+    ticket: u64,
+    retention_ms: u64,
+) -> impl FnOnce(Result<Reply, LedgerError>) -> Event + Send + 'static {
+    move |reply| {
+        let reply = reply
+            .map(|reply| from_ledger(reply, retention_ms))
+            .map_err(|error| problem(&error));
+        Event::Ledger { ticket, reply }
+    }
+}
+
 /// The problem of a client whose task the ledger could not record or read.
 fn problem(error: &LedgerError) -> Problem {
     Problem::new(ErrorKind::TaskNotRecorded, error.to_string()).with_hint(error.hint())
 }
 
+fn no_directory() -> Problem {
+    let said = "this host has no directory in which it can record tasks";
+    Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
+}
+
 /// The reply of a host that cannot keep tasks.
 fn without_store(order: &TaskOrder, why: Option<&Problem>) -> Result<TaskReply, Problem> {
     match order {
-        TaskOrder::Record(_) | TaskOrder::Finish { .. } => Err(why.cloned().unwrap_or_else(|| {
-            let said = "this host has no directory in which it can record tasks";
-            Problem::new(ErrorKind::TaskNotRecorded, said).with_hint(DIRECTORY_HINT)
-        })),
+        TaskOrder::Record(_) | TaskOrder::Finish { .. } => {
+            Err(why.cloned().unwrap_or_else(no_directory))
+        }
         order => nothing(order),
     }
 }
@@ -486,7 +535,7 @@ fn place(cursor: &str) -> Option<(u64, TaskId)> {
     Some((ms.parse().ok()?, TaskId::parse(id)?))
 }
 
-fn view(task: &Task, retention_ms: u64) -> TaskView {
+pub(crate) fn view(task: &Task, retention_ms: u64) -> TaskView {
     let unreadable = || Err(Problem::of(ErrorKind::OutcomeUnknown));
     let work = serde_json::from_str(&task.work).unwrap_or_else(|_| TaskWork {
         arguments: mainstay_contract::json::Json::empty_object(),

@@ -90,6 +90,18 @@ defects! {
     RoomUnreported = "room-unreported";
     /// An answer goes to the latest HTTP stream of its session.
     WrongStream = "wrong-stream";
+    /// The outcome of a task is not recorded.
+    TaskOutcomeLost = "task-outcome-lost";
+    /// A caller gets the outcome of a task before it is recorded.
+    OutcomeToldEarly = "outcome-told-early";
+    /// A task runs although the ledger could not record it.
+    UnrecordedTaskRuns = "unrecorded-task-runs";
+    /// A `never_replay` task of a lost host runs again.
+    NeverReplayResumed = "never-replay-resumed";
+    /// A `probe_required` task of a lost host runs again without its probe.
+    ResumedWithoutProbe = "resumed-without-probe";
+    /// A host takes a task of a lost host over and does nothing with it.
+    ClaimedTaskDropped = "claimed-task-dropped";
 }
 
 #[cfg(feature = "simulation")]

@@ -25,6 +25,7 @@ pub mod stats;
 pub mod supervisor;
 pub mod system_tools;
 pub mod time;
+pub mod tool_list;
 
 pub use self::core::{
     Core, CoreConfig, Lifetime, PackConfig, STATE_VERSION, SetupError, StateError,

@@ -28,6 +28,9 @@ pub struct Slot {
     pub supervisor: Supervisor,
     /// Calls that one worker runs at the same time.
     pub pool: usize,
+    /// Spare workers that it keeps ready, where it has a limit of its own.
+    #[serde(default)]
+    pub standby: Option<u32>,
     pub queue: Queue,
     pub workers: BTreeMap<Generation, Worker>,
     /// The supervisor's entry among the timers.
@@ -42,6 +45,8 @@ pub struct Slot {
     pub in_vain: u32,
     /// Whether one ever answered anything.
     pub proven: bool,
+    /// Its server runs on another machine.
+    pub is_remote: bool,
 }
 
 /// A worker beside the one that serves.
@@ -163,6 +168,7 @@ impl Slot {
         self.supervisor.set_policy(Policy::from(limits));
         self.queue.set_limit(limits.queue);
         self.pool = limits.pool;
+        self.standby = Some(limits.standby);
     }
 
     /// A cold slot.
@@ -182,6 +188,7 @@ impl Slot {
             supervisor: Supervisor::new(Policy::from(limits), seed),
             queue: Queue::new(limits.queue),
             pool: limits.pool,
+            standby: None,
             workers: BTreeMap::new(),
             timer: None,
             spare: Spare::None,
@@ -189,6 +196,7 @@ impl Slot {
             rollout: Rollout::Stable,
             in_vain: 0,
             proven: false,
+            is_remote: false,
         }
     }
 

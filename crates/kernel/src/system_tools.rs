@@ -46,13 +46,13 @@ pub fn specs(tooling_version: &str) -> Vec<ToolSpec> {
         spec(
             HEALTH,
             2,
-            "Health of the host and of each worker: state, generation, restarts, last fault.",
+            "Health of the host and each worker: state, restarts, last fault.",
             schemas::health(),
         ),
         spec(
             TELEMETRY,
             3,
-            "Counts, latencies and last errors of every method and tool since the host started.",
+            "Counts, latencies and last errors per method and tool.",
             schemas::telemetry(),
         ),
     ]

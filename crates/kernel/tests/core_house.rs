@@ -10,6 +10,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod shared_servers;
 mod shell;
 
 use mainstay_contract::dialect::Op;
@@ -123,7 +124,7 @@ fn callers_do_not_share_a_session_and_one_caller_keeps_its_own() {
 fn a_caller_can_list_the_tools() {
     for is_modern in [false, true] {
         let mut shell = house(is_modern);
-        let session = shell.ask_single("a", Op::ListTools {});
+        let session = shell.ask_single("a", Op::ListTools { full: true });
         let listed = members(outcome(&shell, session));
         let names: Vec<&str> = listed["tools"]
             .as_array()
@@ -310,7 +311,7 @@ fn a_modern_server_that_starts_slowly_may_refuse_the_other_handshake() {
     config.limits.start_timeout_ms = 600_000;
     let mut shell = Shell::new(config);
     (shell.server.is_modern, shell.server.opens) = (true, false);
-    let caller = shell.ask_single("caller", Op::ListTools {});
+    let caller = shell.ask_single("caller", Op::ListTools { full: false });
     shell.wait(8_000);
     let server = shell.newest();
     let pending = shell.workers[&server].pending.iter();

@@ -11,6 +11,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod crosstalk;
 mod shell;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use self::shell::{Shell, merging, packs, wrapping};
+use self::crosstalk::check_crosstalk;
+use self::shell::{Pending, Shell, merging, packs, sharing, wrapping};
 
 /// Tools of the server; a pack has the first two.
 const TOOLS: [&str; 4] = ["read", "write", "once", "strict"];
@@ -80,6 +82,18 @@ enum Event {
     },
     Junk(usize),
     Crash(usize),
+    /// A client subscribes to a resource of a server, or ends that.
+    Subscribe {
+        client: usize,
+        uri: usize,
+        ends: bool,
+    },
+    /// A server reports a change of a resource that it was asked to watch.
+    Update(usize),
+    /// A server logs something.
+    Log(usize),
+    /// A server says that its tools changed.
+    Announce(usize),
     ChangeTools(bool),
     KeepChecks(bool),
     Rollout,
@@ -108,6 +122,11 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (number(), 0..3_u64).prop_map(|(worker, id)| Event::Withdraw { worker, id }),
         1 => number().prop_map(Event::Junk),
         3 => number().prop_map(Event::Crash),
+        4 => (number(), 0..4_usize, any::<bool>())
+            .prop_map(|(client, uri, ends)| Event::Subscribe { client, uri, ends }),
+        3 => number().prop_map(Event::Update),
+        2 => number().prop_map(Event::Log),
+        1 => number().prop_map(Event::Announce),
         1 => any::<bool>().prop_map(Event::ChangeTools),
         1 => any::<bool>().prop_map(Event::KeepChecks),
         1 => Just(Event::Rollout),
@@ -130,6 +149,9 @@ struct Run {
     /// Clients that left, with the number of actions before.
     left: BTreeMap<SessionId, usize>,
     ended_input: BTreeSet<SessionId>,
+    /// Requests about subscriptions of each client and resource: the id, the number of earlier requests with it, and
+    /// true for one that ends the subscription.
+    subscriptions: BTreeMap<(SessionId, String), Vec<(u64, usize, bool)>>,
 }
 
 impl Run {
@@ -142,7 +164,11 @@ impl Run {
             Some((server.name.clone(), prefix))
         });
         let prefixes = prefixes.collect();
+        let shares = config.servers.iter().any(|server| server.shared.is_some());
         let mut shell = Shell::new(config);
+        if shares {
+            shell.server.capabilities["resources"] = json!({ "subscribe": true });
+        }
         shell.restore_after = restore_after;
         let clients = vec![shell.greet()];
         Self {
@@ -153,6 +179,7 @@ impl Run {
             asked: Vec::new(),
             left: BTreeMap::new(),
             ended_input: BTreeSet::new(),
+            subscriptions: BTreeMap::new(),
         }
     }
 
@@ -214,10 +241,11 @@ impl Run {
         }
     }
 
-    fn ask(&mut self, session: SessionId, method: &str, params: Value) {
+    fn ask(&mut self, session: SessionId, method: &str, params: Value) -> u64 {
         let id = self.fresh_id(session);
         self.asked.push(((session, id), self.shell.did.len()));
         self.shell.ask(session, &id.to_string(), method, params);
+        id
     }
 
     /// The name of a tool, of each server in turn, and the key of that server.
@@ -266,6 +294,24 @@ impl Run {
                     _ => ("tools/call", json!({ "name": "unknown", "arguments": {} })),
                 };
                 self.ask(session, method, params);
+            }
+            Event::Subscribe { client, uri, ends } => {
+                let Some(session) = self.client(client) else {
+                    return;
+                };
+                let uri = ["one:a", "one:b", "bare:a", "two:a"][uri];
+                let method = match ends {
+                    true => "resources/unsubscribe",
+                    false => "resources/subscribe",
+                };
+                let id = self.ask(session, method, json!({ "uri": uri }));
+                let asks = self.asked.iter();
+                let nth = asks.filter(|(asked, _)| *asked == (session, id)).count() - 1;
+                let asked = (session, uri.to_owned());
+                self.subscriptions
+                    .entry(asked)
+                    .or_default()
+                    .push((id, nth, ends));
             }
             Event::Notify(client) => {
                 let Some(session) = self.client(client) else {
@@ -320,7 +366,7 @@ impl Run {
             }
             Event::Single { caller, tool } => {
                 let op = match TOOLS.get(tool) {
-                    None => Op::ListTools {},
+                    None => Op::ListTools { full: true },
                     Some(_) => {
                         let (name, to) = self.tool(tool);
                         let arguments = Json::from(json!({ "to": to }));
@@ -351,18 +397,20 @@ impl Run {
     }
 
     fn worker_happens(&mut self, event: &Event) {
-        let result = json!({ "content": [] });
+        let result = |pending: &Pending| json!({ "content": [], "who": pending.who });
         match *event {
             Event::Reply(number) => {
                 let Some((generation, pending)) = self.shell.pending(number) else {
                     return;
                 };
+                let result = result(&pending);
                 self.shell.reply(generation, &pending, &result);
             }
             Event::ReplyTwice(number) => {
                 let Some((generation, pending)) = self.shell.pending(number) else {
                     return;
                 };
+                let result = result(&pending);
                 self.shell.reply(generation, &pending, &result);
                 if self.shell.workers.contains_key(&generation) {
                     self.shell.reply(generation, &pending, &result);
@@ -402,8 +450,15 @@ impl Run {
                     let news = WorkerNews::Progress { call, progress };
                     return self.shell.handle(CoreEvent::Worker { generation, news });
                 }
-                let by = generation.get().to_string();
-                let params = json!({ "progressToken": token, "progress": 1, "message": by });
+                // Of a call that it has, or under a token that it guessed.
+                let calls = &self.shell.workers[&generation].pending;
+                let had = calls.get(usize::try_from(token).unwrap());
+                let (token, who) = match had.and_then(|had| Some((had.token.clone()?, had.who))) {
+                    Some((token, who)) => (token, who),
+                    None => (json!(token), None),
+                };
+                let message = format!("{}/{}", generation.get(), who.unwrap_or(0));
+                let params = json!({ "progressToken": token, "progress": 1, "message": message });
                 let method = "notifications/progress";
                 let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
                 self.shell.server_says(generation, &line);
@@ -431,6 +486,39 @@ impl Run {
                 let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
                 self.shell.server_says(generation, &line);
             }
+            Event::Update(worker) => {
+                let Some(generation) = self.worker(worker) else {
+                    return;
+                };
+                for uri in self.shell.workers[&generation].subscribed.clone() {
+                    let method = "notifications/resources/updated";
+                    let params = json!({ "uri": uri });
+                    let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+                    self.shell.server_says(generation, &line);
+                }
+            }
+            Event::Log(worker) => {
+                let Some(generation) = self.worker(worker).filter(|worker| self.is_server(*worker))
+                else {
+                    return;
+                };
+                let calls = self.shell.workers[&generation].pending.iter();
+                let whos: BTreeSet<u64> = calls.filter_map(|pending| pending.who).collect();
+                let data = json!({ "by": generation.get(), "whos": whos });
+                let params = json!({ "level": "info", "data": data });
+                let method = "notifications/message";
+                let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+                self.shell.server_says(generation, &line);
+            }
+            Event::Announce(worker) => {
+                let Some(generation) = self.worker(worker).filter(|worker| self.is_server(*worker))
+                else {
+                    return;
+                };
+                let method = "notifications/tools/list_changed";
+                let line = json!({ "jsonrpc": "2.0", "method": method });
+                self.shell.server_says(generation, &line);
+            }
             Event::Junk(worker) => {
                 let Some(generation) = self.worker(worker) else {
                     return;
@@ -445,6 +533,10 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    fn is_server(&self, worker: Generation) -> bool {
+        !self.shell.workers[&worker].is_pack
     }
 
     /// Every peer reads and answers, until the core is idle; then the host stops.
@@ -462,6 +554,7 @@ impl Run {
             self.shell.wait(1000);
         }
         assert!(self.shell.core.is_idle(), "a request never ends");
+        self.check_subscriptions();
         self.shell.handle(CoreEvent::Stop);
         self.shell.wait(60_000);
         assert!(self.shell.core.is_stopped());
@@ -525,62 +618,6 @@ fn progress(action: &CoreAction) -> Option<Asked> {
     }
 }
 
-/// No message reaches another session or another server than the one that it is for.
-fn check_crosstalk(run: &Run) -> Result<(), TestCaseError> {
-    let shell = &run.shell;
-    let mut calls: BTreeSet<(Generation, SessionId, u64)> = BTreeSet::new();
-    for action in shell.actions() {
-        match action {
-            CoreAction::Forward {
-                generation, line, ..
-            } => {
-                let line = line.to_value().unwrap();
-                let (key, session) = &shell.homes[generation];
-                let arguments = &line["params"]["arguments"];
-                if let Some(to) = arguments["to"].as_str() {
-                    prop_assert_eq!(to, key, "{}", line);
-                }
-                if let Some(who) = arguments["who"].as_u64() {
-                    prop_assert_eq!(Some(who), session.map(SessionId::get), "{}", line);
-                }
-                let token = line["params"]["_meta"]["progressToken"].as_u64();
-                calls.extend(
-                    session
-                        .zip(token)
-                        .map(|(session, id)| (*generation, session, id)),
-                );
-            }
-            CoreAction::Call { call, .. } => {
-                if let rpc::Op::Tool { arguments, .. } = &call.op {
-                    let arguments = arguments.to_value().unwrap();
-                    prop_assert!(arguments["to"].is_null(), "{:?}", call);
-                }
-            }
-            CoreAction::Tell { session, line } => {
-                let line: Value = serde_json::from_str(line).unwrap();
-                let params = &line["params"];
-                let by = match line["method"].as_str() {
-                    Some("roots/list") => params["by"].as_u64(),
-                    Some("notifications/progress") => {
-                        let by: u64 = params["message"].as_str().unwrap().parse().unwrap();
-                        let token = params["progressToken"].as_u64().unwrap();
-                        let call = (Generation::new(by), *session, token);
-                        prop_assert!(calls.contains(&call), "not its call: {}", line);
-                        Some(by)
-                    }
-                    _ => None,
-                };
-                if let Some(by) = by {
-                    let (_, home) = &shell.homes[&Generation::new(by)];
-                    prop_assert_eq!(*home, Some(*session), "{}", line);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
 fn check(run: &Run) -> Result<(), TestCaseError> {
     check_crosstalk(run)?;
     let shell = &run.shell;
@@ -635,6 +672,26 @@ fn limits(config: CoreConfig, standby: bool) -> CoreConfig {
 }
 
 proptest! {
+    #[test]
+    fn sessions_that_share_servers_keep_every_promise(
+        events in vec(event(), 0..80),
+        standby in any::<bool>(),
+    ) {
+        let config = limits(sharing(), standby);
+        check(&Run::of(&config, &events, None))?;
+    }
+
+    #[test]
+    fn a_core_with_shared_servers_that_is_restored_goes_on_as_before(
+        events in vec(event(), 0..60),
+        restore_after in 0..200_usize,
+        standby in any::<bool>(),
+    ) {
+        let config = limits(sharing(), standby);
+        let restored = Run::of(&config, &events, Some(restore_after));
+        prop_assert_eq!(restored.shell.did, Run::of(&config, &events, None).shell.did);
+    }
+
     #[test]
     fn a_wrapped_server_keeps_every_promise(events in vec(event(), 0..60), standby in any::<bool>()) {
         let config = limits(wrapping(json!({})), standby);

@@ -13,6 +13,8 @@
 mod book;
 mod shell;
 mod task_keys;
+mod task_revisions;
+mod task_servers;
 
 use mainstay_contract::dialect::{MODERN_VERSION, Op, TaskOp};
 use mainstay_contract::error::ErrorKind;
@@ -26,7 +28,7 @@ use mainstay_kernel::{CoreConfig, Lifetime};
 use serde_json::{Value, json};
 
 use self::book::{Book, orders, view};
-use self::shell::{Shell, packs, wrapping};
+use self::shell::{Shell, packs};
 
 /// What workers were sent.
 fn sent(shell: &Shell) -> Vec<rpc::Op> {
@@ -564,174 +566,4 @@ fn a_call_that_ends_while_it_is_recorded_ends_as_usual() {
     assert!(shell.outcome(client, "1").unwrap().is_ok());
     book.work(&mut shell);
     assert!(book.tasks.is_empty(), "its record is removed");
-}
-
-/// A host that wraps a server and makes tasks of its calls.
-fn wrapping_tasks() -> CoreConfig {
-    let mut config = wrapping(json!({ "tasks": true, "tools": { "lookup": { "tasks": false } } }));
-    let server = &mut config.servers[0];
-    server.backend = Some("server:x".to_owned());
-    config
-}
-
-/// The tool calls that servers got.
-fn forwarded(shell: &Shell) -> Vec<Value> {
-    let lines = shell.workers.values().flat_map(|worker| &worker.lines);
-    lines
-        .filter(|line| line["method"] == "tools/call")
-        .cloned()
-        .collect()
-}
-
-#[test]
-fn a_call_of_a_wrapped_server_is_recorded_and_runs_in_the_house() {
-    let mut shell = Shell::new(wrapping_tasks());
-    let mut book = Book::default();
-    let client = shell.greet();
-    book.work(&mut shell);
-    shell.ask(client, "0", "tools/list", json!({}));
-    let answer = shell.outcome(client, "0").unwrap().as_ref().unwrap();
-    let Success::Forwarded(answer) = answer else {
-        panic!("{answer:?}");
-    };
-    let list = answer.line.to_value().unwrap();
-    let marked = list["result"]["tools"].as_array().unwrap().iter();
-    let marked = marked.filter(|tool| tool["execution"]["taskSupport"] == "optional");
-    assert_eq!(marked.count(), 4, "all but one: {list}");
-    let before = shell.workers.len();
-    call_as_task(&mut shell, client, "1", "write");
-    assert_eq!(
-        forwarded(&shell),
-        [] as [Value; 0],
-        "it is not recorded yet"
-    );
-    book.work(&mut shell);
-    let task = &members(&shell, client, "1")["task"];
-    assert_eq!(task["taskId"], first());
-    let (_, view) = &book.tasks[&first()];
-    assert_eq!(view.backend, "server:x");
-    assert_eq!(shell.workers.len(), before + 1, "on a server of its own");
-    let sent = forwarded(&shell);
-    assert_eq!(sent.len(), 1);
-    assert_eq!(sent[0]["params"]["name"], "write");
-    assert_eq!(
-        sent[0]["params"].get("task"),
-        None,
-        "the server knows no task"
-    );
-    shell.handle(CoreEvent::Gone { session: client });
-    shell.reply_all(&json!({ "content": [], "x": 1 }));
-    book.work(&mut shell);
-    let next = shell.greet();
-    shell.ask(next, "1", "tasks/result", json!({ "taskId": first() }));
-    book.work(&mut shell);
-    let result = members(&shell, next, "1");
-    assert_eq!(result["x"], 1);
-    let related = &result["_meta"]["io.modelcontextprotocol/related-task"];
-    assert_eq!(related["taskId"], first());
-    call_as_task(&mut shell, next, "2", "lookup");
-    let problem = shell.outcome(next, "2").unwrap().as_ref().unwrap_err();
-    assert_eq!(problem.kind, ErrorKind::UnknownMethod, "by its own rule");
-}
-
-#[test]
-fn a_failure_of_a_wrapped_server_is_an_outcome_in_each_era() {
-    let failure = json!({ "content": [], "isError": true });
-    for (is_modern, status) in [(false, "failed"), (true, "completed")] {
-        let mut shell = Shell::new(wrapping_tasks());
-        let mut book = Book::default();
-        let client = shell.greet();
-        book.work(&mut shell);
-        call_as_task(&mut shell, client, "1", "write");
-        book.work(&mut shell);
-        shell.reply_all(&failure);
-        book.work(&mut shell);
-        let mut params = json!({ "taskId": first() });
-        if is_modern {
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-                "io.modelcontextprotocol/clientCapabilities": {
-                    "extensions": { "io.modelcontextprotocol/tasks": {} },
-                },
-            });
-        }
-        shell.ask(client, "2", "tasks/get", params);
-        book.work(&mut shell);
-        let task = members(&shell, client, "2");
-        assert_eq!(task["status"], status, "{task}");
-        if is_modern {
-            assert_eq!(task["result"]["isError"], true);
-            assert_eq!(task["result"]["resultType"], "complete");
-        }
-    }
-}
-
-#[test]
-fn the_tasks_of_a_lost_host_run_on_the_wrapped_server_as_their_contracts_say() {
-    let mut shell = Shell::new(wrapping_tasks());
-    let left = vec![
-        view(1, "read", Replay::Convergent),
-        view(2, "write", Replay::NeverReplay),
-        view(3, "once", Replay::ProbeRequired),
-    ];
-    let mut book = Book {
-        left,
-        ..Book::default()
-    };
-    shell.server.found = true;
-    let client = shell.greet();
-    book.work(&mut shell);
-    shell.wait(1);
-    book.work(&mut shell);
-    let names: Vec<Value> = forwarded(&shell)
-        .iter()
-        .map(|line| line["params"]["name"].clone())
-        .collect();
-    assert!(names.contains(&json!("read")) && !names.contains(&json!("write")));
-    assert!(
-        !names.contains(&json!("once")),
-        "its probe found it: {names:?}"
-    );
-    shell.reply_all(&json!({ "content": [] }));
-    book.work(&mut shell);
-    let outcome = |number: usize| book.outcome(&format!("{number:032x}")).unwrap();
-    assert!(outcome(1).is_ok());
-    let unknown = outcome(2).as_ref().unwrap_err();
-    assert_eq!(unknown.kind, ErrorKind::OutcomeUnknown);
-    assert!(outcome(3).is_ok());
-    assert!(shell.outcome(client, "\"hello\"").is_some());
-}
-
-#[test]
-fn a_server_with_tasks_of_its_own_keeps_them() {
-    let mut shell = Shell::new(wrapping_tasks());
-    shell.server.capabilities = json!({ "tools": {}, "tasks": { "cancel": {} } });
-    let client = shell.greet();
-    let before = orders(&shell).len();
-    call_as_task(&mut shell, client, "1", "write");
-    let sent = forwarded(&shell);
-    assert_eq!(sent[0]["params"]["task"], json!({ "ttl": 1000 }));
-    shell.ask(client, "2", "tasks/get", json!({ "taskId": "theirs" }));
-    let lines = shell.workers.values().flat_map(|worker| &worker.lines);
-    assert!(lines.into_iter().any(|line| line["method"] == "tasks/get"));
-    assert_eq!(orders(&shell).len(), before);
-}
-
-#[test]
-fn a_core_with_tasks_of_a_wrapped_server_is_saved_and_restored_at_any_event() {
-    for event in 1..60 {
-        let mut shell = Shell::new(wrapping_tasks());
-        shell.restore_after = Some(event);
-        let mut book = Book::default();
-        let client = shell.greet();
-        book.work(&mut shell);
-        call_as_task(&mut shell, client, "1", "write");
-        book.work(&mut shell);
-        shell.ask(client, "2", "tasks/result", json!({ "taskId": first() }));
-        book.work(&mut shell);
-        shell.reply_all(&json!({ "content": [] }));
-        book.work(&mut shell);
-        assert!(shell.outcome(client, "2").unwrap().is_ok(), "{event}");
-        assert_eq!(forwarded(&shell).len(), 1, "{event}");
-    }
 }

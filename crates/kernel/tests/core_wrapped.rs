@@ -12,8 +12,10 @@
 
 mod shell;
 
+use mainstay_contract::dialect::TASKS_VERSION;
 use mainstay_contract::error::ErrorKind;
-use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::fault::Fault;
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::CoreConfig;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
@@ -489,6 +491,117 @@ fn a_server_withdraws_only_its_own_questions() {
     assert_eq!(answered["result"], json!({}));
 }
 
+/// The calls that were forwarded, in order.
+fn sent_calls(shell: &Shell) -> Vec<CallId> {
+    let calls = shell.actions().filter_map(|action| match action {
+        CoreAction::Forward { call, .. } => Some(*call),
+        _ => None,
+    });
+    calls.collect()
+}
+
+fn lose_call(shell: &mut Shell, generation: Generation, call: CallId, sent: bool) {
+    let fault = Fault::new(ErrorKind::WorkerUnavailable, "answered 503").of(generation);
+    let news = WorkerNews::CallLost { call, sent, fault };
+    shell.handle(CoreEvent::Worker { generation, news });
+}
+
+#[test]
+fn one_lost_call_is_judged_alone_and_its_server_goes_on() {
+    let (mut shell, client) = wrapped();
+    let server = shell.newest();
+    let before = sent_calls(&shell).len();
+    for (id, tool) in [(1, "read"), (2, "write"), (3, "write")] {
+        shell.call(client, id, tool, json!({}));
+    }
+    let calls = sent_calls(&shell).split_off(before);
+    assert_eq!(calls.len(), 3);
+    let ids = |shell: &Shell| -> Vec<Value> {
+        let pending = &shell.workers[&server].pending;
+        pending.iter().map(|pending| pending.id.clone()).collect()
+    };
+    assert_eq!(ids(&shell), [json!(1), json!(2), json!(3)]);
+    lose_call(&mut shell, server, calls[0], true);
+    lose_call(&mut shell, server, calls[1], true);
+    lose_call(&mut shell, server, calls[2], false);
+    let kind = problem(shell.outcome(client, "2")).kind;
+    assert_eq!(kind, ErrorKind::OutcomeUnknown);
+    assert_eq!(
+        sent_calls(&shell).split_off(before + 3),
+        [calls[0], calls[2]]
+    );
+    let again = ids(&shell).split_off(3);
+    assert!(
+        !again.contains(&json!(1)) && !again.contains(&json!(3)),
+        "under other ids"
+    );
+    shell.reply_all(&json!({ "content": [] }));
+    for id in ["1", "3"] {
+        assert_eq!(forwarded(shell.outcome(client, id))["id"].to_string(), id);
+    }
+    assert_eq!(shell.newest(), server);
+}
+
+#[test]
+fn an_ended_session_finishes_its_calls_and_a_successor_gets_the_next() {
+    let (mut shell, client) = wrapped();
+    let server = shell.newest();
+    shell.call(client, 1, "write", json!({}));
+    let fault = Fault::new(ErrorKind::WorkerUnavailable, "the session ended").of(server);
+    let news = WorkerNews::Unfit(fault);
+    shell.handle(CoreEvent::Worker {
+        generation: server,
+        news,
+    });
+    shell.call(client, 2, "write", json!({}));
+    shell.wait(10_000);
+    let successor = shell.newest();
+    assert_ne!(successor, server);
+    let (first, pending) = shell.pending(0).unwrap();
+    assert_eq!((first, &pending.id), (server, &json!(1)));
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "1"));
+    forwarded(shell.outcome(client, "2"));
+}
+
+#[test]
+fn a_probe_cannot_release_a_call_that_may_still_run_elsewhere() {
+    let rules = json!({ "tools": { "write": {
+        "replay": "probe_required",
+        "probe": {
+            "tool": "lookup",
+            "arguments": {},
+            "applied": { "path": "/structuredContent/found", "equals": true },
+            "not_applied": { "path": "/structuredContent/found", "equals": false },
+        },
+    } } });
+    for is_remote in [false, true] {
+        let mut shell = Shell::new(wrapping(rules.clone()));
+        let client = shell.greet();
+        let server = shell.newest();
+        if is_remote {
+            let url = "https://tools.example.com/mcp".to_owned();
+            let news = WorkerNews::Connected { url };
+            shell.handle(CoreEvent::Worker {
+                generation: server,
+                news,
+            });
+        }
+        shell.call(client, 1, "write", json!({}));
+        let call = *sent_calls(&shell).last().unwrap();
+        lose_call(&mut shell, server, call, true);
+        shell.reply_all(&json!({ "content": [], "structuredContent": { "found": false } }));
+        shell.reply_all(&json!({ "content": [] }));
+        match is_remote {
+            true => {
+                let kind = problem(shell.outcome(client, "1")).kind;
+                assert_eq!(kind, ErrorKind::OutcomeUnknown);
+            }
+            false => drop(forwarded(shell.outcome(client, "1"))),
+        }
+    }
+}
+
 /// What the shell was last told to store about a server.
 fn stored(shell: &Shell, key: &str) -> Option<ServerMemory> {
     let stored = shell.actions().filter_map(|action| match action {
@@ -613,7 +726,7 @@ fn a_catalog_is_given_only_to_the_same_kind_of_client_with_the_same_lock() {
         shell.ask(client, "1", "initialize", params);
         shell.outcome(client, "1").is_some()
     };
-    let same = hello("2025-06-18", json!({}));
+    let same = hello(TASKS_VERSION, json!({}));
     assert!(is_given(wrapping(json!({})), None, same.clone()));
     assert!(!is_given(
         wrapping(json!({})),
@@ -627,7 +740,7 @@ fn a_catalog_is_given_only_to_the_same_kind_of_client_with_the_same_lock() {
     ));
     for params in [
         hello("2025-03-26", json!({})),
-        hello("2025-06-18", json!({ "sampling": {} })),
+        hello(TASKS_VERSION, json!({ "sampling": {} })),
     ] {
         assert!(
             !is_given(wrapping(json!({})), None, params.clone()),

@@ -97,6 +97,16 @@ impl LeaseSlot {
         Ok(Self { sender, receiver })
     }
 
+    /// The slot behind descriptors that were handed over by another program of the same host.
+    pub const fn restore(sender: OwnedFd, receiver: OwnedFd) -> Self {
+        Self { sender, receiver }
+    }
+
+    /// Both ends, for a program that continues this host.
+    pub fn ends(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.sender.as_fd(), self.receiver.as_fd())
+    }
+
     /// A descriptor that holds the lease once it is in the slot.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.receiver.try_clone()

@@ -57,6 +57,9 @@ pub(crate) const FIRST_BUILD_WAIT: Duration = Duration::from_millis(500);
 pub(crate) const SWEEP_WAIT: Duration = Duration::from_millis(10);
 /// Files with several links that each call looks at; with more of them no answer is called fresh.
 pub(crate) const LINKED_FILES: usize = 2_000;
+/// Files of git's own ignore rules that each call looks at, one for each repository in the tree; with
+/// more of them no answer is called fresh.
+pub(crate) const EXCLUDE_FILES: usize = 2_000;
 /// Files of a tree that is swept within that time.
 pub(crate) const SWEPT_AT_ONCE: u32 = 5_000;
 /// Time of a scan without an index.

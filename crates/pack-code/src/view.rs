@@ -10,6 +10,8 @@ use crate::store::chunk::{TermFields, terms_of};
 use crate::store::manifest::Manifest;
 use crate::store::segment::Segment;
 use crate::store::side::DocSet;
+use crate::symbols::layer::{Posting, key, postings};
+use crate::text::defs::Kind;
 use crate::tree::class::classify;
 use crate::tree::file::{Content, Reader, Skip, Stamp};
 use crate::tree::git_index::GitIndex;
@@ -151,6 +153,8 @@ pub(crate) enum Freshness {
     Unwatched,
     /// Too many files have names outside of the tree, through which they can be edited unseen.
     Linked,
+    /// The tree has too many repositories for their own rules to be looked at in each call.
+    Excluded,
 }
 
 impl Freshness {
@@ -169,6 +173,9 @@ impl Freshness {
             }
             Self::Linked => Some(
                 "many files have names outside of the tree; edits through those may be unseen since the last sweep",
+            ),
+            Self::Excluded => Some(
+                "the tree has many repositories; changes of their info/exclude may be unseen since the last sweep",
             ),
         }
     }
@@ -219,6 +226,21 @@ impl View {
             .masked
             .get(segment)
             .is_some_and(|set| set.contains(doc))
+    }
+
+    /// The kind and the owner of the definition that begins at a line, as the symbol layer has them.
+    pub(crate) fn symbol_at(&self, path: &str, name: &str, line: u64) -> Option<(Kind, Box<str>)> {
+        let (number, doc) = self.generation.find(path)?;
+        let segment = self.generation.segments.get(number)?;
+        if !self.is_live(number, doc) || !segment.has_symbols(doc) {
+            return None;
+        }
+        segment.symbols.iter().find_map(|table| {
+            let found = table.get(&key(name)).ok()??;
+            let mut postings = postings(table, &found).ok()?.into_iter();
+            let same = |posting: &Posting| posting.doc == doc && posting.start_line == line;
+            postings.find(same).map(|found| (found.kind, found.owner))
+        })
     }
 
     /// Changed files that are there, in the order of hits.

@@ -276,6 +276,149 @@ fn references_are_told_apart_by_their_roles() {
 }
 
 #[test]
+fn the_caller_on_a_line_of_its_own_is_named() {
+    let place = Place::with(&[
+        (
+            "a.rs",
+            "fn target() {}\nfn one() { target(); }\nimpl Foo {\n    fn two(&self) { target() }\n}\n",
+        ),
+        (
+            "b.ts",
+            "class Q { three() { return target(); } four() { return target(); } }\n",
+        ),
+        ("c.py", "class P:\n    def five(self): return target()\n"),
+        ("d.py", "kept = target()\n"),
+    ]);
+    let pack = place.built();
+    let answer = search(&pack, &json!({"query": "target", "kind": "references"}));
+    let callers: Vec<String> = answer["hits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|hit| {
+            let text = |key: &str| hit[key].as_str().unwrap_or("-").to_owned();
+            format!("{} {}.{}", text("path"), text("owner"), text("symbol"))
+        })
+        .collect();
+    assert_eq!(
+        callers,
+        [
+            "a.rs -.one",
+            "a.rs Foo.two",
+            "b.ts Q.three",
+            "c.py P.five",
+            "d.py -.-"
+        ]
+    );
+}
+
+#[test]
+fn a_place_is_found_as_compilers_and_stack_traces_write_it() {
+    let text = "fn first() {}\nfn second() {}\nfn third() {}\n";
+    let place = Place::with(&[
+        ("src/deep/main.rs", text),
+        ("src/app.js", "one();\ntwo();\nthree();\n"),
+        ("lib/tool.py", "a = 1\nb = 2\nc = 3\n"),
+        ("src/Store.java", "class Store {}\n\n\n"),
+    ]);
+    let pack = place.built();
+    let root = place.root().canonicalize().unwrap();
+    let absolute = format!("{}/src/deep/main.rs:2", root.display());
+    for (query, path) in [
+        ("  --> src/deep/main.rs:2:9", "src/deep/main.rs"),
+        ("src/deep/main.rs:2:9: error: no", "src/deep/main.rs"),
+        (
+            "thread 'x' panicked at src/deep/main.rs:2:9:",
+            "src/deep/main.rs",
+        ),
+        (absolute.as_str(), "src/deep/main.rs"),
+        ("project/src/deep/main.rs:2", "src/deep/main.rs"),
+        (r"src\deep\main.rs:2", "src/deep/main.rs"),
+        (r"C:\work\src\deep\main.rs:2", "src/deep/main.rs"),
+        ("at src/app.js:2:3", "src/app.js"),
+        ("at run (/srv/x/src/app.js:2:3)", "src/app.js"),
+        ("at com.x.Store.get(Store.java:2)", "src/Store.java"),
+        ("File \"lib/tool.py\", line 2, in run", "lib/tool.py"),
+        ("File \"tool.py\", line 2", "lib/tool.py"),
+    ] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["kind"], "path", "{query}: {answer}");
+        assert_eq!(answer["confidence"], "exact", "{query}: {answer}");
+        assert_eq!(answer["hits"][0]["path"], path, "{query}");
+        assert_eq!(answer["hits"][0]["match_lines"], json!([2]), "{query}");
+    }
+    // The same names in another folder may be another file.
+    let other = search(&pack, &json!({"query": "/elsewhere/lost/deep/main.rs:2"}));
+    assert_eq!(other["hits"][0]["path"], "src/deep/main.rs");
+    assert_eq!(other["confidence"], "near", "{other}");
+    let strange = search(&pack, &json!({"query": "/elsewhere/lost/main.rs:2"}));
+    assert_ne!(strange["confidence"], "exact", "{strange}");
+    for kind in ["auto", "path"] {
+        let beyond = search(&pack, &json!({"query": "src/app.js:99", "kind": kind}));
+        assert_eq!(beyond["confidence"], "near", "{beyond}");
+        assert_eq!(
+            beyond["notes"][0],
+            "src/app.js has 3 lines; line 99 is beyond its end"
+        );
+    }
+}
+
+#[test]
+fn guesses_are_few_and_have_no_further_page() {
+    let place = Place::new();
+    for number in 0..30 {
+        let text = format!("/// Maps paths to handlers.\nfn map_path_{number}() {{}}\n");
+        place.write(&format!("src/m{number}.rs"), text);
+    }
+    let pack = place.built();
+    for kind in ["auto", "ranked"] {
+        let query = json!({"query": "how does HttpRouterLimiter map paths", "kind": kind});
+        let answer = search(&pack, &query);
+        assert_eq!(answer["confidence"], "guess", "{answer}");
+        assert_eq!(answer["notes"][0], "HttpRouterLimiter occurs nowhere");
+        assert_eq!(answer["hits"].as_array().unwrap().len(), 5, "{answer}");
+        assert_eq!(answer.get("cursor"), None, "{answer}");
+    }
+}
+
+#[test]
+fn a_method_is_called_one_by_every_kind_of_search_and_is_a_function_too() {
+    let place = Place::with(&[
+        (
+            "a.py",
+            "class Heap:\n    def sift_down(self):\n        def swap_nodes():\n            pass\n        swap_nodes()\n",
+        ),
+        (
+            "b.cpp",
+            "struct Heap { void sift_up(); };\nvoid Heap::sift_up() {\n}\n",
+        ),
+    ]);
+    let pack = place.built();
+    for (name, kind, owner) in [
+        ("sift_down", "method", json!("Heap")),
+        ("swap_nodes", "function", json!("sift_down")),
+        ("sift_up", "method", json!("Heap")),
+    ] {
+        for by in ["symbol", "ranked"] {
+            let answer = search(&pack, &json!({"query": name, "kind": by}));
+            let first = &answer["hits"][0];
+            assert_eq!(first["symbol"], name, "{by}: {answer}");
+            assert_eq!(
+                (&first["kind"], &first["owner"]),
+                (&json!(kind), &owner),
+                "{by} {name}"
+            );
+        }
+        let only = |kind: &str| {
+            let query = json!({"query": name, "symbol_kind": [kind]});
+            search(&pack, &query)["total"]["value"].as_u64().unwrap()
+        };
+        assert_eq!(only("function"), 1, "{name}");
+        assert_eq!(only("method"), u64::from(kind == "method"), "{name}");
+    }
+}
+
+#[test]
 fn history_finds_commits_and_starts_no_program_of_the_repository() {
     let place = Place::new();
     let root = place.root();

@@ -442,6 +442,10 @@ fn ignore_rules_outside_of_the_tree_are_followed_or_the_answer_is_not_fresh() {
     let exclude = place.root().join(".git/info/exclude");
     fs::create_dir_all(exclude.parent().unwrap()).unwrap();
     fs::write(place.root().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    // A repository in the tree has rules of its own.
+    let nested = place.root().join("src/.git/info/exclude");
+    fs::create_dir_all(nested.parent().unwrap()).unwrap();
+    fs::write(place.root().join("src/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
     let pack = place.built();
     let found = || {
         let answer = search(&pack, &json!({"query": "add_route", "kind": "literal"}));
@@ -452,8 +456,10 @@ fn ignore_rules_outside_of_the_tree_are_followed_or_the_answer_is_not_fresh() {
     };
     wait_until("it is fresh", || found() == (3, true));
     for (file, text, left) in [
-        (&exclude, "*.py\n", 1),
+        (&exclude, "src\n", 0),
         (&exclude, "", 3),
+        (&nested, "*.py\n", 1),
+        (&nested, "", 3),
         (&above, "*.rs\n", 2),
         (&above, "", 3),
     ] {

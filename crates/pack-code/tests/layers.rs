@@ -301,6 +301,8 @@ fn equal_names_are_ordered_by_importance() {
         ("a/core.rs", "pub struct Heron {\n    pub wings: u32,\n}\n"),
         ("b/heron.py", "def Heron():\n    return None\n"),
         ("mocks/heron.rs", "pub struct Heron;\n"),
+        ("a/mock_heron.rs", "pub struct Heron;\n"),
+        ("a/MockHeron.java", "public class Heron {}\n"),
         ("tests/heron.rs", "struct Heron;\nfn works() {}\n"),
         ("examples/heron.rs", "struct Heron;\nfn main() {}\n"),
     ]);
@@ -321,7 +323,13 @@ fn equal_names_are_ordered_by_importance() {
         assert_eq!(found[0], "a/core.rs", "{query}: {found:?}");
         let place_of = |wanted: &str| found.iter().position(|path| path == wanted);
         assert!(place_of("a/mod.rs").is_none_or(|at| at > 0), "{found:?}");
-        for later in ["mocks/heron.rs", "tests/heron.rs", "examples/heron.rs"] {
+        for later in [
+            "mocks/heron.rs",
+            "a/mock_heron.rs",
+            "a/MockHeron.java",
+            "tests/heron.rs",
+            "examples/heron.rs",
+        ] {
             assert!(
                 place_of("b/heron.py") < place_of(later),
                 "{later}: {found:?}"

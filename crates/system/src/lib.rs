@@ -93,3 +93,26 @@ fn set_action(signal: libc::c_int, action: libc::sighandler_t) {
         libc::signal(signal, action);
     }
 }
+
+/// Installs a filter of system calls for this thread and every program that it executes. The process must have given up
+/// new privileges.
+pub fn filter_system_calls(program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_ptr().cast_mut(),
+    };
+    #[expect(unsafe_code, reason = "the standard library has no prctl")]
+    // SAFETY: the pointer and the length describe a slice that outlives the call; the kernel copies and checks it.
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -67,6 +67,7 @@ fn inspector_accepts_every_schema_of_ours() -> anyhow::Result<()> {
         return Ok(());
     };
     let serve = Serve::stdio()?.ledger()?.pack("asset").pack("code");
+    let serve = serve.argument("--tool-definitions").argument("full");
     let host = serve.command()?;
     let output = Command::new("node")
         // It runs only under its own path, not under a link to it.
@@ -90,6 +91,47 @@ fn inspector_accepts_every_schema_of_ours() -> anyhow::Result<()> {
     let listed: Value = serde_json::from_slice(&output.stdout).with_context(|| said.to_string())?;
     let tools = listed["result"]["tools"].as_array().map_or(0, Vec::len);
     ensure!(tools > 15, "{tools} tools: {listed}");
+    Ok(())
+}
+
+/// Models read the list of tools before the first question, so its size counts, in tokens of `o200k_base`.
+#[test]
+fn all_our_tools_together_have_less_than_3000_tokens() -> anyhow::Result<()> {
+    const MOST: u64 = 3000;
+    let Some(modules) = tool("node/node_modules")? else {
+        println!("SKIPPED: target/tools/node is not installed (cargo xtask tools installs it)");
+        return Ok(());
+    };
+    let folder = TempDir::new()?;
+    let counter = folder.join("tokens.mjs");
+    fs::copy(workspace()?.join("tests/clients/tokens.mjs"), &counter)?;
+    symlink(modules.canonicalize()?, folder.join("node_modules"))?;
+    let count = |form: &str| -> anyhow::Result<Value> {
+        let serve = Serve::stdio()?.pack("asset").pack("code");
+        let serve = serve.argument("--tool-definitions").argument(form);
+        let running = serve.spawn()?;
+        let client = running.client()?;
+        client.open(&json!({}))?;
+        let listed = client.request("1", "tools/list", &json!({}))?;
+        let list = folder.join("list.json");
+        fs::write(&list, listed.at("/result").to_string())?;
+        running.stop()?;
+        let output = Command::new("node").arg(&counter).arg(&list).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).context("reading the counts")
+    };
+    let (brief, full) = (count("brief")?, count("full")?);
+    println!("| tool | brief | full |");
+    let tools = brief["tools"].as_object().context("counts by tool")?;
+    for (name, tokens) in tools {
+        println!("| `{name}` | {tokens} | {} |", full["tools"][name]);
+    }
+    println!("| all | {} | {} |", brief["all"], full["all"]);
+    ensure!(tools.len() == 16, "{brief}");
+    let all = brief["all"].as_u64().context("a number")?;
+    ensure!(all < MOST, "{all} tokens: {brief:#}");
+    ensure!(full["all"].as_u64() > Some(all), "{full}");
     Ok(())
 }
 
@@ -182,8 +224,11 @@ fn conversation(client: &mut Command, protocol: &str) -> anyhow::Result<()> {
     fs::write(schemas.join("thing.schema.json"), schema)?;
     let examples = TempDir::new()?;
     fs::write(examples.join("Thing_Example.json"), "{}")?;
+    // The clients check answers against the schemas of results that they are shown.
     let serve = Serve::stdio()?
         .pack("asset")
+        .argument("--tool-definitions")
+        .argument("full")
         .env("SYN_SCHEMAS_DIR", schemas.path())
         .env("SYN_EXAMPLES_DIR", examples.path());
     let host = serve.command()?;

@@ -9,6 +9,8 @@
     reason = "helpers of tests, which clippy does not know as such"
 )]
 
+mod issuer;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::thread;
@@ -17,8 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::http::{Connection, Event, Events, Request, Session, modern};
 use mainstay_testkit::process::{Launch, Running, Serve, binary, kill};
-use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
+
+use self::issuer::{FAR, Issuer, RESOURCE};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -295,35 +298,6 @@ fn idle_servers_make_way_when_descriptors_run_out() -> anyhow::Result<()> {
     host.stop()
 }
 
-fn coded(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let held = chunk
-            .iter()
-            .fold(0_u32, |held, byte| held << 8 | u32::from(*byte));
-        let held = held << (8 * (3 - chunk.len()));
-        for at in 0..=chunk.len() {
-            text.push(char::from(
-                ALPHABET[((held >> (18 - 6 * at)) & 63) as usize],
-            ));
-        }
-    }
-    text
-}
-
-/// A token of the issuer.
-fn token(key: &Ed25519KeyPair, subject: &str, audience: &str, expires: u64) -> String {
-    let header = json!({"alg": "EdDSA", "kid": "k"}).to_string();
-    let claims = json!({
-        "iss": "https://issuer.example", "sub": subject, "aud": audience, "exp": expires,
-    })
-    .to_string();
-    let message = format!("{}.{}", coded(header.as_bytes()), coded(claims.as_bytes()));
-    let signature = coded(key.sign(message.as_bytes()).as_ref());
-    format!("{message}.{signature}")
-}
-
 fn ask_as(address: SocketAddr, request: Request, token: &str) -> anyhow::Result<u16> {
     let request = request.header("Authorization", &format!("Bearer {token}"));
     Ok(Connection::open(address)?.ask(&request)?.status())
@@ -331,21 +305,9 @@ fn ask_as(address: SocketAddr, request: Request, token: &str) -> anyhow::Result<
 
 #[test]
 fn those_whom_an_issuer_vouches_for_are_served_and_kept_apart() -> anyhow::Result<()> {
-    const RESOURCE: &str = "https://tools.example/mcp";
-    const FAR: u64 = 4_000_000_000;
-    let random = ring::rand::SystemRandom::new();
-    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
-    let key = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
     let serve = Serve::http()?.ledger()?;
-    let keys = serve.folder().join("keys.json");
-    let x = coded(key.public_key().as_ref());
-    let set = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": x}]});
-    fs::write(&keys, set.to_string())?;
-    let host = serve
-        .env("MAINSTAY_ISSUER", "https://issuer.example")
-        .env("MAINSTAY_ISSUER_KEYS", &keys)
-        .env("MAINSTAY_RESOURCE", RESOURCE)
-        .spawn()?;
+    let issuer = Issuer::new(serve.folder())?;
+    let host = issuer.trusted_by(serve).spawn()?;
     let address = host.address()?;
 
     let refused = Connection::open(address)?.ask(&Request::to(address, "GET", "/v1/tools"))?;
@@ -366,13 +328,13 @@ fn those_whom_an_issuer_vouches_for_are_served_and_kept_apart() -> anyhow::Resul
     ensure!(metadata["authorization_servers"] == json!(["https://issuer.example"]));
 
     let (ada, bob) = (
-        token(&key, "ada", RESOURCE, FAR),
-        token(&key, "bob", RESOURCE, FAR),
+        issuer.token("ada", RESOURCE, FAR),
+        issuer.token("bob", RESOURCE, FAR),
     );
     let tools = || Request::to(address, "GET", "/v1/tools");
     ensure!(ask_as(address, tools(), &ada)? == 200);
-    let stale = token(&key, "ada", RESOURCE, 1_000_000_000);
-    let foreign = token(&key, "ada", "https://other.example/mcp", FAR);
+    let stale = issuer.token("ada", RESOURCE, 1_000_000_000);
+    let foreign = issuer.token("ada", "https://other.example/mcp", FAR);
     for wrong in [stale, foreign, ada.replace("ey", "ez"), "x".to_owned()] {
         ensure!(ask_as(address, tools(), &wrong)? == 401, "{wrong}");
     }

@@ -47,6 +47,11 @@ const ROWS: &[Row] = &[
         external: Budget::Only(&["libc"]),
     },
     Row {
+        folder: "sandbox",
+        internal: &["system"],
+        external: Budget::Only(&["landlock", "libc", "rustix", "serde", "thiserror"]),
+    },
+    Row {
         folder: "schema",
         internal: &["contract"],
         external: Budget::Only(&[
@@ -125,7 +130,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "host",
-        internal: &["contract", "kernel", "ledger", "schema"],
+        internal: &["contract", "kernel", "ledger", "sandbox", "schema"],
         external: Budget::Only(&[
             "base64", // headers and access tokens
             "bytes",  // bodies of hyper
@@ -134,6 +139,7 @@ const ROWS: &[Row] = &[
             "memchr",
             "ring", // signatures of access tokens
             "rustix",
+            "rustls", // remote servers; in the tree already, under ureq
             "serde",
             "serde_json",
             "sha2",   // what is kept of a token
@@ -141,7 +147,9 @@ const ROWS: &[Row] = &[
             "thiserror",
             "time", // the date of a timestamp
             "tokio",
-            "ureq", // posts to a collector, from a thread of their own
+            "tokio-rustls", // TLS on the host's own loop
+            "ureq",         // posts to a collector, from a thread of their own
+            "webpki-roots", // authorities where the system names none; in the tree already, under ureq
         ]),
     },
     Row {
@@ -151,6 +159,7 @@ const ROWS: &[Row] = &[
             "host",
             "pack-asset",
             "pack-code",
+            "sandbox",
             "schema",
             "system",
             "worker",

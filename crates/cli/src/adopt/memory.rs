@@ -47,6 +47,10 @@ impl<'d> Memory<'d> {
                         program: started.program,
                         had_args: started.args.is_some(),
                     },
+                    Standing::Remote(reached) => Fact::Plain {
+                        program: reached.url.value.as_text().unwrap_or_default(),
+                        had_args: false,
+                    },
                     Standing::Wrapped(_) => Fact::Wrapped,
                     Standing::Foreign(_) => continue,
                 };

@@ -41,6 +41,7 @@ pub(crate) fn run(adopt: &Adopt) -> Result<ExitCode, Failure> {
     let chosen = Chosen {
         only: adopt.only.clone(),
         except: adopt.except.clone(),
+        share: adopt.share.then(|| adopt.shared.clone()),
     };
     let mut report = Report::new(&adopt.file, adopt.undo, adopt.dry_run);
     let plan = if adopt.undo {

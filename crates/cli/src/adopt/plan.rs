@@ -3,7 +3,7 @@
 use super::edits::{self, Edit};
 use super::memory::{Memory, numbered};
 use super::rewrite;
-use super::servers::{self, Server, Standing};
+use super::servers::{self, SHARE, Server, Standing, WRAP};
 use super::tree::{Document, Node};
 
 /// Why a server stays wrapped.
@@ -16,6 +16,8 @@ const ONE_TEXT: &str = "its command holds arguments; put them into args";
 pub(super) struct Chosen {
     pub(super) only: Vec<String>,
     pub(super) except: Vec<String>,
+    /// Lead the servers to the share host; those of these names may be shared.
+    pub(super) share: Option<Vec<String>>,
 }
 
 /// A file before and after, and what that means for each server.
@@ -81,15 +83,27 @@ impl Plan {
                 let by = wrapped.outer.program.to_owned();
                 (What::AlreadyWrapped { by }, Vec::new())
             }
+            Standing::Remote(reached) => {
+                match rewrite::wrap_url(document, server, &reached, binary) {
+                    Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                    Ok(edits) => {
+                        let url = reached.url.value.as_text().unwrap_or_default();
+                        (wrapped(server, shown(url)), edits)
+                    }
+                }
+            }
             Standing::Plain(started)
                 if started.program.contains(char::is_whitespace) && is_missing(started.program) =>
             {
                 (What::LeftAlone(ONE_TEXT), Vec::new())
             }
-            Standing::Plain(started) => match rewrite::wrap(document, server, &started, binary) {
-                Err(reason) => (What::LeftAlone(reason), Vec::new()),
-                Ok(edits) => (wrapped(server, started.program), edits),
-            },
+            Standing::Plain(started) => {
+                let words = chosen.words(document, server);
+                match rewrite::wrap(document, server, &started, binary, &words) {
+                    Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                    Ok(edits) => (wrapped(server, started.program), edits),
+                }
+            }
         })?;
         // Nothing is written that could not be taken back to the byte.
         let Ok(adopted) = Document::parse(&plan.text, document.syntax) else {
@@ -173,6 +187,17 @@ impl Plan {
 }
 
 impl Chosen {
+    /// The words between our own program and the server's command.
+    fn words(&self, document: &Document, server: &Server<'_>) -> Vec<String> {
+        match &self.share {
+            None => [vec![WRAP.to_owned()], server.options(document)].concat(),
+            Some(declared) => {
+                let is_declared = declared.iter().any(|name| name == server.name);
+                [vec![SHARE.to_owned()], server.share_options(is_declared)].concat()
+            }
+        }
+    }
+
     fn has(&self, name: &str) -> bool {
         let listed = |names: &[String]| names.iter().any(|listed| listed == name);
         (self.only.is_empty() || listed(&self.only)) && !listed(&self.except)
@@ -184,6 +209,7 @@ impl Chosen {
             .only
             .iter()
             .chain(&self.except)
+            .chain(self.share.iter().flatten())
             .find(|name| !is_known(name))
         {
             None => Ok(()),
@@ -222,9 +248,12 @@ fn unwrapped(
 ) -> (What, Vec<Edit>) {
     let wrapped = match server.standing() {
         Standing::Wrapped(wrapped) => wrapped,
-        Standing::Plain(_) => return (What::NotWrapped, Vec::new()),
+        Standing::Plain(_) | Standing::Remote(_) => return (What::NotWrapped, Vec::new()),
         Standing::Foreign(reason) => return (What::LeftAlone(reason), Vec::new()),
     };
+    if let Some(url) = wrapped.url {
+        return unwrapped_url(document, server, &wrapped, url);
+    }
     let Some(inner) = wrapped.inner else {
         let reason = "its command is not among the arguments of mainstay";
         return (What::LeftAlone(reason), Vec::new());
@@ -242,6 +271,40 @@ fn unwrapped(
         dropped,
     };
     (what, edits)
+}
+
+/// The client reaches a server at its URL again.
+fn unwrapped_url(
+    document: &Document,
+    server: &Server<'_>,
+    wrapped: &servers::Wrapped<'_>,
+    url: usize,
+) -> (What, Vec<Edit>) {
+    let items = wrapped.outer.items;
+    let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
+    let edits = match rewrite::unwrap_url(document, server, wrapped, url) {
+        Ok(edits) => edits,
+        Err(reason) => return (What::LeftAlone(reason), Vec::new()),
+    };
+    let mut dropped = server.options_by_hand(wrapped.options());
+    let behind = items.get(url + 1..).unwrap_or_default();
+    let behind = match behind.first().and_then(Node::as_text) {
+        Some(servers::URL_TYPE) => behind.get(2..).unwrap_or_default(),
+        _ => behind,
+    };
+    dropped.extend(behind.iter().map(text));
+    let program = items.get(url).map(text).unwrap_or_default();
+    let what = What::Unwrapped {
+        program: shown(&program).to_owned(),
+        loses: !dropped.is_empty() || has_comments(document, items),
+        dropped,
+    };
+    (what, edits)
+}
+
+/// A URL without its query, which may hold a credential.
+fn shown(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// Whether anything but commas and white space stands between items.

@@ -10,11 +10,15 @@ pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, C
 
 /// The argument that makes a host of us, and the one before the server's own command.
 pub(super) const WRAP: &str = "wrap";
+/// The argument that leads to the host of all clients.
+pub(super) const SHARE: &str = "share";
 pub(super) const DASHES: &str = "--";
 
 /// Options that adopting writes between those two.
 const NAME: &str = "--name";
 const START_TIMEOUT: &str = "--start-timeout";
+const SHARED: &str = "--shared";
+const ENV: &str = "--env";
 /// Members with a client's own start timeout, and the unit of their numbers.
 const START_TIMEOUTS: [(&str, &str); 2] =
     [("startup_timeout_sec", "s"), ("startup_timeout_ms", "ms")];
@@ -29,6 +33,20 @@ const REMOTE_TYPES: [&str; 6] = [
     "ws",
 ];
 const REMOTE_MEMBERS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
+/// Why a server that is not started by its client may have to stay.
+const OVER_HTTP: &str = "it is reached over HTTP";
+/// Members with which a client itself signs in.
+const SIGN_IN: [&str; 6] = [
+    "oauth",
+    "auth",
+    "authorization",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+];
+/// Options for a server at a URL.
+pub(super) const URL: &str = "--url";
+pub(super) const URL_TYPE: &str = "--url-type";
 
 /// One server of a file.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +64,9 @@ pub(super) struct Server<'d> {
 pub(super) enum Standing<'d> {
     /// The client starts it.
     Plain(Started<'d>),
-    /// The client starts us, and we start it.
+    /// The client reaches it at a URL.
+    Remote(Reached<'d>),
+    /// The client starts us, and we start it, or reach it at its URL.
     Wrapped(Wrapped<'d>),
     /// It is none of our business, for this reason.
     Foreign(&'static str),
@@ -61,6 +81,14 @@ pub(super) struct Started<'d> {
     pub(super) items: &'d [Node],
 }
 
+/// A server at a URL.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached<'d> {
+    pub(super) url: &'d Member,
+    pub(super) kind: Option<&'d Member>,
+    pub(super) headers: Option<&'d Member>,
+}
+
 /// A server behind `mainstay wrap`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wrapped<'d> {
@@ -68,12 +96,15 @@ pub(super) struct Wrapped<'d> {
     pub(super) outer: Started<'d>,
     /// Index of the server's own program among our arguments; none if a file names it.
     pub(super) inner: Option<usize>,
+    /// Index of the server's URL among our arguments, if it is reached at one.
+    pub(super) url: Option<usize>,
 }
 
 impl<'d> Wrapped<'d> {
     /// Our options: what stands between the word wrap and the dashes.
     pub(super) fn options(&self) -> &'d [Node] {
-        let end = self.inner.map_or(0, |inner| inner.saturating_sub(1));
+        let end = self.inner.or(self.url);
+        let end = end.map_or(0, |end| end.saturating_sub(1));
         self.outer.items.get(1..end).unwrap_or_default()
     }
 }
@@ -146,6 +177,17 @@ impl<'d> Server<'d> {
         options
     }
 
+    /// The options of `mainstay share`: the variables that the entry sets reach the server, too.
+    pub(super) fn share_options(&self, is_declared: bool) -> Vec<String> {
+        let mut options = self.name_option();
+        options.extend(is_declared.then(|| SHARED.to_owned()));
+        let variables = self.entry.get("env").into_iter();
+        for variable in variables.flat_map(|env| env.value.members()) {
+            options.extend([ENV.to_owned(), variable.name.clone()]);
+        }
+        options
+    }
+
     fn name_option(&self) -> Vec<String> {
         match self.name {
             "" => Vec::new(),
@@ -160,9 +202,13 @@ impl<'d> Server<'d> {
         let text = |option: &Node| option.as_text().unwrap_or_default().to_owned();
         let options: Vec<String> = options.iter().map(text).collect();
         let rest = options.strip_prefix(&self.name_option()[..]);
-        match rest.unwrap_or(&options) {
-            [option, _, rest @ ..] if option == START_TIMEOUT => rest.to_owned(),
-            rest => rest.to_owned(),
+        let mut rest = rest.unwrap_or(&options);
+        loop {
+            rest = match rest {
+                [option, _, rest @ ..] if option == START_TIMEOUT || option == ENV => rest,
+                [option, rest @ ..] if option == SHARED => rest,
+                rest => return rest.to_owned(),
+            };
         }
     }
 
@@ -170,9 +216,15 @@ impl<'d> Server<'d> {
     pub(super) fn standing(&self) -> Standing<'d> {
         let started = match self.started() {
             Ok(started) => started,
+            Err(OVER_HTTP) => {
+                return self
+                    .reached()
+                    .map_or_else(Standing::Foreign, Standing::Remote);
+            }
             Err(reason) => return Standing::Foreign(reason),
         };
-        let is_wrap = started.items.first().and_then(Node::as_text) == Some(WRAP);
+        let first = started.items.first().and_then(Node::as_text);
+        let is_wrap = matches!(first, Some(WRAP | SHARE));
         if !(is_wrap && is_mainstay(started.program)) {
             return Standing::Plain(started);
         }
@@ -183,10 +235,63 @@ impl<'d> Server<'d> {
         let inner = dashes
             .map(|dashes| dashes + 1)
             .filter(|inner| *inner < started.items.len());
+        let url = started
+            .items
+            .iter()
+            .position(|item| item.as_text() == Some(URL))
+            .map(|option| option + 1)
+            .filter(|url| inner.is_none() && *url < started.items.len());
         Standing::Wrapped(Wrapped {
             outer: started,
             inner,
+            url,
         })
+    }
+
+    /// How the client reaches it at a URL, or why it must go on to.
+    fn reached(&self) -> Result<Reached<'d>, &'static str> {
+        let entry = self.entry;
+        let members = entry.members();
+        let once = |name: &str| entry.all(name).count() <= 1;
+        if !["url", "type", "headers", "env", "command", "args"]
+            .into_iter()
+            .all(once)
+        {
+            return Err("a member stands in it twice; remove one");
+        }
+        if members
+            .iter()
+            .any(|member| SIGN_IN.contains(&member.name.as_str()))
+        {
+            return Err("its client signs in for it; use mainstay wrap --url with a token");
+        }
+        if entry.get("command").is_some() || entry.get("args").is_some() {
+            return Err("it is reached over HTTP and has a command; remove one of them");
+        }
+        if entry.get("env").is_some() {
+            return Err("it is reached over HTTP and has an env; remove it");
+        }
+        let url = entry.get("url").filter(|url| url.value.as_text().is_some());
+        let Some(url) = url else {
+            return Err("its URL is not under url; use mainstay wrap --url");
+        };
+        let text = url.value.as_text().unwrap_or_default();
+        if !text.starts_with("http://") && !text.starts_with("https://") {
+            return Err("its URL is not one of http or https");
+        }
+        let kind = entry.get("type");
+        if kind.is_some_and(|kind| kind.value.as_text() == Some("ws")) {
+            return Err("it is reached over a WebSocket");
+        }
+        let headers = entry.get("headers");
+        let is_plain = |headers: &Member| {
+            let mut members = headers.value.members().iter();
+            headers.value.is_table() && members.all(|header| header.value.as_text().is_some())
+        };
+        if headers.is_some_and(|headers| !is_plain(headers)) {
+            return Err("its headers are not an object of texts");
+        }
+        Ok(Reached { url, kind, headers })
     }
 
     /// How the client starts it, or why it does not.
@@ -197,12 +302,12 @@ impl<'d> Server<'d> {
         }
         let text = |name: &str| entry.get(name).and_then(|member| member.value.as_text());
         if text("type").is_some_and(|kind| REMOTE_TYPES.contains(&kind)) {
-            return Err("it is reached over HTTP");
+            return Err(OVER_HTTP);
         }
         let Some(command) = entry.get("command") else {
             let is_remote = REMOTE_MEMBERS.iter().any(|name| entry.get(name).is_some());
             return Err(if is_remote {
-                "it is reached over HTTP"
+                OVER_HTTP
             } else {
                 "it has no command"
             });
@@ -310,6 +415,7 @@ mod tests {
             match servers[0].standing() {
                 Standing::Plain(started) => format!("plain {}", started.program),
                 Standing::Wrapped(wrapped) => format!("wrapped {:?}", wrapped.inner),
+                Standing::Remote(reached) => format!("remote {:?}", reached.url.value.as_text()),
                 Standing::Foreign(reason) => reason.to_owned(),
             }
         };
@@ -341,10 +447,14 @@ mod tests {
                 r#"{"command": "mainstay", "args": ["wrap", "--config", "x"]}"#,
                 "wrapped None",
             ),
-            (r#"{"url": "https://x"}"#, "it is reached over HTTP"),
+            (r#"{"url": "https://x"}"#, "remote Some(\"https://x\")"),
             (
                 r#"{"type": "sse", "command": "x"}"#,
-                "it is reached over HTTP",
+                "it is reached over HTTP and has a command; remove one of them",
+            ),
+            (
+                r#"{"url": "https://x", "oauth": {}}"#,
+                "its client signs in for it; use mainstay wrap --url with a token",
             ),
             (r#"{"disabled": true}"#, "it has no command"),
             (r#"{"command": ["npx"]}"#, "its command is not a text"),

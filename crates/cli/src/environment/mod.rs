@@ -16,7 +16,8 @@ use crate::values;
 
 pub(crate) use self::collector::Collector;
 pub(crate) use self::secrets::{
-    inherited, is_second_start, protect, upgrade, values as secret_values, withheld,
+    HEADER, headers, inherited, is_second_start, protect, upgrade, values as secret_values,
+    withheld,
 };
 pub(crate) use self::table::{VARIABLES, markdown};
 

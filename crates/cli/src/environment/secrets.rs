@@ -37,6 +37,8 @@ const SECRETS: [&str; 5] = [
     "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
     "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
 ];
+/// Begins the names of variables with headers for a server at a URL; `adopt` writes them.
+pub(crate) const HEADER: &str = "MAINSTAY_HEADER_";
 /// Says that secrets come through standard input, and the bytes with which they begin.
 const MARKER: &str = "MAINSTAY_SECRETS";
 /// Most bytes of all secrets, which fit into a socket.
@@ -77,7 +79,7 @@ pub(crate) fn protect() -> Result<(), Failure> {
         if let Some(secrets) = receive(&mark) {
             let _ = TAKEN.set(secrets);
         }
-    } else if SECRETS.iter().any(|name| get(name).is_some()) {
+    } else if !secret_names().is_empty() {
         let error = start_again();
         eprint_line(&format!(
             "mainstay: warning: secrets stay in the environment of this process: {error}"
@@ -113,6 +115,28 @@ pub(super) fn lookup(name: &str) -> Option<OsString> {
         taken.find(|(key, _)| key == name)
     });
     taken.map(|(_, value)| value.clone()).or_else(|| get(name))
+}
+
+/// The names of the secrets that are in the environment.
+fn secret_names() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let is_secret = |name: &String| SECRETS.contains(&name.as_str()) || name.starts_with(HEADER);
+    names.filter(is_secret).collect()
+}
+
+/// The headers for a server at a URL that the environment holds, by name.
+pub(crate) fn headers() -> Vec<(String, String)> {
+    let taken = TAKEN.get().into_iter().flatten().cloned();
+    let all = taken
+        .chain(std::env::vars_os())
+        .filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let name = name.strip_prefix(HEADER).filter(|name| !name.is_empty())?;
+            Some((name.to_owned(), value.into_string().ok()?))
+        });
+    let mut headers: Vec<_> = all.collect();
+    headers.sort();
+    headers
 }
 
 /// Every variable that a server can inherit.
@@ -155,15 +179,16 @@ fn prepare(stdin: &OwnedFd) -> io::Result<Command> {
     let mut nonce = [0; 8];
     rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
     let mark = format!("{:016x}", u64::from_ne_bytes(nonce));
-    let secrets = SECRETS
+    let names = secret_names();
+    let secrets = names
         .iter()
-        .filter_map(|name| Some((*name, get(name)?)))
+        .filter_map(|name| Some((name.as_str(), get(name)?)))
         .collect::<Vec<_>>();
     let theirs = send(&mark, &secrets, stdin)?;
     let mut words = std::env::args_os();
     let mut command = Command::new("/proc/self/exe");
     command.arg0(words.next().unwrap_or_default()).args(words);
-    for name in SECRETS {
+    for name in &names {
         command.env_remove(name);
     }
     command.env(MARKER, mark).stdin(theirs);

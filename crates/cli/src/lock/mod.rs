@@ -19,20 +19,55 @@ use serde_json::json;
 
 use self::definitions::Definitions;
 use self::present::Present;
-use crate::args::{LockCheck, LockCommand, LockDiff, LockWrite};
+use crate::args::{self, LockCheck, LockCommand, LockWrite};
+use crate::config_file::ConfigFile;
+use crate::environment::variable;
 use crate::exit::{self, Failure, print};
 use crate::hidden;
+use crate::server_file;
 
 /// Where the lock is unless somebody says otherwise.
 pub(crate) const FILE: &str = "mainstay.lock.json";
 
 /// Runs one of the commands.
 pub(crate) fn run(command: &LockCommand) -> Result<ExitCode, Failure> {
-    match command {
-        LockCommand::Write(arguments) => write(arguments),
-        LockCommand::Check(arguments) => check(arguments),
-        LockCommand::Diff(arguments) => diff(arguments),
+    let locks = match command {
+        LockCommand::Write(arguments) => locks(&arguments.locked)?,
+        LockCommand::Check(arguments) => locks(&arguments.locked)?,
+        LockCommand::Diff(arguments) => locks(&arguments.locked)?,
+    };
+    let mut worst = exit::SUCCESS;
+    for locked in &locks {
+        let code = match command {
+            LockCommand::Write(arguments) => write(locked, arguments)?,
+            LockCommand::Check(arguments) => check(locked, arguments)?,
+            LockCommand::Diff(arguments) => diff(locked, arguments.json)?,
+        };
+        worst = worst.max(code);
     }
+    Ok(ExitCode::from(worst))
+}
+
+/// The locks that a command is about: those of the servers of a configuration file, each at its own path, and
+/// the lock of packs.
+fn locks(locked: &args::Locked) -> Result<Vec<args::Locked>, Failure> {
+    let file = ConfigFile::named(locked.target.packs.config.as_deref())?;
+    let servers = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
+    let mut locks: Vec<args::Locked> = servers
+        .into_iter()
+        .filter_map(|server| {
+            Some(args::Locked {
+                file: server.host.lock.clone()?,
+                server: Some(Box::new(server)),
+                ..locked.clone()
+            })
+        })
+        .collect();
+    let enabled = file.packs.values().any(|pack| pack.enabled != Some(false));
+    if locks.is_empty() || enabled || !locked.target.packs.packs.is_empty() {
+        locks.push(locked.clone());
+    }
+    Ok(locks)
 }
 
 /// Everything of a wrapped server that an operator has reviewed.
@@ -61,9 +96,10 @@ pub(crate) fn contracts(file: &Path) -> Result<Locked, Failure> {
     Ok(Locked::from(&lock))
 }
 
-fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
-    let file = &arguments.locked.file;
-    let target = &arguments.locked.target;
+fn write(locked: &args::Locked, arguments: &LockWrite) -> Result<u8, Failure> {
+    let (file, target) = (&locked.file, &locked.target);
+    // Reasons and published definitions are about contracts, which servers do not have.
+    let is_server = locked.server.is_some();
     if target.socket.is_some() || target.url.is_some() {
         let said = anyhow!("a running host does not list the deprecated names of its tools");
         return Err(
@@ -73,12 +109,13 @@ fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
     let given = arguments
         .reasons
         .iter()
+        .filter(|_| !is_server)
         .map(|text| ReasonGiven::parse(text))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::input(error).hint("write --reason \"TOOL.ARGUMENT: TEXT\""))?;
     let recorded = store::read_if_there(file)?;
     let before = recorded.clone().unwrap_or_default();
-    let present = Present::of(&arguments.locked, &before)?;
+    let present = Present::of(locked, &before)?;
     hidden::warn(present.published.values());
     let reasons = given
         .iter()
@@ -97,41 +134,44 @@ fn write(arguments: &LockWrite) -> Result<ExitCode, Failure> {
         let said = anyhow!("the reason for {reason} is not needed: nothing there asks for one");
         return Err(Failure::input(said).hint("mainstay lock diff shows what changed"));
     }
-    let again = page::command(&arguments.locked, arguments.schemas.as_deref());
+    let schemas = arguments.schemas.as_deref().filter(|_| !is_server);
+    let again = page::command(locked, schemas);
     if judgement.missing().next().is_some() {
         print(&page::missing(
             &file.display().to_string(),
             &judgement,
             &again,
         ))?;
-        return Ok(ExitCode::from(exit::NO));
+        return Ok(exit::NO);
     }
     let mut after = present.lock;
     after.reasons = before.reasons.iter().cloned().chain(reasons).collect();
     let mut said = String::new();
-    if let Some(folder) = &arguments.schemas {
+    if let Some(folder) = schemas {
         let written = Definitions::load(folder)?.write(&present.published)?;
         said.push_str(&page::definitions_written(folder, &written));
     }
     let is_new = store::write(file, &after)?;
     said.push_str(&page::written(file, &after, is_new, &judgement));
     print(&said)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
-fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
-    let file = &arguments.locked.file;
+fn check(locked: &args::Locked, arguments: &LockCheck) -> Result<u8, Failure> {
+    let file = &locked.file;
     let recorded = store::read(file)?;
-    let again = page::command(&arguments.locked, arguments.schemas.as_deref());
+    let is_server = locked.server.is_some();
+    let schemas = arguments.schemas.as_deref().filter(|_| !is_server);
+    let again = page::command(locked, schemas);
     let mut no = String::new();
-    if let Some(older) = &arguments.since {
+    if let Some(older) = arguments.since.as_ref().filter(|_| !is_server) {
         let judgement = since(older, &recorded)?;
         if judgement.missing().next().is_some() {
             let title = format!("{} since {}", file.display(), older.display());
             no.push_str(&page::missing(&title, &judgement, &again));
         }
     }
-    let present = Present::of(&arguments.locked, &recorded)?;
+    let present = Present::of(locked, &recorded)?;
     hidden::warn(present.published.values());
     let judgement = judge(&recorded, &present.lock, &[]);
     if judgement.missing().next().is_some() {
@@ -140,7 +180,7 @@ fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
     } else if !judgement.is_equal() {
         no.push_str(&page::old(file, &judgement, &again));
     }
-    if let Some(folder) = &arguments.schemas {
+    if let Some(folder) = schemas {
         let differences = Definitions::load(folder)?.differences(&present.published)?;
         if !differences.is_empty() {
             no.push_str(&page::definitions_differ(folder, &differences, &again));
@@ -148,10 +188,10 @@ fn check(arguments: &LockCheck) -> Result<ExitCode, Failure> {
     }
     if no.is_empty() {
         print(&page::equal(file, &recorded, &present))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     print(&no)?;
-    Ok(ExitCode::from(exit::NO))
+    Ok(exit::NO)
 }
 
 /// What happened between two locks that were written, with the reasons that were recorded.
@@ -169,13 +209,13 @@ fn since(older: &Path, now: &Lock) -> Result<Judgement, Failure> {
     Ok(judge(&before, now, &reasons))
 }
 
-fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
-    let file = &arguments.locked.file;
+fn diff(locked: &args::Locked, as_json: bool) -> Result<u8, Failure> {
+    let file = &locked.file;
     let recorded = store::read(file)?;
-    let present = Present::of(&arguments.locked, &recorded)?;
+    let present = Present::of(locked, &recorded)?;
     hidden::warn(present.published.values());
     let judgement = judge(&recorded, &present.lock, &[]);
-    let text = if arguments.json {
+    let text = if as_json {
         let report = json!({
             "file": file,
             "equal": judgement.is_equal(),
@@ -188,9 +228,8 @@ fn diff(arguments: &LockDiff) -> Result<ExitCode, Failure> {
         page::diff(file, &judgement, &recorded, &present)
     };
     print(&text)?;
-    Ok(ExitCode::from(if judgement.is_equal() {
-        exit::SUCCESS
-    } else {
-        exit::NO
-    }))
+    Ok(match judgement.is_equal() {
+        true => exit::SUCCESS,
+        false => exit::NO,
+    })
 }

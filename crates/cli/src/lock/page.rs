@@ -24,7 +24,7 @@ pub(crate) fn command(locked: &Locked, schemas: Option<&Path>) -> String {
     if let Some(config) = &locked.target.packs.config {
         option("--config", config.display().to_string());
     }
-    if locked.file != Path::new(super::FILE) {
+    if locked.file != Path::new(super::FILE) && locked.server.is_none() {
         option("--file", locked.file.display().to_string());
     }
     if let Some(schemas) = schemas {

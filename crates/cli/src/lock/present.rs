@@ -26,9 +26,12 @@ pub(crate) struct Present {
 impl Present {
     /// Asks the target. What a running host does not list is taken to be as recorded.
     pub(crate) fn of(locked: &Locked, recorded: &Lock) -> Result<Self, Failure> {
-        let mut connection = Connection::open(&locked.target)?;
+        let mut connection = match &locked.server {
+            Some(server) => Connection::to_server(server)?,
+            None => Connection::open(&locked.target)?,
+        };
         let listed = connection.tools();
-        let is_foreign = !locked.target.command.is_empty();
+        let is_foreign = !locked.target.command.is_empty() || locked.server.is_some();
         let surface = match connection.is_ours() && !is_foreign {
             // Its offer has it.
             true => Ok(None),

@@ -16,7 +16,9 @@ use super::{
 use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::json::Json;
-use crate::meta::{CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, TASKS, TRACEPARENT};
+use crate::meta::{
+    CLIENT_CAPABILITIES, DEFINITIONS, PROGRESS_TOKEN, PROTOCOL_VERSION, TASKS, TRACEPARENT,
+};
 use crate::method::{CANCEL_REQUEST, ListKind, Method, NOTIFICATION_PREFIX};
 use crate::outcome::Problem;
 use crate::scan::{self, Envelope, ScanError, ScanErrorKind};
@@ -272,7 +274,12 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             let lists = lists.into_iter().filter(is_wanted).collect();
             Ok(Op::Listen { lists })
         }
-        Some(Method::ListTools) => params::first_page(params).map(|()| Op::ListTools {}),
+        Some(Method::ListTools) => {
+            let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
+            let form = meta.and_then(|meta| scan::member(meta, DEFINITIONS));
+            let full = form == Some("\"full\"");
+            params::first_page(params).map(|()| Op::ListTools { full })
+        }
         Some(Method::CallTool) => Ok(Op::CallTool {
             name: params::string(params, "name")?,
             arguments: params::object(params, "arguments")?,
@@ -316,7 +323,7 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
 /// The question of a `tasks/*` request. A modern client must declare the extension with every request.
 pub fn task_op(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp, Problem> {
     let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
-    if dialect == Dialect::Modern && !declares_tasks(meta) {
+    if dialect == Dialect::Modern && !declares_tasks(meta)? {
         return Err(params::missing_extension(TASKS));
     }
     let id = || params::string(params, "taskId");
@@ -333,26 +340,56 @@ pub fn task_op(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp,
 
 /// The wish of a tool call for a task: legacy clients ask for one, modern clients allow it.
 pub fn task_wish(dialect: Dialect, params: &str, meta: Option<&str>) -> Option<TaskWish> {
-    let asks = || scan::member(params, "task").is_some_and(|task| task.starts_with('{'));
-    let required = match dialect {
-        Dialect::Legacy if asks() => true,
-        Dialect::Modern if declares_tasks(meta) => false,
+    let (required, malformed) = match dialect {
+        Dialect::Legacy => (true, check_task(scan::member(params, "task")?).err()),
+        Dialect::Modern => match declares_tasks(meta) {
+            Ok(true) => (false, None),
+            Ok(false) => return None,
+            Err(problem) => (false, Some(problem)),
+        },
         _ => return None,
     };
     Some(TaskWish {
         required,
+        malformed,
         ..TaskWish::default()
     })
 }
 
+/// Checks the member `task` of a legacy call.
+fn check_task(task: &str) -> Result<(), Problem> {
+    if !task.starts_with('{') {
+        return Err(params::misplaced("/params/task", "must be an object"));
+    }
+    let is_duration = |ttl: &str| ttl.parse::<f64>().is_ok_and(|ttl| ttl >= 0.0);
+    match scan::member(task, "ttl") {
+        None | Some("null") => Ok(()),
+        Some(ttl) if is_duration(ttl) => Ok(()),
+        Some(_) => {
+            let rule = "must be a number of milliseconds that is not negative";
+            Err(params::misplaced("/params/task/ttl", rule))
+        }
+    }
+}
+
 /// True if a modern request declares the extension for tasks.
-fn declares_tasks(meta: Option<&str>) -> bool {
-    meta.and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES))
+fn declares_tasks(meta: Option<&str>) -> Result<bool, Problem> {
+    let declared = meta
+        .and_then(|meta| scan::member(meta, CLIENT_CAPABILITIES))
         .filter(|capabilities| capabilities.starts_with('{'))
         .and_then(|capabilities| scan::member(capabilities, "extensions"))
         .filter(|extensions| extensions.starts_with('{'))
-        .and_then(|extensions| scan::member(extensions, TASKS))
-        .is_some_and(|declared| declared.starts_with('{'))
+        .and_then(|extensions| scan::member(extensions, TASKS));
+    match declared {
+        None => Ok(false),
+        Some(declared) if declared.starts_with('{') => Ok(true),
+        Some(_) => {
+            let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
+            let (capabilities, tasks) = (escape(CLIENT_CAPABILITIES), escape(TASKS));
+            let place = format!("/params/_meta/{capabilities}/extensions/{tasks}");
+            Err(params::misplaced(&place, "must be an object"))
+        }
+    }
 }
 
 fn echo(raw: Option<&str>) -> EchoId {
@@ -467,9 +504,29 @@ mod tests {
             )
         };
         assert_eq!(wish(call("")), None);
-        assert_eq!(wish(call(r#","task":1"#)), None);
-        let asked = wish(call(r#","task":{"ttl":60000}"#)).unwrap();
-        assert!(asked.required);
+        for good in [
+            "{}",
+            r#"{"ttl":60000}"#,
+            r#"{"ttl":null}"#,
+            r#"{"ttl":1.5}"#,
+        ] {
+            let asked = wish(call(&format!(r#","task":{good}"#))).unwrap();
+            assert_eq!((asked.required, asked.malformed), (true, None), "{good}");
+        }
+        for (bad, place) in [
+            ("1", "/params/task"),
+            ("null", "/params/task"),
+            ("[]", "/params/task"),
+            (r#"{"ttl":-1}"#, "/params/task/ttl"),
+            (r#"{"ttl":"5"}"#, "/params/task/ttl"),
+            (r#"{"ttl":{}}"#, "/params/task/ttl"),
+        ] {
+            let asked = wish(call(&format!(r#","task":{bad}"#))).unwrap();
+            let problem = asked.malformed.unwrap();
+            assert_eq!(problem.kind, ErrorKind::InvalidParams, "{bad}");
+            let details = problem.details.unwrap().to_value().unwrap();
+            assert_eq!(details["pointer"], place, "{bad}");
+        }
         let modern = |extensions: &str| {
             let version = super::super::MODERN_VERSION;
             call(&format!(
@@ -478,7 +535,9 @@ mod tests {
         };
         assert_eq!(wish(modern("")), None, "modern clients have no member task");
         let allowed = wish(modern(&format!(r#""extensions":{{"{TASKS}":{{}}}}"#))).unwrap();
-        assert!(!allowed.required);
+        assert_eq!((allowed.required, allowed.malformed), (false, None));
+        let odd = wish(modern(&format!(r#""extensions":{{"{TASKS}":5}}"#))).unwrap();
+        assert!(odd.malformed.unwrap().message.starts_with("/params/_meta/"));
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub const MODERN_VERSION: &str = "2026-07-28";
 /// The revisions with sessions, newest first.
 pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
+/// The legacy revision that has tasks.
+pub const TASKS_VERSION: &str = "2025-11-25";
+
 /// The legacy revision to speak with a client that offers `offered`.
 pub fn negotiate_legacy(offered: &str) -> &'static str {
     let [newest, ..] = LEGACY_VERSIONS;
@@ -65,11 +68,12 @@ impl ServerFacts {
     /// Members of the result of `initialize`.
     pub fn initialized(&self, offered: &str) -> Json {
         let mut capabilities = self.capabilities();
-        if let Some(tasks) = self.tasks {
+        let version = negotiate_legacy(offered);
+        if let Some(tasks) = self.tasks.filter(|_| version == TASKS_VERSION) {
             capabilities.insert("tasks".into(), tasks.capability());
         }
         let result = ObjectWriter::with_capacity(512)
-            .string("protocolVersion", negotiate_legacy(offered))
+            .string("protocolVersion", version)
             .value("capabilities", &capabilities)
             .value("serverInfo", &self.server_info())
             .optional_string("instructions", self.instructions.as_deref());
@@ -82,7 +86,12 @@ impl ServerFacts {
         versions.extend(LEGACY_VERSIONS);
         let mut capabilities = self.capabilities();
         if self.tasks.is_some() {
-            capabilities.insert("extensions".into(), json!({ meta::TASKS: {} }));
+            let extensions = capabilities
+                .entry("extensions")
+                .or_insert_with(|| json!({}));
+            if let Some(extensions) = extensions.as_object_mut() {
+                extensions.insert(meta::TASKS.into(), json!({}));
+            }
         }
         let result = ObjectWriter::with_capacity(512)
             .value("supportedVersions", &versions)
@@ -125,5 +134,47 @@ impl ServerFacts {
 
     fn server_info(&self) -> Value {
         json!({ "name": self.name, "version": self.version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> ServerFacts {
+        ServerFacts {
+            name: "host".into(),
+            version: "1".into(),
+            instructions: None,
+            resources: false,
+            prompts: false,
+            completions: false,
+            servers: None,
+            tasks: Some(TaskFacts { list: true }),
+        }
+    }
+
+    #[test]
+    fn only_the_revision_with_tasks_declares_them() {
+        for version in LEGACY_VERSIONS {
+            let opened = facts().initialized(version).to_value().unwrap();
+            let declared = opened["capabilities"].get("tasks").is_some();
+            assert_eq!(declared, version == TASKS_VERSION, "{opened}");
+        }
+    }
+
+    #[test]
+    fn a_discovery_declares_the_extensions_of_servers_beside_tasks() {
+        let extensions = [("com.example/x".to_owned(), json!({}))];
+        let servers = WrappedFacts {
+            extensions: extensions.into_iter().collect(),
+        };
+        let facts = ServerFacts {
+            servers: Some(servers),
+            ..facts()
+        };
+        let discovered = facts.discovered().to_value().unwrap();
+        let declared = &discovered["capabilities"]["extensions"];
+        assert_eq!(*declared, json!({ "com.example/x": {}, meta::TASKS: {} }));
     }
 }

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 pub use self::decode::{decode, decode_oversize, modern_version, task_op, task_wish};
 pub use self::envelope::run_of;
 pub use self::handshake::{
-    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TaskFacts, WrappedFacts, negotiate_legacy,
+    LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TASKS_VERSION, TaskFacts, WrappedFacts,
+    negotiate_legacy,
 };
 pub use self::params::unsupported_version;
 pub use self::relay::{Relayed, RelayedRequest, relay};
@@ -160,6 +161,9 @@ pub struct TaskWish {
     /// The idempotency key of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The error of a wish that cannot be read, where the session has tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malformed: Option<Problem>,
 }
 
 /// The answer to a call that is recorded.
@@ -211,7 +215,11 @@ pub enum Op {
     /// Everything on offer, as envelopes describe it.
     Catalog {},
     Ping {},
-    ListTools {},
+    ListTools {
+        /// Every tool with its whole contract, whatever the host lists otherwise.
+        #[serde(default)]
+        full: bool,
+    },
     CallTool {
         name: String,
         arguments: Json,
@@ -263,7 +271,7 @@ impl Op {
             Self::Initialize { .. } => Method::Initialize,
             Self::Discover {} => Method::Discover,
             Self::Ping {} => Method::Ping,
-            Self::ListTools {} => Method::ListTools,
+            Self::ListTools { .. } => Method::ListTools,
             Self::CallTool { .. } => Method::CallTool,
             Self::ListResources { .. } => Method::ListResources,
             Self::ListResourceTemplates {} => Method::ListResourceTemplates,

@@ -14,6 +14,11 @@ pub(super) fn bad(message: impl Into<String>) -> Problem {
     Problem::new(ErrorKind::InvalidParams, message)
 }
 
+/// The error of a member that does not fit, with a pointer to it.
+pub(super) fn misplaced(pointer: &str, rule: &str) -> Problem {
+    bad(format!("{pointer} {rule}")).with_details(json!({ "pointer": pointer }).into())
+}
+
 /// The error of a request whose client does not declare the extension that it belongs to.
 pub(super) fn missing_extension(name: &str) -> Problem {
     let details = json!({ "requiredCapabilities": { "extensions": { name: {} } } });

@@ -2,6 +2,7 @@
 //! nothing above a driver may assume a child process.
 
 mod pack;
+mod remote;
 mod task;
 mod wrapped;
 
@@ -10,8 +11,9 @@ use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::rpc::{Answer, Progress, Ready};
 
 pub(crate) use self::pack::{PackStart, WorkerHandle, start};
-pub(crate) use self::task::{Grip, SavedWorker, Surroundings};
-pub(crate) use self::wrapped::{ServerHandle, ServerStderr, start as start_server};
+pub(crate) use self::remote::start as start_remote;
+pub(crate) use self::task::{SavedWorker, Surroundings};
+pub(crate) use self::wrapped::{SavedServer, ServerHandle, ServerStderr, start as start_server};
 
 /// What a worker does, as its driver tells it.
 #[derive(Debug)]
@@ -28,6 +30,18 @@ pub(crate) enum What {
         pid: u32,
         tree_kill: &'static str,
     },
+    /// A remote server is used; its URL, without credentials.
+    Connected {
+        url: String,
+    },
+    /// The answer to one call will not come; the server goes on. It rejected the call if `sent` is false.
+    CallLost {
+        call: CallId,
+        sent: bool,
+        fault: Fault,
+    },
+    /// It ended the session; calls under way may still be answered.
+    Unfit(Fault),
     /// It says that it is ready.
     Ready(Box<Ready>),
     Progress {

@@ -674,22 +674,22 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// The last lines of a worker's stderr.
+/// The last lines of a worker's stderr, or of what is known about a remote server.
 #[derive(Clone, Debug)]
-pub(super) struct LastWords {
+pub(crate) struct LastWords {
     keep: usize,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl LastWords {
-    fn new(keep: usize) -> Self {
+    pub(super) fn new(keep: usize) -> Self {
         Self {
             keep,
             lines: Arc::default(),
         }
     }
 
-    fn push(&self, line: String) {
+    pub(super) fn push(&self, line: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push_back(line);
         while lines.len() > self.keep {
@@ -697,7 +697,7 @@ impl LastWords {
         }
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().cloned().collect()
     }

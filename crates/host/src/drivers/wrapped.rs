@@ -9,80 +9,158 @@ use mainstay_contract::frame::{Frame, HEAD};
 use mainstay_contract::id::CallId;
 use mainstay_contract::limits::Limits;
 use mainstay_kernel::action::Manner;
+use serde::{Deserialize, Serialize};
 
 use super::What;
-use super::task::{self, Grip, Heard, Listener, SavedWorker, Speech, StderrForm, Surroundings};
+use super::remote::{RemoteHandle, SavedRemote};
+use super::task::{
+    self, Grip, Heard, LastWords, Listener, SavedWorker, Speech, StderrForm, Surroundings,
+};
 use crate::config::{Command, Shim};
 use crate::outbox::Outbox;
-use crate::upgrade::Incoming;
+use crate::upgrade::{Incoming, Outgoing};
 
 /// The engine's grip on a server.
 #[derive(Debug)]
-pub(crate) struct ServerHandle(pub(crate) Grip);
+pub(crate) enum ServerHandle {
+    Process(Grip),
+    Remote(RemoteHandle),
+}
+
+/// A server, as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SavedServer {
+    Process(Box<SavedWorker>),
+    Remote(Box<SavedRemote>),
+}
 
 impl ServerHandle {
     /// Hands over a line.
     pub(crate) fn say(&self, line: &str) {
-        self.0.outbox.push(line);
+        match self {
+            Self::Process(grip) => grip.outbox.push(line),
+            Self::Remote(remote) => remote.push(line, None),
+        }
     }
 
     /// Hands over the line of a call.
     pub(crate) fn send(&self, line: &str, call: CallId) {
-        self.0.outbox.push_call(line, call);
+        match self {
+            Self::Process(grip) => grip.outbox.push_call(line, call),
+            Self::Remote(remote) => remote.push(line, Some(call)),
+        }
     }
 
-    /// Ends the server: as MCP has it, its input is closed first.
+    /// Ends the server: as MCP has it, the input of a process is closed first.
     pub(crate) fn stop(&self, how: Manner) {
-        self.0.outbox.close();
-        // A full queue means that it was told already.
-        let _ = self.0.orders.try_send(how);
+        match self {
+            Self::Process(grip) => {
+                grip.outbox.close();
+                // A full queue means that it was told already.
+                let _ = grip.orders.try_send(how);
+            }
+            Self::Remote(remote) => remote.stop(how),
+        }
+    }
+
+    /// True if every task has ended.
+    pub(crate) fn is_paused(&self) -> bool {
+        match self {
+            Self::Process(grip) => grip.is_paused(),
+            Self::Remote(remote) => remote.is_paused(),
+        }
+    }
+
+    /// Takes the parts of the tasks that have ended.
+    pub(crate) async fn collect(&mut self) {
+        match self {
+            Self::Process(grip) => grip.collect().await,
+            Self::Remote(remote) => remote.collect().await,
+        }
+    }
+
+    /// The state of a paused server; `None` if it cannot move.
+    pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedServer> {
+        Some(match self {
+            Self::Process(grip) => SavedServer::Process(Box::new(grip.save(descriptors)?)),
+            Self::Remote(remote) => SavedServer::Remote(Box::new(remote.save()?)),
+        })
     }
 
     /// A server that another process saved. [`Self::run`] continues it.
     pub(crate) fn restore(
-        saved: SavedWorker,
+        saved: SavedServer,
         descriptors: &mut Incoming,
         limits: &Limits,
     ) -> io::Result<Self> {
-        Grip::restore(saved, descriptors, limits.backlog_bytes, limits).map(Self)
+        match saved {
+            SavedServer::Process(saved) => {
+                Grip::restore(*saved, descriptors, limits.backlog_bytes, limits).map(Self::Process)
+            }
+            SavedServer::Remote(saved) => RemoteHandle::restore(*saved, limits).map(Self::Remote),
+        }
     }
 
     /// Continues after a pause.
     pub(crate) fn run<E: Listener>(&mut self, around: Surroundings<'_, E>) {
-        self.0.run(Lines, around);
+        match self {
+            Self::Process(grip) => grip.run(Lines, around),
+            Self::Remote(remote) => remote.run(around),
+        }
     }
 
     /// Whether the server may be read.
     pub(crate) fn set_readable(&self, readable: bool) {
-        if self.0.gate.is_closed() == readable {
-            self.0.gate.set_open(readable);
+        match self {
+            Self::Process(grip) if grip.gate.is_closed() == readable => {
+                grip.gate.set_open(readable);
+            }
+            Self::Process(_) => {}
+            Self::Remote(remote) => remote.set_readable(readable),
         }
     }
 
     /// It is lost: nothing more is handed over. Gives the calls of which not one byte was.
     pub(crate) fn seal(&self) -> Vec<CallId> {
-        self.0.outbox.seal()
+        match self {
+            Self::Process(grip) => grip.outbox.seal(),
+            Self::Remote(remote) => remote.seal(),
+        }
     }
 
-    /// The last lines that it wrote to its standard error.
+    fn words(&self) -> &LastWords {
+        match self {
+            Self::Process(grip) => &grip.last_words,
+            Self::Remote(remote) => remote.words(),
+        }
+    }
+
+    /// The last lines that it wrote to its standard error, or that are known about it.
     pub(crate) fn last_words(&self) -> String {
-        self.0.last_words.all()
+        self.words().all()
     }
 
-    /// A fault with the last lines of its standard error.
+    /// A fault with those lines.
     pub(crate) fn with_last_words(&self, fault: Fault) -> Fault {
-        let words = &self.0.last_words;
+        let words = self.words();
         fault.saying(words.last()).with_stderr(&words.all())
     }
 
     /// Whether it does not take what it is sent.
     pub(crate) fn is_behind(&self) -> bool {
-        self.0.outbox.is_behind()
+        match self {
+            Self::Process(grip) => grip.outbox.is_behind(),
+            Self::Remote(remote) => remote.is_behind(),
+        }
     }
 
     /// As [`Self::is_behind`]; `What::CaughtUp` follows once it no longer is.
     pub(crate) fn watch_behind(&self) -> bool {
-        self.0.outbox.watch_behind()
+        match self {
+            Self::Process(grip) => grip.outbox.watch_behind(),
+            Self::Remote(remote) => remote.watch_behind(),
+        }
     }
 }
 
@@ -113,7 +191,7 @@ pub(crate) fn start<E: Listener>(
             StderrForm::Prefixed(format!("server pack={name} generation={generation}"))
         }
     };
-    task::start(shim, command, None, Lines, form, outbox, around).map(ServerHandle)
+    task::start(shim, command, None, Lines, form, outbox, around).map(ServerHandle::Process)
 }
 
 /// A copy of a line, if there is memory for it.

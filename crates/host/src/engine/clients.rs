@@ -232,9 +232,13 @@ pub(crate) struct Single {
 
 impl Engine {
     pub(super) fn connect(&mut self, client: Client) {
-        let Some(session) = self.core.open(self.clock.now(), entropy::random()) else {
-            return;
-        };
+        if let Some(session) = self.core.open(self.clock.now(), entropy::random()) {
+            self.converse(session, client);
+        }
+    }
+
+    /// Reads the lines of a client, and writes its answers.
+    pub(super) fn converse(&mut self, session: SessionId, client: Client) {
         if let Some(caller) = &client.caller {
             self.core.set_caller(session, caller);
         }
@@ -300,6 +304,13 @@ impl Engine {
         if let Conversation::Lines { .. } = conversation {
             let said = format!("session closed id={session} delivered={delivered}");
             self.reports.log.say(Level::Debug, said);
+        }
+        // A call may run on after its client, which no longer holds its server back.
+        for generation in self.core.workers_of(session) {
+            let worker = self.workers.get(&generation);
+            if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
+                server.set_readable(true);
+            }
         }
         if !is_planted(Defect::SessionLeak) {
             self.report(CoreEvent::Gone { session });

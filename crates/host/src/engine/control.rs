@@ -87,8 +87,14 @@ impl Operators {
 }
 
 impl Engine {
-    pub(super) fn control(&mut self, Control { request, reply }: Control) {
+    pub(super) fn control(&mut self, control: Control) {
+        let Control {
+            request,
+            is_same_user,
+            reply,
+        } = control;
         let answer = match request {
+            ControlRequest::Share(server) => return self.share(&server, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
                 let mut metrics = self.core.metrics(self.clock.now());
@@ -197,7 +203,7 @@ impl Engine {
             let before = commands.insert(name.clone(), launch.clone());
             if before.as_ref() != Some(&launch) {
                 let (files, log) = (&mut self.facts.remembered, &self.reports.log);
-                config.memory = files.open(&name, &launch.command, log);
+                config.memory = files.open(&name, &launch, log);
             }
             if before.is_some_and(|before| before != launch) {
                 restart.push(name);

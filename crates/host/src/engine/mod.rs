@@ -9,6 +9,7 @@ mod clients;
 mod control;
 mod encode;
 mod isolate;
+mod share;
 mod upgrade;
 mod workers;
 
@@ -28,6 +29,7 @@ use self::clients::Conversation;
 pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
+pub use self::share::SHARE_HOST_VARIABLE;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
@@ -288,6 +290,11 @@ impl Engine {
             queue: setup.queue,
             tasks: setup.tasks,
         }
+    }
+
+    /// The state of upgrades, for the parts that a pause must wait for.
+    pub(crate) const fn upgrade_mut(&mut self) -> &mut Upgrades {
+        &mut self.upgrade
     }
 
     /// Where transports and drivers send events.

@@ -17,15 +17,16 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::rpc::Ready;
 use mainstay_kernel::call::SlotId;
+use mainstay_ledger::LeaseSlot;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
-use super::workers::{Handle, Incarnation};
+use super::workers::{Handle, Incarnation, SavedHandle};
 use super::{Commands, Engine, Event};
 use crate::clock::{Clock, SavedClock};
-use crate::drivers::{SavedWorker, Surroundings};
+use crate::drivers::Surroundings;
 use crate::envelopes::SavedEnvelopes;
 use crate::file_watch::{self, Marks, SavedMarks};
 use crate::http::{Front, Moved, SavedFront};
@@ -57,6 +58,8 @@ pub(crate) struct Upgrades {
     pub(crate) inotify: Option<Arc<OwnedFd>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
+    /// Cloned for each client whose wish for a shared server is being read.
+    pub(crate) sharing: Arc<()>,
     /// Both, while the host pauses.
     doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
     /// The HTTP listener and connections, while the host pauses.
@@ -95,7 +98,7 @@ pub(crate) struct Shell {
     commands: Commands,
     named_only: Vec<PathBuf>,
     clients: Vec<(SessionId, SavedClient)>,
-    workers: Vec<(Generation, SlotId, u32, SavedWorker)>,
+    workers: Vec<(Generation, SlotId, u32, SavedHandle)>,
     vetting: Vec<(Generation, Box<Ready>)>,
     operators: SavedOperators,
     /// The operator who asked for the upgrade.
@@ -110,6 +113,9 @@ pub(crate) struct Shell {
     pub(crate) control: Option<SavedBound>,
     /// The lease of the host's tasks.
     lease: Option<(String, Place)>,
+    /// The two ends of the place for a lease that the host does not have yet.
+    #[serde(default)]
+    lease_slot: Option<(Place, Place)>,
     pub(crate) front: Option<SavedFront>,
     pub(crate) inotify: Option<Place>,
     programs: SavedPrograms,
@@ -384,7 +390,9 @@ impl Engine {
 
     fn is_at_rest(&self) -> bool {
         // One of the host, one of the task that listens.
-        let is_read = Arc::strong_count(&self.upgrade.reading) > 2;
+        let is_read = [&self.upgrade.reading, &self.upgrade.sharing]
+            .iter()
+            .any(|reading| Arc::strong_count(reading) > 2);
         let mut clients = self.conversations.values();
         let mut workers = self.workers.values();
         let front = self.upgrade.front.as_ref();
@@ -393,7 +401,7 @@ impl Engine {
             && self.upgrade.lookups == 0
             && self.tasks.is_idle()
             && clients.all(Conversation::is_paused)
-            && workers.all(|worker| worker.handle.grip().is_paused())
+            && workers.all(|worker| worker.handle.is_paused())
     }
 
     async fn collect(&mut self) {
@@ -401,7 +409,7 @@ impl Engine {
             conversation.collect().await;
         }
         for worker in self.workers.values_mut() {
-            worker.handle.grip_mut().collect().await;
+            worker.handle.collect().await;
         }
     }
 
@@ -453,6 +461,7 @@ impl Engine {
             listener: None,
             control: None,
             lease: None,
+            lease_slot: None,
             front: None,
             inotify: None,
             programs: SavedPrograms::default(),
@@ -484,7 +493,7 @@ impl Engine {
             shell.clients.push((*session, saved));
         }
         for (generation, worker) in &self.workers {
-            let saved = worker.handle.grip().save(descriptors);
+            let saved = worker.handle.save(descriptors);
             let saved =
                 saved.ok_or_else(|| format!("worker {generation} cannot be handed over"))?;
             shell
@@ -494,6 +503,9 @@ impl Engine {
         shell.operators = self.operators.save(descriptors);
         let lease = self.tasks.lease();
         shell.lease = lease.map(|(holder, lease)| (holder.to_owned(), descriptors.add(lease)));
+        let slot = self.tasks.lease_slot().map(LeaseSlot::ends);
+        shell.lease_slot =
+            slot.map(|(sender, receiver)| (descriptors.add(sender), descriptors.add(receiver)));
         shell.programs = self.launch.programs.save(descriptors);
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
@@ -543,10 +555,15 @@ impl Engine {
             self.tasks.restore(holder, descriptors.take(place)?);
             self.launch.shim.lease = self.tasks.share_lease();
         }
+        if let Some((sender, receiver)) = shell.lease_slot {
+            let (sender, receiver) = (descriptors.take(sender)?, descriptors.take(receiver)?);
+            self.tasks
+                .restore_slot(LeaseSlot::restore(sender, receiver));
+            self.launch.shim.lease = self.tasks.share_lease();
+        }
         let limits = self.core.limits().clone();
         for (generation, slot, pid, saved) in shell.workers {
-            let handle =
-                Handle::restore(self.core.is_server(slot), saved, &mut descriptors, &limits)?;
+            let handle = Handle::restore(saved, &mut descriptors, &limits)?;
             let worker = Incarnation { slot, handle, pid };
             self.workers.insert(generation, worker);
         }

@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, Event};
 use crate::check::Checked;
-use crate::config::{Command, ServerCommand, Shim};
+use crate::config::{Command, ServerLaunch, Shim};
 use crate::drivers::{
-    self, Grip, SavedWorker, ServerHandle, ServerStderr, Surroundings, What, WorkerEvent,
+    self, SavedServer, SavedWorker, ServerHandle, ServerStderr, Surroundings, What, WorkerEvent,
     WorkerHandle,
 };
 use crate::log::Level;
 use crate::process::programs::Programs;
 use crate::serve::is_shortage;
-use crate::upgrade::Incoming;
+use crate::upgrade::{Incoming, Outgoing};
 
 /// Distinguishes the tickets of catalogs from those of the core.
 const VET: u64 = 1 << 63;
@@ -52,7 +52,7 @@ pub(crate) struct Commands {
     /// Of packs, in the order of their slots.
     pub(crate) packs: Vec<PackCommand>,
     /// Of wrapped servers, by their keys.
-    pub(crate) servers: BTreeMap<String, ServerCommand>,
+    pub(crate) servers: BTreeMap<String, ServerLaunch>,
 }
 
 /// The command of a pack.
@@ -80,19 +80,37 @@ pub(super) enum Handle {
     Server(ServerHandle),
 }
 
+/// A [`Handle`], as it is saved.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SavedHandle {
+    Pack(Box<SavedWorker>),
+    Server(SavedServer),
+}
+
 impl Handle {
-    pub(super) const fn grip(&self) -> &Grip {
+    /// True if every task has ended.
+    pub(super) fn is_paused(&self) -> bool {
         match self {
-            Self::Pack(worker) => &worker.0,
-            Self::Server(server) => &server.0,
+            Self::Pack(worker) => worker.0.is_paused(),
+            Self::Server(server) => server.is_paused(),
         }
     }
 
-    pub(super) const fn grip_mut(&mut self) -> &mut Grip {
+    /// Takes the parts of the tasks that have ended.
+    pub(super) async fn collect(&mut self) {
         match self {
-            Self::Pack(worker) => &mut worker.0,
-            Self::Server(server) => &mut server.0,
+            Self::Pack(worker) => worker.0.collect().await,
+            Self::Server(server) => server.collect().await,
         }
+    }
+
+    /// The state of a paused worker; `None` if it cannot move.
+    pub(super) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedHandle> {
+        Some(match self {
+            Self::Pack(worker) => SavedHandle::Pack(Box::new(worker.0.save(descriptors)?)),
+            Self::Server(server) => SavedHandle::Server(server.save(descriptors)?),
+        })
     }
 
     /// Continues after a pause.
@@ -105,15 +123,17 @@ impl Handle {
 
     /// A worker that another process saved.
     pub(super) fn restore(
-        is_server: bool,
-        saved: SavedWorker,
+        saved: SavedHandle,
         descriptors: &mut Incoming,
         limits: &Limits,
     ) -> io::Result<Self> {
-        if is_server {
-            ServerHandle::restore(saved, descriptors, limits).map(Self::Server)
-        } else {
-            WorkerHandle::restore(saved, descriptors, limits).map(Self::Pack)
+        match saved {
+            SavedHandle::Pack(saved) => {
+                WorkerHandle::restore(*saved, descriptors, limits).map(Self::Pack)
+            }
+            SavedHandle::Server(saved) => {
+                ServerHandle::restore(saved, descriptors, limits).map(Self::Server)
+            }
         }
     }
 
@@ -214,9 +234,15 @@ impl Engine {
                     .map_err(|error| failed("worker", &error))
             }
             Some(server) => {
-                let Some(ServerCommand { command, tree_kill }) = commands.servers.get(server)
-                else {
-                    return Err(("belongs to no server".to_owned(), false));
+                let (command, tree_kill) = match commands.servers.get(server) {
+                    Some(ServerLaunch::Process { command, tree_kill }) => (command, tree_kill),
+                    Some(ServerLaunch::Remote(remote)) => {
+                        let remote = drivers::start_remote(remote, around);
+                        return remote
+                            .map(|remote| Handle::Server(ServerHandle::Remote(remote)))
+                            .map_err(|why| (why, false));
+                    }
+                    None => return Err(("belongs to no server".to_owned(), false)),
                 };
                 let stderr = match self.facts.mode {
                     _ if self.core.is_served_beside_others(slot) => {
@@ -254,6 +280,12 @@ impl Engine {
                 let tree_kill = tree_kill.to_owned();
                 WorkerNews::Up { pid, tree_kill }
             }
+            What::Connected { url } => {
+                self.connected(generation, &url);
+                WorkerNews::Connected { url }
+            }
+            What::CallLost { call, sent, fault } => WorkerNews::CallLost { call, sent, fault },
+            What::Unfit(fault) => WorkerNews::Unfit(fault),
             What::Ready(ready) => return self.vet(generation, ready),
             What::Progress { call, progress } => WorkerNews::Progress { call, progress },
             What::Answer { call, answer } => WorkerNews::Answer { call, answer },
@@ -310,6 +342,17 @@ impl Engine {
         self.reports.log.say(Level::Debug, said);
         let recorder = &self.reports.recorder;
         recorder.worker(Recorded::WorkerStarted, name, generation, pid);
+    }
+
+    fn connected(&self, generation: Generation, url: &str) {
+        let Some(worker) = self.workers.get(&generation) else {
+            return;
+        };
+        let name = self.core.name_of(worker.slot);
+        let said = format!("server used pack={name} generation={generation} url={url}");
+        self.reports.log.say(Level::Debug, said);
+        let recorder = &self.reports.recorder;
+        recorder.worker(Recorded::WorkerStarted, name, generation, worker.pid);
     }
 
     /// Compiles the schemas of a worker that announced itself, before the core accepts it.

@@ -29,10 +29,10 @@ pub(crate) enum Body {
 }
 
 /// Something that goes with the end of a stream.
-pub(super) trait Held: Send + std::fmt::Debug {}
+pub(crate) trait Held: Send + std::fmt::Debug {}
 
 impl Body {
-    pub(super) const fn empty() -> Self {
+    pub(crate) const fn empty() -> Self {
         Self::Whole(None)
     }
 

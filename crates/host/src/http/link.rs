@@ -51,7 +51,14 @@ impl Back {
         let (reply, wait) = oneshot::channel();
         let reply = Replier::Task(reply);
         self.events
-            .send(Control { request, reply }.into())
+            .send(
+                Control {
+                    request,
+                    is_same_user: false,
+                    reply,
+                }
+                .into(),
+            )
             .await
             .ok()?;
         wait.await.ok()

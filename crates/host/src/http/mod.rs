@@ -55,6 +55,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use self::access::{Access, Admitted, Issuer, METADATA};
+pub(crate) use self::body::Body;
 use self::counts::Counts;
 use self::guard::Guard;
 pub(crate) use self::link::{Back, CHUNKS};

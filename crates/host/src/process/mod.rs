@@ -255,6 +255,10 @@ impl Kept {
         lifeline::send_pipes(&ours, &worker_stdin, &worker_stdout, program)?;
         let reader = Source::socket(ours.try_clone()?)?;
         let mut builder = std::process::Command::new(&shim.program);
+        if let Some(sandbox) = &command.sandbox {
+            builder.env_clear();
+            builder.envs(std::env::vars_os().filter(|(name, _)| sandbox.passes(name)));
+        }
         for name in &command.without_env {
             builder.env_remove(name);
         }

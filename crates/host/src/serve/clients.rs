@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::ServeError;
 use crate::config::Transport;
+use crate::control;
 use crate::engine::{Event, Links, Resumed};
 use crate::http::{self, Front, FrontFacts, HttpConfig, Idle, Listening, SavedFront};
 use crate::io::{Sink, Source};
@@ -39,6 +40,8 @@ pub(super) enum Clients {
     /// The only client is connected already.
     Known,
     Many(Arc<Bound>),
+    /// Clients that each name a server, through requests like those of operators.
+    Shared(Arc<Bound>),
     Http(Box<HttpClients>),
     Local(LocalRequests),
 }
@@ -59,7 +62,11 @@ pub(super) fn continue_transport(
 ) -> io::Result<Clients> {
     let (shell, descriptors) = (&mut resumed.shell, &mut resumed.descriptors);
     if let Some(saved) = shell.listener.take() {
-        return Ok(Clients::Many(Arc::new(Bound::restore(saved, descriptors)?)));
+        let bound = Arc::new(Bound::restore(saved, descriptors)?);
+        return Ok(match transport {
+            Transport::Share { .. } => Clients::Shared(bound),
+            _ => Clients::Many(bound),
+        });
     }
     let Some(mut saved) = shell.front.take() else {
         return Ok(Clients::Known);
@@ -103,6 +110,10 @@ pub(super) fn open_transport(transport: Transport) -> Result<Opened, ServeError>
             source: Clients::Many(Arc::new(Bound::bind(&path, mode)?)),
             place: format!(" path={}", path.display()),
         }),
+        Transport::Share { path } => Ok(Opened {
+            source: Clients::Shared(Arc::new(Bound::bind(&path, 0o600)?)),
+            place: format!(" path={}", path.display()),
+        }),
         Transport::Http(config) => {
             let address = config.address;
             if !address.ip().is_loopback() && !config.asks() {
@@ -139,6 +150,7 @@ impl Clients {
         facts: FrontFacts,
         mut links: Links,
         closed: watch::Receiver<bool>,
+        reading: Arc<()>,
         pause: Pause,
     ) -> Option<(Arc<Front>, Listening)> {
         match self {
@@ -151,6 +163,11 @@ impl Clients {
             }
             Self::Many(bound) => {
                 tokio::spawn(Self::deliver(bound, events, facts.log, closed, pause));
+                None
+            }
+            Self::Shared(bound) => {
+                let log = facts.log;
+                tokio::spawn(control::listen(bound, events, log, reading, pause));
                 None
             }
             Self::Local(requests) => {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::{Worker, refuse};
+use super::{Worker, refuse, sandbox};
 use crate::process::descendants::below;
 use crate::process::lifeline::{WorkerFds, receive_pipes};
 use crate::process::{End, Order, Report, Rung};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32) -> ExitCode {
     let stdin = io::stdin();
     let lifeline = stdin.as_fd();
-    let pid = match start(lifeline, worker) {
+    let pid = match start(lifeline, worker, rung) {
         Ok(pid) => pid,
         Err(error) => return refuse(&error.to_string()),
     };
@@ -49,6 +49,7 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
         return ExitCode::FAILURE;
     }
     reap_all(pid, lifeline);
+    sandbox::clean_up(worker, rung, pid);
     Report::Gone.send(lifeline);
     ExitCode::SUCCESS
 }
@@ -58,13 +59,29 @@ pub(super) fn number_of(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 
-fn start(lifeline: BorrowedFd<'_>, worker: &Worker) -> io::Result<Pid> {
+fn start(lifeline: BorrowedFd<'_>, worker: &Worker, rung: Rung) -> io::Result<Pid> {
     let WorkerFds {
         stdin,
         stdout,
         program,
     } = receive_pipes(lifeline)?;
-    let mut command = match &program {
+    let mut command = if worker.sandbox.is_empty() {
+        plain_command(worker, program.as_ref())
+    } else {
+        sandbox::command(worker, rung, program.as_ref())?
+    };
+    // The command, and with it our copies of the pipes, ends here: the host must see when the
+    // worker closes its own.
+    command
+        .stdin(stdin)
+        .stdout(stdout)
+        .process_group(0)
+        .spawn()
+        .map(|child| Pid::from_child(&child))
+}
+
+fn plain_command(worker: &Worker, program: Option<&OwnedFd>) -> Command {
+    let mut command = match program {
         Some(held) => Command::new(format!("/proc/self/fd/{}", held.as_raw_fd())),
         None => Command::new(&worker.program),
     };
@@ -73,15 +90,8 @@ fn start(lifeline: BorrowedFd<'_>, worker: &Worker) -> io::Result<Pid> {
     } else if program.is_some() {
         command.arg0(&worker.program);
     }
-    // The command, and with it our copies of the pipes, ends here: the host must see when the
-    // worker closes its own.
+    command.args(&worker.arguments);
     command
-        .args(&worker.arguments)
-        .stdin(stdin)
-        .stdout(stdout)
-        .process_group(0)
-        .spawn()
-        .map(|child| Pid::from_child(&child))
 }
 
 /// Reaps whatever ends until there is nothing left.

@@ -1,7 +1,7 @@
 //! The shim: the small process between the host and a worker, which holds the worker's tree
 //! together and kills it.
 //!
-//! It is the program `mainstay shim RUNG CALLED PROGRAM ARGUMENTS...`, run by the host only. Its
+//! It is the program `mainstay shim RUNG SANDBOX CALLED PROGRAM ARGUMENTS...`, run by the host only. Its
 //! standard input is the lifeline (`crate::process::lifeline`), its standard error the worker's; the
 //! worker's other pipes come over the lifeline and pass through untouched. The tree is held by the
 //! strongest rung there is:
@@ -15,13 +15,17 @@
 //! Both end when `wait` says that there is no child left, which for a subreaper and for the first
 //! process of a namespace means: nothing of the tree is left ([`keeper`]).
 //!
-//! Deliberately absent. User namespaces: they would give the other rung to everybody, but files of
+//! A sandboxed worker is started in two more steps ([`sandbox`]): the shim enters the namespaces of its policy, and a
+//! last stage restricts itself before it executes the worker.
+//!
+//! Deliberately absent without a sandbox. User namespaces: they would give the other rung to everybody, but files of
 //! other owners look as if they belonged to nobody in there, and programs such as ssh and sudo then
 //! refuse to work. Control groups: entering one costs tens of milliseconds (the kernel waits for a
 //! grace period), more than the whole start of a worker may take.
 
 mod keeper;
 mod namespace;
+mod sandbox;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -39,9 +43,13 @@ pub(crate) const NAME: &str = "mainstay-shim";
 const WORD: &str = "shim";
 /// Instead of a rung: this is the second stage.
 const INIT: &str = "init";
+/// Instead of a rung: this is the stage that becomes the worker.
+const CONFINE: &str = "confine";
 
 /// The worker that a shim starts.
 struct Worker {
+    /// Its sandbox as JSON; empty without one.
+    sandbox: OsString,
     called: OsString,
     program: OsString,
     arguments: Vec<OsString>,
@@ -50,6 +58,7 @@ struct Worker {
 impl Worker {
     fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
         Some(Self {
+            sandbox: words.next()?,
             called: words.next()?,
             program: words.next()?,
             arguments: words.collect(),
@@ -57,7 +66,11 @@ impl Worker {
     }
 
     fn words(&self) -> impl Iterator<Item = &OsStr> {
-        let front = [self.called.as_os_str(), self.program.as_os_str()];
+        let front = [
+            self.sandbox.as_os_str(),
+            self.called.as_os_str(),
+            self.program.as_os_str(),
+        ];
         let arguments = self.arguments.iter().map(OsString::as_os_str);
         front.into_iter().chain(arguments)
     }
@@ -66,9 +79,11 @@ impl Worker {
 /// The command line of a shim.
 pub(crate) fn arguments(tree_kill: TreeKill, command: &Command) -> Vec<OsString> {
     let called = command.called.clone().unwrap_or_default();
+    let sandbox = command.sandbox.as_deref().map(sandbox::written);
     let front = [
         OsString::from(WORD),
         OsString::from(tree_kill.as_str()),
+        sandbox.unwrap_or_default(),
         OsString::from(called),
         OsString::from(&command.program),
     ];
@@ -82,6 +97,9 @@ pub fn run_shim(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
         return None;
     }
     let rung = words.next();
+    if rung.as_deref() == Some(OsStr::new(CONFINE)) {
+        return Some(sandbox::become_worker(words));
+    }
     let worker = Worker::parse(words);
     let parsed = rung.as_deref().and_then(OsStr::to_str).zip(worker);
     let Some((rung, worker)) = parsed else {
@@ -95,6 +113,7 @@ pub fn run_shim(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     Some(match rung {
         INIT => namespace::second_stage(&worker),
+        _ if !worker.sandbox.is_empty() => sandbox::first_stage(&worker),
         "subreaper" => keep_as_subreaper(&worker),
         wanted => match namespace::first_stage(&worker) {
             Ok(code) => code,
@@ -141,6 +160,7 @@ mod tests {
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
+            sandbox: None,
         };
         let words = arguments(TreeKill::Auto, &command);
         assert_eq!(words.first().unwrap(), WORD);

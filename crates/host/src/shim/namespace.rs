@@ -42,20 +42,24 @@ pub(super) fn first_stage(worker: &Worker) -> io::Result<ExitCode> {
     // its own namespace there is no way back, which shows by going where we are.
     go_to(&home)?;
     leave(UnshareFlags::NEWPID | UnshareFlags::NEWNS)?;
-    let ended = start_second_stage(worker).and_then(|mut child| child.wait());
-    let unfit = match ended {
-        Ok(status) if status.code() != Some(i32::from(UNFIT)) => {
-            if !status.success() {
-                // It was killed, so everything is gone, and it could not say so.
-                Report::Gone.send(io::stdin().as_fd());
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
-        Ok(_) => io::Error::other("/proc cannot be mounted"),
-        Err(error) => error,
-    };
-    go_to(&home)?;
-    Err(unfit)
+    let ended = run_second_stage(worker);
+    if ended.is_err() {
+        go_to(&home)?;
+    }
+    ended
+}
+
+/// Runs the second stage in the namespaces that this process has made for its children.
+pub(super) fn run_second_stage(worker: &Worker) -> io::Result<ExitCode> {
+    let status = start_second_stage(worker).and_then(|mut child| child.wait())?;
+    if status.code() == Some(i32::from(UNFIT)) {
+        return Err(io::Error::other("/proc cannot be mounted"));
+    }
+    if !status.success() {
+        // It was killed before it could report that everything is gone.
+        Report::Gone.send(io::stdin().as_fd());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn go_to(namespace: &OwnedFd) -> io::Result<()> {

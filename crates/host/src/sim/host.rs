@@ -12,12 +12,16 @@ use mainstay_kernel::action::End;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{HttpDoor, PipeReader, PipeWriter};
-use crate::config::{Command, Config, EnvelopeMode, IdSource, Pack, Shim, Transport, TreeKill};
+use super::{Flag, HttpDoor, PipeReader, PipeWriter};
+use crate::config::{
+    Command, Config, EnvelopeMode, IdSource, Pack, Server, ServerLaunch, Shim, ToolListRules,
+    Transport, TreeKill,
+};
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
 use crate::io::{Sink, Source};
 use crate::serve::simulate;
+use crate::tasks::TaskRules;
 use crate::transport::Client;
 use crate::wrap::{Rules, WrapConfig};
 
@@ -27,11 +31,41 @@ pub struct Host {
     events: mpsc::Sender<Event>,
     engine: JoinHandle<()>,
     over: watch::Receiver<bool>,
+    crashed: Arc<Flag>,
 }
 
+/// The settings for tasks of a host, by the name of the tool.
+pub type TaskSettings = TaskRules;
+
 impl Host {
+    /// Starts a host whose clients share one server.
+    pub fn share(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
+        let server = Server {
+            name: "simulated".to_owned(),
+            prefix: String::new(),
+            launch: ServerLaunch::Process {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
+            rules: Arc::new(rules),
+            locked: None,
+            limits: limits.clone(),
+            shared: Some(true),
+        };
+        Self::serve_both(Vec::new(), vec![server], limits, TaskSettings::default())
+    }
+
     /// Starts a host that serves packs to many clients.
-    pub fn serve(packs: Vec<Pack>, limits: Limits) -> io::Result<Self> {
+    pub fn serve(packs: Vec<Pack>, limits: Limits, tasks: TaskSettings) -> io::Result<Self> {
+        Self::serve_both(packs, Vec::new(), limits, tasks)
+    }
+
+    fn serve_both(
+        packs: Vec<Pack>,
+        servers: Vec<Server>,
+        limits: Limits,
+        tasks: TaskSettings,
+    ) -> io::Result<Self> {
         let config = Config {
             server_name: "simulated".to_owned(),
             server_version: "0".to_owned(),
@@ -41,7 +75,7 @@ impl Host {
             limits,
             render: RenderMode::Json,
             packs,
-            servers: Vec::new(),
+            servers,
             shim: shim()?,
             transport: transport(),
             ready_file: None,
@@ -54,8 +88,11 @@ impl Host {
             locked: None,
             read_lock: None,
             reread: None,
-            tasks: std::collections::BTreeMap::new(),
+            tasks,
+            tool_list: ToolListRules::default(),
             state_dir: None,
+            cache_dir: None,
+            environment: Vec::new(),
             watch: Vec::new(),
             upgrade: None,
         };
@@ -66,8 +103,12 @@ impl Host {
     pub fn wrap(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
         Self::start(Err(WrapConfig {
             name: "simulated".to_owned(),
-            command,
+            launch: ServerLaunch::Process {
+                command,
+                tree_kill: TreeKill::Subreaper,
+            },
             rules: Arc::new(rules),
+            tool_list: ToolListRules::default(),
             locked: None,
             read_lock: None,
             limits,
@@ -90,6 +131,8 @@ impl Host {
     }
 
     fn start(config: Result<Config, WrapConfig>) -> io::Result<Self> {
+        let crashed = Arc::new(Flag::default());
+        super::set_host(Arc::clone(&crashed));
         let (events, engine) = simulate(config).map_err(io::Error::other)?;
         let (ended, over) = watch::channel(false);
         let engine = tokio::spawn(async move {
@@ -100,6 +143,7 @@ impl Host {
             events,
             engine,
             over,
+            crashed,
         })
     }
 
@@ -123,7 +167,11 @@ impl Host {
     pub async fn control(&self, request: ControlRequest) -> Option<ControlReply> {
         let (reply, wait) = oneshot::channel();
         let reply = Replier::Task(reply);
-        let control = Control { request, reply };
+        let control = Control {
+            request,
+            is_same_user: false,
+            reply,
+        };
         self.events.send(control.into()).await.ok()?;
         wait.await.ok()
     }
@@ -156,6 +204,13 @@ impl Host {
     /// The host receives SIGTERM.
     pub async fn stop(&self) {
         let _ = self.events.send(Event::Stop).await;
+    }
+
+    /// Kills the host, or what its crash has left: its processes end as their shims end them.
+    pub fn kill(&self) {
+        self.engine.abort();
+        super::ledger::drop_lease();
+        self.crashed.set();
     }
 
     /// True once the engine has ended.

@@ -9,6 +9,7 @@
 
 mod check;
 mod host;
+mod ledger;
 mod pipe;
 mod process;
 mod trace;
@@ -17,13 +18,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::check::CheckNoise;
 pub(crate) use self::check::{Check, check};
-pub use self::host::Host;
+pub use self::host::{Host, TaskSettings};
+pub(crate) use self::ledger::{Clerk, backend};
+pub use self::ledger::{LedgerNoise, keep_ledger, recorded};
 pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
 pub use self::process::{Child, Exit, Order, Process, Spawned};
 pub use self::trace::Trace;
@@ -36,6 +41,29 @@ const BEGINNING: u64 = 1_800_000_000;
 
 /// Events that the loop of one run may handle: some hundred times the usual number.
 const MOST_TURNS: u64 = 3_000;
+
+/// A fact that becomes true once. Tasks are woken in the order in which they began to wait; those of a `watch` are not.
+#[derive(Debug, Default)]
+struct Flag {
+    is_set: AtomicBool,
+    changed: Notify,
+}
+
+impl Flag {
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let changed = self.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        if !self.is_set.load(Ordering::Relaxed) {
+            changed.await;
+        }
+    }
+}
 
 /// The programs of a simulated machine.
 pub trait Programs {
@@ -51,8 +79,14 @@ struct World {
     /// The core is saved and restored after one in so many events; 0 is never.
     swap_one_in: u32,
     checks: CheckNoise,
-    /// Events that the loop has handled.
+    /// Events that loops have handled.
     turns: u64,
+    /// Events after which the host that runs crashes.
+    crash_after: Option<u64>,
+    /// True once the host that runs has crashed.
+    crashed: Option<Arc<Flag>>,
+    /// The ledger of tasks, if the world has one.
+    records: Option<ledger::Records>,
     /// The most bytes that waited in outboxes, by their marks.
     backlog: BTreeMap<u64, u64>,
     /// The first thing that a seam found wrong.
@@ -88,6 +122,9 @@ pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
         swap_one_in: 0,
         checks: CheckNoise::default(),
         turns: 0,
+        crash_after: None,
+        crashed: None,
+        records: None,
         backlog: BTreeMap::new(),
         complaint: None,
     }));
@@ -117,15 +154,45 @@ pub fn swap_one_in(events: u32) {
     });
 }
 
+/// Lets the next host, or the one that runs, crash before it handles another event than so many; `None` is never.
+pub fn crash_after(events: Option<u64>) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.crash_after = events;
+        }
+    });
+}
+
+/// A host starts, whose processes are killed when it crashes.
+fn set_host(crashed: Arc<Flag>) {
+    WORLD.with_borrow_mut(|world| {
+        if let Some(world) = world {
+            world.crashed = Some(crashed);
+        }
+    });
+}
+
+/// True once the host that runs has crashed, for a process that it starts.
+fn crashed() -> Option<Arc<Flag>> {
+    WORLD.with_borrow(|world| world.as_ref()?.crashed.clone())
+}
+
 /// The loop handles an event. A loop that never rests is ended, since no time passes for it.
 #[expect(clippy::panic, reason = "the run is over, and its report says why")]
 pub(crate) fn turn(label: &str) {
-    let turns = WORLD.with_borrow_mut(|world| {
-        world.as_mut().map_or(0, |world| {
-            world.turns += 1;
-            world.turns
-        })
+    let (turns, crashes) = WORLD.with_borrow_mut(|world| {
+        let Some(world) = world else {
+            return (0, false);
+        };
+        world.turns += 1;
+        let crashes = world.crash_after == Some(0);
+        world.crash_after = world.crash_after.and_then(|left| left.checked_sub(1));
+        (world.turns, crashes)
     });
+    if crashes {
+        // The end of the host's task, without the report of a panic.
+        std::panic::resume_unwind(Box::new("the host crashes"));
+    }
     if turns > MOST_TURNS {
         complain(&format!("the loop never rests; it handles {label}"));
         panic!("the loop never rests");

@@ -1,8 +1,10 @@
 //! A simulated process: the host's half, and that of the program which plays it.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 
-use super::{PipeReader, PipeWriter};
+use super::{Flag, PipeReader, PipeWriter};
 use crate::io::{Sink, Source};
 use crate::process::{self, End, Happened, Pipes, Rung};
 
@@ -37,6 +39,12 @@ pub struct Process {
 pub struct Child {
     happened: mpsc::Sender<Happened>,
     orders: mpsc::Receiver<Order>,
+    /// True once the host has crashed.
+    crashed: Option<Arc<Flag>>,
+    /// The host has gone, and the process knows it.
+    is_orphan: bool,
+    /// The lease of the host.
+    _lease: Option<Arc<()>>,
 }
 
 /// A program that was started, as the host gets it.
@@ -60,6 +68,9 @@ impl Spawned {
         let child = Child {
             happened: happens,
             orders: incoming,
+            crashed: super::crashed(),
+            is_orphan: false,
+            _lease: super::ledger::lease(),
         };
         (Self { process, pipes }, child)
     }
@@ -111,8 +122,24 @@ impl Child {
         let _ = self.happened.try_send(Happened::Gone);
     }
 
-    /// Waits for the next order. A host that has gone means [`Order::Kill`].
+    /// Waits for the next order. A host that has gone means [`Order::Kill`], once.
     pub async fn order(&mut self) -> Order {
-        self.orders.recv().await.unwrap_or(Order::Kill)
+        if self.is_orphan {
+            return std::future::pending().await;
+        }
+        let order = tokio::select! {
+            biased;
+            () = has_crashed(self.crashed.as_deref()) => None,
+            order = self.orders.recv() => order,
+        };
+        self.is_orphan = order.is_none();
+        order.unwrap_or(Order::Kill)
+    }
+}
+
+async fn has_crashed(crashed: Option<&Flag>) {
+    match crashed {
+        Some(crashed) => crashed.wait().await,
+        None => std::future::pending().await,
     }
 }

@@ -108,11 +108,13 @@ impl Bound {
         Ok((stream.into_std()?.into(), uid))
     }
 
-    /// Waits for a client and says which process it is; `None` if that process is not visible here.
-    pub(crate) async fn accept_from(&self) -> io::Result<(OwnedFd, Option<Pid>)> {
+    /// Waits for a client and says which process of which user it is; the process is `None` if it is not visible
+    /// here.
+    pub(crate) async fn accept_from(&self) -> io::Result<(OwnedFd, u32, Option<Pid>)> {
         let (stream, _) = self.listener.accept().await?;
-        let pid = stream.peer_cred()?.pid().and_then(Pid::from_raw);
-        Ok((stream.into_std()?.into(), pid))
+        let peer = stream.peer_cred()?;
+        let pid = peer.pid().and_then(Pid::from_raw);
+        Ok((stream.into_std()?.into(), peer.uid(), pid))
     }
 }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{Incoming, Start};
 
 /// Version of the shell's part of the state. A change of any saved type of `host` raises it.
-pub(super) const SHELL_VERSION: u32 = 2;
+pub(super) const SHELL_VERSION: u32 = 3;
 /// Largest state.
 const STATE_BYTES: usize = 1 << 30;
 /// Descriptors in one message; the system's limit is 253.

@@ -14,7 +14,7 @@ use std::path::Path;
 use mainstay_contract::trace::Hex;
 use sha2::{Digest, Sha256};
 
-use crate::config::Command;
+use crate::config::ServerLaunch;
 use crate::entropy;
 
 /// The file with the key.
@@ -67,10 +67,18 @@ pub(super) const IGNORED: [&str; 38] = [
 /// The identity of a server that inherits this environment. The key is made if it is missing.
 pub(crate) fn identity(
     directory: &Path,
-    command: &Command,
+    launch: &ServerLaunch,
     inherited: &[(OsString, OsString)],
 ) -> io::Result<String> {
     let key = key(directory)?;
+    let command = match launch {
+        ServerLaunch::Process { command, .. } => command,
+        ServerLaunch::Remote(remote) => {
+            let words = remote.words();
+            let words = words.iter().map(OsStr::new).collect();
+            return Ok(digest(key, [words, Vec::new()]));
+        }
+    };
     let here = std::env::current_dir()?;
     let cwd = command
         .cwd
@@ -89,14 +97,16 @@ pub(crate) fn identity(
         .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
         .collect();
     environment.sort_unstable();
+    let environment = environment
+        .into_iter()
+        .flat_map(|(name, value)| [name, value])
+        .collect();
+    Ok(digest(key, [words, environment]))
+}
+
+fn digest(key: [u8; KEY_BYTES], parts: [Vec<&OsStr>; 2]) -> String {
     let mut inner = Sha256::new_with_prefix(key);
-    for part in [
-        words,
-        environment
-            .into_iter()
-            .flat_map(|(name, value)| [name, value])
-            .collect(),
-    ] {
+    for part in parts {
         // Lengths keep the words apart.
         inner.update((part.len() as u64).to_be_bytes());
         for word in part {
@@ -107,7 +117,7 @@ pub(crate) fn identity(
     // The key on both sides: no digest can be extended.
     let outer = Sha256::new_with_prefix(key).chain_update(inner.finalize());
     let digest: [u8; 32] = outer.finalize().into();
-    Ok(format!("server:{}", Hex(&digest)))
+    format!("server:{}", Hex(&digest))
 }
 
 /// True if a variable is part of the identity.
@@ -162,6 +172,7 @@ fn make_key(directory: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Command, Remote, TreeKill};
 
     fn command(arguments: &[&str], env: &[(&str, &str)]) -> Command {
         Command {
@@ -174,6 +185,7 @@ mod tests {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             cwd: None,
+            sandbox: None,
         }
     }
 
@@ -188,7 +200,11 @@ mod tests {
     fn a_server_is_the_same_in_every_terminal_and_another_with_other_words() {
         let folder = std::env::temp_dir().join(format!("mainstay-identity-{}", std::process::id()));
         let of = |command: &Command, inherited: &[(&str, &str)]| {
-            identity(&folder, command, &environment(inherited)).unwrap()
+            let launch = ServerLaunch::Process {
+                command: command.clone(),
+                tree_kill: TreeKill::Auto,
+            };
+            identity(&folder, &launch, &environment(inherited)).unwrap()
         };
         let plain = command(&["a"], &[]);
         let first = of(
@@ -221,6 +237,12 @@ mod tests {
         };
         assert_ne!(first, of(&moved, &base), "another directory");
         assert!(!first.contains("s3cret"));
+        let at = |url: &str| {
+            let remote = Remote::new(url).unwrap();
+            identity(&folder, &ServerLaunch::Remote(remote.into()), &[]).unwrap()
+        };
+        assert_eq!(at("https://h/mcp"), at("https://h/mcp"));
+        assert_ne!(at("https://h/mcp"), at("https://h/other"));
         fs::remove_file(folder.join(KEY_FILE)).unwrap();
         assert_ne!(first, of(&plain, &base), "another key");
         assert_eq!(

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::identity::identity;
 use crate::clock::wall_ms;
-use crate::config::Command;
+use crate::config::ServerLaunch;
 use crate::files::{self, Links};
 use crate::log::{Level, Log};
 
@@ -65,13 +65,13 @@ impl MemoryFiles {
     }
 
     /// Finds the file of a server, and reads it.
-    pub(crate) fn open(&mut self, key: &str, command: &Command, log: &Log) -> ServerMemory {
+    pub(crate) fn open(&mut self, key: &str, launch: &ServerLaunch, log: &Log) -> ServerMemory {
         self.files.remove(key);
         let Some(folder) = &self.folder else {
             return ServerMemory::default();
         };
         let named = files::create_own(folder)
-            .and_then(|()| identity(folder, command, &self.environment))
+            .and_then(|()| identity(folder, launch, &self.environment))
             .map(|identity| Fingerprint::of(&json!([identity, self.build])));
         let file = match named {
             Ok(name) => MemoryFile {
@@ -187,16 +187,20 @@ mod tests {
     use mainstay_contract::envelope::redact::Redactor;
 
     use super::*;
+    use crate::config::Command;
 
-    fn command(argument: &str) -> Command {
-        Command {
+    fn command(argument: &str) -> ServerLaunch {
+        let command = Command {
             program: "server".into(),
             called: None,
             arguments: vec![argument.into()],
             without_env: Vec::new(),
             env: Vec::new(),
             cwd: None,
-        }
+            sandbox: None,
+        };
+        let tree_kill = crate::config::TreeKill::Auto;
+        ServerLaunch::Process { command, tree_kill }
     }
 
     fn log() -> Log {

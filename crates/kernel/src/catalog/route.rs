@@ -9,13 +9,15 @@ use mainstay_contract::normalise::{Resolution, resolve_method};
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Completion, CompletionTarget};
-use mainstay_contract::tool::Pace;
+use mainstay_contract::tool::{DefinitionForm, Pace, TASK_SUPPORT};
 use mainstay_schema::check::Definition;
 use serde_json::json;
 
 use super::{PackCatalog, Tool};
 use crate::call::{Late, SlotId, Task, Work};
 use crate::core::tasks::OnTimeout;
+use crate::server::edit;
+use crate::tool_list::ToolItem;
 
 /// Longest cursor that is worth reading: ours are short numbers.
 const CURSOR_MAX: usize = 8;
@@ -70,7 +72,7 @@ impl PackCatalog {
                 Op::Initialize { .. }
                 | Op::Discover {}
                 | Op::Catalog {}
-                | Op::ListTools {}
+                | Op::ListTools { .. }
                 | Op::ListResources { .. }
                 | Op::ListResourceTemplates {}
                 | Op::ListPrompts {}
@@ -121,7 +123,7 @@ impl PackCatalog {
             | Op::Subscribe { .. }
             | Op::Unsubscribe { .. }
             | Op::SetLogLevel { .. }
-            | Op::ListTools {}
+            | Op::ListTools { .. }
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {}
             | Op::Task(_) => return Ok(Routed::to(Work::Host)),
@@ -147,7 +149,7 @@ impl PackCatalog {
             | Op::Catalog {}
             | Op::Ping {}
             | Op::Listen { .. }
-            | Op::ListTools {}
+            | Op::ListTools { .. }
             | Op::CallTool { .. } => true,
         }
     }
@@ -407,13 +409,35 @@ impl PackCatalog {
         json!({ "server": server, "version": ENVELOPE_VERSION, "tools": tools }).into()
     }
 
-    /// Members of a listing that the host answers itself.
+    /// The tools that clients may see. With `marks_tasks` those that may run as tasks are marked.
+    pub(crate) fn tool_items(&self, form: DefinitionForm, marks_tasks: bool) -> Vec<ToolItem> {
+        let item = |tool: &Tool| {
+            let definition = match form {
+                DefinitionForm::Full => tool.definition.to_string(),
+                DefinitionForm::Brief => {
+                    tool.spec.brief_definition(self.call_timeout_ms).to_string()
+                }
+            };
+            let (member, optional) = TASK_SUPPORT;
+            ToolItem {
+                name: tool.spec.name.clone(),
+                definition: match marks_tasks && tool.spec.tasks {
+                    true => edit::with_member(&definition, member, optional),
+                    false => definition,
+                },
+            }
+        };
+        self.offered().map(item).collect()
+    }
+
+    /// The names of the packs.
+    pub(crate) fn pack_names(&self) -> impl Iterator<Item = &str> {
+        self.packs.values().map(|pack| pack.name.as_str())
+    }
+
+    /// Members of a listing of resources, templates or prompts.
     pub(crate) fn listing(&self, op: &Op) -> Option<Json> {
         match op {
-            Op::ListTools {} => {
-                let tools: Vec<_> = self.offered().map(|tool| &tool.definition).collect();
-                Some(Json::from_serialize(&json!({ "tools": tools })))
-            }
             Op::ListResources { .. } => Some(json!({ "resources": [] }).into()),
             Op::ListResourceTemplates {} => {
                 let templates: Vec<_> = self

@@ -91,6 +91,18 @@ pub enum WorkerNews {
         pid: u32,
         tree_kill: String,
     },
+    /// A remote server is used from now on; its URL, without credentials.
+    Connected {
+        url: String,
+    },
+    /// The answer to one call will not come; the server goes on. It rejected the call if `sent` is false.
+    CallLost {
+        call: CallId,
+        sent: bool,
+        fault: Fault,
+    },
+    /// It accepts no more calls: a remote server ended the session. Calls under way may still be answered.
+    Unfit(Fault),
     /// A pack's worker announced itself; `vetted` is an error if its schemas cannot be compiled.
     Ready {
         ready: Box<rpc::Ready>,

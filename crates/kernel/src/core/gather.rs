@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstay_contract::dialect::{Op, WrappedFacts};
+use mainstay_contract::dialect::{Op, WrappedFacts, negotiate_legacy};
 use mainstay_contract::id::{CallId, SessionId};
-use mainstay_contract::json::Json;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta::SERVER_INFO;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::render;
 use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::Core;
 use crate::call::SlotId;
@@ -85,7 +86,7 @@ impl Merged {
 impl Core {
     /// Has every server read these lists for a request, which waits for those that come in time.
     pub(super) fn gather(&mut self, call: CallId, session: SessionId, kinds: Vec<ListKind>) {
-        let served = self.links.served();
+        let served = self.links.served_to(session);
         // A server that is started on demand is not started for a handshake.
         let is_needed = |config: &ServerConfig| !kinds.is_empty() || !config.rules.lazy;
         let served = served.filter(|(_, config)| is_needed(config));
@@ -160,8 +161,24 @@ impl Core {
         for uri in linked {
             self.links.merged.claim(ListKind::Resources, &uri, &key);
         }
-        if let Some(session) = session {
-            self.announce_to(session, changed);
+        match session {
+            Some(session) => self.announce_to(session, changed),
+            None => self.announce_shared(slot, &changed),
+        }
+    }
+
+    /// Announces changed lists to the clients that share a server. A client that does not read hears of them when it
+    /// reads again.
+    fn announce_shared(&mut self, slot: SlotId, changed: &BTreeSet<ListKind>) {
+        for session in self.links.clients_of(slot) {
+            let Some(member) = self.links.members.get_mut(&session) else {
+                continue;
+            };
+            member.late.extend(changed);
+            if !self.kernel.is_behind(session) {
+                let late = std::mem::take(&mut member.late);
+                self.announce_to(session, late);
+            }
         }
     }
 
@@ -197,7 +214,10 @@ impl Core {
     /// Records the names of a list of all servers of a client. A name that another server or a pack has is
     /// withdrawn.
     fn record_names(&mut self, session: SessionId, kind: ListKind) {
-        let group = self.links.group(session).cloned().unwrap_or_default();
+        if self.links.only_of(session).is_some() {
+            return;
+        }
+        let group = self.links.group(session);
         for (key, slot) in &group {
             let config = self.links.served().find(|(served, _)| served == key);
             let Some(prefix) = config.map(|(_, config)| config.name_prefix()) else {
@@ -261,19 +281,25 @@ impl Core {
     }
 
     /// The items of a list of all servers of a client that it may see, with their names.
-    fn merged_items(&self, session: SessionId, kind: ListKind) -> Vec<(String, &Listed)> {
-        let group = self.links.group(session).into_iter().flatten();
+    pub(super) fn merged_items(
+        &self,
+        session: SessionId,
+        kind: ListKind,
+    ) -> Vec<(String, &Listed)> {
+        let group = self.links.group(session);
+        let is_only = self.links.only_of(session).is_some();
         let mut items = Vec::new();
         for (key, slot) in group {
-            let config = self.links.served().find(|(served, _)| served == key);
+            let config = self.links.served().find(|(served, _)| **served == key);
             let prefix = config.map(|(_, config)| config.name_prefix());
-            let (Some(prefix), Some(link)) = (prefix, self.links.get(*slot)) else {
+            let (Some(prefix), Some(link)) = (prefix, self.links.get(slot)) else {
                 continue;
             };
             for listed in link.items_of(kind) {
                 let shown = shown_name(kind, &prefix, &listed.name);
                 let owner = self.links.merged.owner(kind, &shown);
-                if owner == Some(key) && !self.catalog.has_item(kind, &shown) {
+                let is_owned = owner == Some(key.as_str()) && !self.catalog.has_item(kind, &shown);
+                if is_only || is_owned {
                     items.push((shown, listed));
                 }
             }
@@ -289,11 +315,14 @@ impl Core {
             op => op.mcp_method().and_then(Method::list)?,
         };
         let of_packs = match (op, kind) {
+            _ if self.links.only_of(session).is_some() => {
+                Json::from_scanned(&format!("{{\"{}\":[]}}", kind.member()))
+            }
             (Op::Catalog {}, _) => {
                 let identity = &self.identity;
                 self.catalog.catalog(&identity.name, &identity.version)
             }
-            (_, ListKind::Tools) => self.catalog.listing(&Op::ListTools {})?,
+            (_, ListKind::Tools) => return Some(self.tool_listing(session, true, false)),
             (_, ListKind::Prompts) => self.catalog.listing(&Op::ListPrompts {})?,
             (_, ListKind::Templates) => self.catalog.listing(&Op::ListResourceTemplates {})?,
             (_, ListKind::Resources) => Json::from_scanned("{\"resources\":[]}"),
@@ -311,9 +340,43 @@ impl Core {
         Some(Json::from_scanned(&listing))
     }
 
+    /// The result of `initialize` for a client with one server, in that server's words. `None` while the server has not
+    /// answered its own.
+    pub(super) fn only_handshake(&mut self, session: SessionId, version: &str) -> Option<Json> {
+        let key = self.links.only_of(session)?.to_owned();
+        let slot = *self.links.group(session).get(&key)?;
+        let said = self.with_link(slot, |link, _| {
+            ["capabilities", "instructions", "serverInfo", "_meta"]
+                .map(|key| link.introduction(key))
+        })?;
+        let [capabilities, instructions, info, meta] = said;
+        let mut capabilities: Map<String, Value> = serde_json::from_str(&capabilities?).ok()?;
+        // Tasks belong to the session that the host opened.
+        capabilities.remove("tasks");
+        for kind in ListKind::ALL {
+            if let Some(Value::Object(declared)) = capabilities.get_mut(kind.capability()) {
+                declared.insert("listChanged".to_owned(), Value::Bool(true));
+            }
+        }
+        let modern = meta.as_deref();
+        let modern = modern.and_then(|meta| scan::member(meta, SERVER_INFO));
+        let info = info.or_else(|| modern.map(str::to_owned));
+        let own = || {
+            let (name, version) = (&self.identity.name, &self.identity.version);
+            json!({ "name": name, "version": version }).to_string()
+        };
+        let handshake = ObjectWriter::with_capacity(512)
+            .string("protocolVersion", negotiate_legacy(version))
+            .value("capabilities", &capabilities)
+            .raw("serverInfo", &info.unwrap_or_else(own))
+            .optional_raw("instructions", instructions.as_deref());
+        Some(Json::from_scanned(&handshake.finish()))
+    }
+
     /// The introduction of all servers of a client: their instructions, each under its key, and extensions.
     pub(super) fn introduction(&mut self, session: SessionId) -> (Option<String>, WrappedFacts) {
-        let group = self.links.group(session).cloned().unwrap_or_default();
+        let group = self.links.group(session);
+        let is_only = self.links.only_of(session).is_some();
         let mut parts: Vec<String> = self.identity.instructions.clone().into_iter().collect();
         let mut facts = WrappedFacts::default();
         for (key, slot) in group {
@@ -328,6 +391,10 @@ impl Core {
             let (instructions, capabilities) = introduced.unwrap_or_default();
             if let Some(text) = instructions.as_deref().and_then(scan::unquote) {
                 let of = match prefix.as_deref() {
+                    _ if is_only => {
+                        parts.push(text.into_owned());
+                        continue;
+                    }
                     None | Some("") => key.clone(),
                     Some(prefix) => format!("{key} (names begin with {prefix})"),
                 };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mainstay_contract::dialect::{Op, Request};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
+use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::outcome::Problem;
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +14,12 @@ use super::gather::Merged;
 use super::merged::Member;
 use super::readiness::Proof;
 use super::sessions::Front;
-use super::{Core, Pending};
+use super::{Core, Lifetime, Pending};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
 use crate::locked::Locked;
 use crate::log_limit::LogLimit;
-use crate::server::{Client, Cx, House, Link, Rules, ServerConfig, ServerMemory};
+use crate::server::{Client, Cx, Discovered, House, Link, Rules, ServerConfig, ServerMemory};
 use crate::time::Time;
 
 /// How long more servers than the limit may run before an idle one is stopped, in milliseconds.
@@ -34,6 +35,9 @@ pub(super) struct Links {
     pub(super) members: BTreeMap<SessionId, Member>,
     /// The links of callers without a session, by the keys of their servers.
     houses: BTreeMap<String, BTreeMap<String, SlotId>>,
+    /// The links that several sessions share, by the keys of their servers.
+    #[serde(default)]
+    shared: BTreeMap<String, SlotId>,
     /// The callers of single requests.
     pub(super) callers: BTreeMap<SessionId, Caller>,
     pub(super) merged: Merged,
@@ -68,6 +72,37 @@ impl Server {
             config,
             proof: Proof::default(),
             retired: false,
+        }
+    }
+}
+
+/// The reason why the sessions of a host share a server, or do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// The host has one client.
+    OnlyClient,
+    /// The operator declared it with `shared = true`.
+    Declared,
+    /// The operator declared `shared = false`.
+    DeclaredExclusive,
+    /// A server of the stateless revision keeps no session.
+    Modern,
+    /// A server with sessions that is not declared shared.
+    Undeclared,
+}
+
+impl Sharing {
+    pub(super) const fn is_shared(self) -> bool {
+        matches!(self, Self::Declared | Self::Modern)
+    }
+
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::OnlyClient => "the host has one client",
+            Self::Declared => "declared with shared = true",
+            Self::DeclaredExclusive => "declared with shared = false",
+            Self::Modern => "the server is stateless",
+            Self::Undeclared => "not declared, and not known to be stateless",
         }
     }
 }
@@ -121,6 +156,7 @@ impl Links {
             links.retain(|_, house| *house != slot);
         }
         self.houses.retain(|_, links| !links.is_empty());
+        self.shared.retain(|_, link| *link != slot);
         for member in self.members.values_mut() {
             member.links.retain(|_, link| *link != slot);
         }
@@ -149,6 +185,21 @@ impl Links {
         served
             .filter(|(_, server)| !server.retired)
             .map(|(key, server)| (key.as_str(), &server.config))
+    }
+
+    /// The servers of a client, by their keys.
+    pub(super) fn served_to(
+        &self,
+        session: SessionId,
+    ) -> impl Iterator<Item = (&str, &ServerConfig)> {
+        let only = self.only_of(session);
+        let is_its = move |key: &str| only.is_none_or(|only| only == key);
+        self.served().filter(move |(key, _)| is_its(key))
+    }
+
+    /// The only server that a client uses, if it chose one.
+    pub(super) fn only_of(&self, session: SessionId) -> Option<&str> {
+        self.members.get(&session)?.only.as_deref()
     }
 
     /// True if servers are served together, and beside packs.
@@ -209,10 +260,40 @@ impl Links {
     }
 
     /// The links of a client or a caller, by the keys of their servers.
-    pub(super) fn group(&self, session: SessionId) -> Option<&BTreeMap<String, SlotId>> {
-        match self.callers.get(&session) {
-            Some(caller) => self.houses.get(&caller.name),
-            None => self.members.get(&session).map(|member| &member.links),
+    pub(super) fn group(&self, session: SessionId) -> BTreeMap<String, SlotId> {
+        let Some(caller) = self.callers.get(&session) else {
+            let member = self.members.get(&session);
+            return member.map_or_else(BTreeMap::new, |member| member.links.clone());
+        };
+        let mut links = self.houses.get(&caller.name).cloned().unwrap_or_default();
+        links.extend(self.shared.clone());
+        links
+    }
+
+    /// The clients that a link serves.
+    pub(super) fn clients_of(&self, slot: SlotId) -> Vec<SessionId> {
+        let members = self.members.iter();
+        let served = members.filter(|(_, member)| member.links.values().any(|link| *link == slot));
+        served.map(|(session, _)| *session).collect()
+    }
+
+    pub(super) fn is_shared(&self, slot: SlotId) -> bool {
+        self.get(slot).is_some_and(Link::is_shared)
+    }
+
+    /// The way in which new sessions use a server.
+    pub(super) fn sharing(&self, key: &str, lifetime: Lifetime) -> Sharing {
+        let Some(server) = self.servers.get(key) else {
+            return Sharing::Undeclared;
+        };
+        let mut links = self.by_slot.values().filter(|link| link.server() == key);
+        let remembered = matches!(server.memory.discovered, Some(Discovered::Modern { .. }));
+        match server.config.shared {
+            _ if lifetime == Lifetime::Client => Sharing::OnlyClient,
+            Some(true) => Sharing::Declared,
+            Some(false) => Sharing::DeclaredExclusive,
+            None if remembered || links.any(Link::is_modern) => Sharing::Modern,
+            None => Sharing::Undeclared,
         }
     }
 }
@@ -229,6 +310,7 @@ impl Core {
             clock,
             links,
             checks,
+            tool_lists,
             out,
             ..
         } = self;
@@ -245,6 +327,7 @@ impl Core {
             epoch_ms: clock.epoch_ms,
             version: &server.config.version,
             spans: &mut clock.spans,
+            tool_list: &tool_lists.rules,
         };
         Some(work(link, &mut cx))
     }
@@ -270,9 +353,15 @@ impl Core {
         }
     }
 
-    /// True if the servers of another client may be started; idle ones are stopped if that makes room.
-    pub(super) fn has_room_for_servers(&mut self) -> bool {
-        let needed = self.links.configs().count();
+    /// True if the servers of another client may be started, or only one of them; idle ones are stopped if that makes
+    /// room.
+    pub(super) fn has_room_for_servers(&mut self, only: Option<&str>) -> bool {
+        // A shared server that runs is not started again.
+        let links = &self.links;
+        let runs = |server: &&ServerConfig| links.shared.contains_key(&server.name);
+        let is_its = |server: &&ServerConfig| only.is_none_or(|only| server.name == only);
+        let needed = links.configs().filter(is_its);
+        let needed = needed.filter(|server| !runs(server)).count();
         let most = self.kernel.limits().wrapped_workers;
         let running = self.kernel.running_workers();
         let excess = (running + needed).saturating_sub(most);
@@ -307,7 +396,7 @@ impl Core {
 
     /// Opens the link of a client. `None` if the host serves packs.
     pub(super) fn open_link(&mut self, session: SessionId, nonce: u64) -> Option<SlotId> {
-        let many = self.identity.lifetime == super::Lifetime::Service;
+        let many = self.identity.lifetime != Lifetime::Client;
         let server = self.links.server_name()?.to_owned();
         self.add_link(&server, Client::Session(session), many, nonce)
     }
@@ -371,6 +460,33 @@ impl Core {
         let links = self.links.houses.entry(caller.to_owned()).or_default();
         links.insert(server.to_owned(), slot);
         Some(slot)
+    }
+
+    /// The link of all sessions to a shared server, opened if there is none.
+    pub(super) fn shared_link(&mut self, server: &str, nonce: u64) -> Option<SlotId> {
+        if let Some(slot) = self.links.shared.get(server) {
+            return Some(*slot);
+        }
+        let client = Client::House(House::of(String::new()));
+        let slot = self.add_link(server, client, false, nonce)?;
+        self.with_link(slot, |link, _| link.share());
+        self.links.shared.insert(server.to_owned(), slot);
+        Some(slot)
+    }
+
+    /// The reason why sessions share a server of a slot, or do not, with the number of its sessions.
+    pub(super) fn sharing_facts(&self, slot: SlotId) -> Option<Json> {
+        let link = self.links.get(slot)?;
+        let of_many = self.links.served().any(|(key, _)| key == link.server());
+        if !of_many {
+            return None;
+        }
+        let sharing = self.links.sharing(link.server(), self.identity.lifetime);
+        let facts = ObjectWriter::with_capacity(128)
+            .value("shared", &link.is_shared())
+            .string("why", sharing.reason())
+            .value("sessions", &link.session_count());
+        Some(Json::from_scanned(&facts.finish()))
     }
 
     /// Closes the house that has been idle for longest. False if all are busy.
@@ -451,7 +567,7 @@ impl Core {
         while let Some(slot) = self.links.stale.pop_first() {
             let next = self.links.get(slot).and_then(|link| {
                 let own = link.next_timeout(&self.kernel);
-                let idle = link.is_house();
+                let idle = link.is_house() && link.session_count() == 0;
                 let idle = idle.then(|| link.last_work().plus_ms(idle_ms));
                 [own, idle].into_iter().flatten().min()
             });
@@ -485,7 +601,8 @@ impl Core {
             let kernel = &self.kernel;
             let is_over = self.links.get(slot).is_some_and(|link| {
                 let is_old = now.ms_since(link.last_work()) >= idle_ms;
-                link.is_house() && is_old && link.is_idle(kernel)
+                let is_unused = link.is_house() && link.session_count() == 0;
+                is_unused && is_old && link.is_idle(kernel)
             });
             if is_over {
                 self.close_house(slot);

@@ -29,6 +29,7 @@ use super::sessions::Front;
 use super::{Core, Lifetime, tasks};
 use crate::call::{SlotId, Work};
 use crate::server::{Client, House, Link, OUTPUT_PREFIX, ServerConfig, edit, expands_to};
+use crate::time::Time;
 
 /// The cursor of the page with the resources of servers, after those of packs.
 pub(super) const SERVERS_PAGE: &str = "servers";
@@ -50,6 +51,12 @@ pub(super) struct Member {
     last_app: Option<String>,
     #[serde(default)]
     pub(super) credential: Option<String>,
+    /// Lists of shared servers that changed while the client did not read.
+    #[serde(default)]
+    pub(super) late: BTreeSet<ListKind>,
+    /// The only server that it uses, whose names have no prefix.
+    #[serde(default)]
+    pub(super) only: Option<String>,
 }
 
 /// The way of a request.
@@ -67,12 +74,46 @@ enum Plan {
 
 impl Core {
     /// A client opened a connection. Its links are opened when it sends its first request.
-    pub(super) fn add_member(&mut self, session: SessionId, nonce: u64) {
+    pub(super) fn add_member(&mut self, session: SessionId, nonce: u64, only: Option<String>) {
         let member = Member {
             nonce,
+            only,
             ..Member::default()
         };
         self.links.members.insert(session, member);
+    }
+
+    /// Opens the session of a client that uses one server, with the server's own names. `None` if there is no room.
+    pub fn open_to(&mut self, now: Time, nonce: u64, server: ServerConfig) -> Option<SessionId> {
+        self.clock.now = now;
+        let key = server.name.clone();
+        if !self.kernel.is_serving() {
+            return None;
+        }
+        if !self.knows_server(&key) {
+            self.links.set_server(server, false);
+        }
+        self.open_with(now, nonce, Some(key))
+    }
+
+    /// True if a server of this key is served.
+    pub fn knows_server(&self, key: &str) -> bool {
+        self.links.served().any(|(served, _)| served == key)
+    }
+
+    /// Forgets servers that neither a client nor a process uses. Returns their keys.
+    pub fn forget_unused_servers(&mut self) -> Vec<String> {
+        let is_used = |key: &str| {
+            let mut members = self.links.members.values();
+            let is_chosen = members.any(|member| member.only.as_deref() == Some(key));
+            is_chosen || !self.links.slots_of(key).is_empty()
+        };
+        let unused = self.links.served().map(|(key, _)| key.to_owned());
+        let unused: Vec<String> = unused.filter(|key| !is_used(key)).collect();
+        for key in &unused {
+            self.links.retire(key);
+        }
+        unused
     }
 
     /// A client is gone: its servers end.
@@ -81,14 +122,17 @@ impl Core {
             return;
         };
         for slot in member.links.into_values() {
-            self.kernel.close_slot(self.clock.now, slot);
+            if self.links.is_shared(slot) {
+                self.with_link(slot, |link, cx| link.leave(cx, session));
+            } else {
+                self.kernel.close_slot(self.clock.now, slot);
+            }
         }
     }
 
     /// The slots of a client's links.
     pub(super) fn member_slots(&self, session: SessionId) -> Vec<SlotId> {
-        let group = self.links.group(session);
-        group.map_or_else(Vec::new, |links| links.values().copied().collect())
+        self.links.group(session).into_values().collect()
     }
 
     /// Keeps the words of a client that its servers must get, too.
@@ -112,6 +156,8 @@ impl Core {
             member.initialized = Some(Json::from_scanned(text));
         }
         let mut slots = self.member_slots(session);
+        // A shared server gets no words of a single client.
+        slots.retain(|slot| !self.links.is_shared(*slot));
         // Progress of an answer is for the server that asked. Servers choose their tokens alike, so the host
         // drops it where several ask.
         if method == Method::Progress.name() {
@@ -149,8 +195,12 @@ impl Core {
 
     /// The link of a client or a caller to a server, opened if there is none.
     pub(super) fn link_to(&mut self, session: SessionId, key: &str) -> Option<SlotId> {
+        let is_shared = self.links.sharing(key, self.identity.lifetime).is_shared();
         if let Some(caller) = self.links.callers.get(&session).cloned() {
             let nonce = caller.nonce ^ mix(key);
+            if is_shared {
+                return self.shared_link(key, nonce);
+            }
             return self.house_of(&caller.name, key, nonce);
         }
         let member = self.links.members.get(&session)?;
@@ -160,19 +210,26 @@ impl Core {
         let (nonce, opening) = (member.nonce ^ mix(key), member.opening.clone());
         let (initialized, level) = (member.initialized.clone(), member.level.clone());
         let credential = member.credential.clone();
-        let many = self.identity.lifetime == Lifetime::Service;
-        let client = Client::House(House::of_member(session, opening));
-        let slot = self.add_link(key, client, many, nonce)?;
+        let slot = if is_shared {
+            self.shared_link(key, nonce)?
+        } else {
+            let many = self.identity.lifetime != Lifetime::Client;
+            let client = Client::House(House::of_member(session, opening));
+            self.add_link(key, client, many, nonce)?
+        };
         if let Some(member) = self.links.members.get_mut(&session) {
             member.links.insert(key.to_owned(), slot);
         }
         self.with_link(slot, |link, cx| {
-            link.identify_member(cx, credential);
-            if let Some(line) = &initialized {
+            if !is_shared {
+                link.identify_member(cx, credential);
+            }
+            link.join(cx.now, session);
+            if let Some(line) = initialized.as_ref().filter(|_| !is_shared) {
                 link.notification(cx, line.as_str(), Method::Initialized.name(), None);
             }
             if let Some(level) = &level {
-                link.set_level(cx, level.as_str());
+                link.set_level(cx, session, level.as_str());
             }
         });
         Some(slot)
@@ -231,7 +288,7 @@ impl Core {
                 let said = "the method server/discover is not offered";
                 Plan::Refuse(Problem::new(ErrorKind::UnknownMethod, said))
             }
-            Op::ListTools {} | Op::Catalog {} => list(ListKind::Tools),
+            Op::ListTools { .. } | Op::Catalog {} => list(ListKind::Tools),
             Op::ListPrompts {} => list(ListKind::Prompts),
             Op::ListResourceTemplates {} => list(ListKind::Templates),
             Op::ListResources { cursor } => match cursor.as_deref() {
@@ -283,6 +340,9 @@ impl Core {
         in_packs: bool,
         gathered: bool,
     ) -> Plan {
+        if let Some(only) = self.links.only_of(session) {
+            return Plan::Server(only.to_owned(), name.to_owned());
+        }
         if in_packs {
             return Plan::Packs;
         }
@@ -322,7 +382,7 @@ impl Core {
     /// The server with a user interface that calls this tool. Such an interface knows its server's own names
     /// only.
     fn app_with_tool(&self, session: SessionId, name: &str) -> Option<String> {
-        let group = self.links.group(session)?;
+        let group = self.links.group(session);
         let has_tool = |slot: &SlotId| {
             let tools = self
                 .links
@@ -345,6 +405,9 @@ impl Core {
     }
 
     fn plan_uri(&self, session: SessionId, uri: &str, gathered: bool) -> Plan {
+        if let Some(only) = self.links.only_of(session) {
+            return Plan::Server(only.to_owned(), uri.to_owned());
+        }
         if self.catalog.serves_uri(uri) || tasks::id_of(uri).is_some() {
             return Plan::Packs;
         }
@@ -396,7 +459,7 @@ impl Core {
         if let (Some(only), 1) = (alike.first(), alike.len()) {
             return Some((*only).clone());
         }
-        let group = self.links.group(session)?;
+        let group = self.links.group(session);
         let mut able = group.iter().filter(|(_, slot)| {
             let link = self.links.get(**slot);
             link.is_some_and(|link| link.declares("resources"))
@@ -408,8 +471,8 @@ impl Core {
     /// True if a list of a server has not been read for this client.
     fn lacks_list(&self, session: SessionId, kinds: &[ListKind]) -> bool {
         let group = self.links.group(session);
-        self.links.served().any(|(key, _)| {
-            let slot = group.and_then(|group| group.get(key));
+        self.links.served_to(session).any(|(key, _)| {
+            let slot = group.get(key);
             let link = slot.and_then(|slot| self.links.get(*slot));
             link.is_none_or(|link| kinds.iter().any(|kind| !link.has_list(*kind)))
         })
@@ -490,7 +553,9 @@ impl Core {
             member.level = Some(params.clone());
         }
         for slot in self.member_slots(session) {
-            self.with_link(slot, |link, cx| link.set_level(cx, params.as_str()));
+            self.with_link(slot, |link, cx| {
+                link.set_level(cx, session, params.as_str());
+            });
         }
     }
 
@@ -521,6 +586,16 @@ impl Core {
             if old == Some(&server) && !restart.contains(&key) {
                 continue;
             }
+            // Sessions move to links of their own, or to one that they share.
+            if old.is_some_and(|old| old.shared != server.shared) {
+                for slot in self.links.retire(&key) {
+                    self.kernel.close_slot(self.clock.now, slot);
+                }
+                self.links.set_server(server, restart.contains(&key));
+                self.log(format!("mcp:config changed server={key}"));
+                self.open_everywhere(&key);
+                continue;
+            }
             let is_new = old.is_none();
             let what = if is_new { "added" } else { "changed" };
             self.log(format!("mcp:config {what} server={key}"));
@@ -537,6 +612,7 @@ impl Core {
     /// Opens the links of the clients that are served already to a new server.
     fn open_everywhere(&mut self, key: &str) {
         let members = self.links.members.iter();
+        let members = members.filter(|(_, member)| member.only.is_none());
         let opened =
             members.filter(|(_, member)| member.opening.is_some() || !member.links.is_empty());
         let sessions: Vec<SessionId> = opened.map(|(session, _)| *session).collect();

@@ -29,6 +29,7 @@ mod sessions;
 pub(crate) mod spans;
 mod state;
 pub mod tasks;
+mod tool_lists;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use self::sessions::Front;
 use self::spans::Spans;
 pub use self::state::{STATE_VERSION, StateError};
 use self::tasks::{NewTask, TaskRules, Tasks};
+use self::tool_lists::ToolLists;
 use crate::action::Action as Decision;
 use crate::call::SlotId;
 use crate::catalog::{CatalogError, Offered, PackCatalog};
@@ -65,6 +67,7 @@ use crate::defect::{Defect, is_planted};
 use crate::locked::Locked;
 use crate::server::ServerConfig;
 use crate::time::Time;
+use crate::tool_list::ToolListRules;
 use crate::{Conduct, Kernel, system_tools};
 
 /// The configuration of a core.
@@ -93,6 +96,8 @@ pub struct CoreConfig {
     pub lifetime: Lifetime,
     /// The settings for tasks, by tool.
     pub tasks: TaskRules,
+    /// The settings of `tools/list`.
+    pub tool_list: ToolListRules,
 }
 
 /// A pack, as the core knows it.
@@ -115,6 +120,8 @@ pub enum Lifetime {
     Client,
     /// On request.
     Service,
+    /// After a time without clients.
+    Demand,
 }
 
 /// The state of a whole host.
@@ -133,6 +140,8 @@ pub struct Core {
     rollouts: Rollouts,
     readiness: Readiness,
     tasks: Tasks,
+    #[serde(default)]
+    tool_lists: ToolLists,
     out: VecDeque<CoreAction>,
 }
 
@@ -150,6 +159,9 @@ struct Clock {
     now: Time,
     epoch_ms: u64,
     spans: Spans,
+    /// When a host without clients ends.
+    #[serde(default)]
+    ends: Option<Time>,
 }
 
 /// A request whose operation the host still needs.
@@ -249,6 +261,7 @@ impl Core {
                 now: Time::default(),
                 epoch_ms: config.epoch_ms,
                 spans: Spans::seeded(config.span_seed),
+                ends: None,
             },
             catalog,
             roots,
@@ -260,6 +273,7 @@ impl Core {
             rollouts: Rollouts::default(),
             readiness: Readiness::seeded(config.seed),
             tasks: Tasks::new(),
+            tool_lists: ToolLists::new(config.tool_list),
             out: VecDeque::new(),
         })
     }
@@ -268,6 +282,7 @@ impl Core {
     pub fn start(&mut self, now: Time) {
         self.clock.now = now;
         self.report_lock();
+        self.watch_clients();
         let slots: Vec<SlotId> = self.roots.slots().collect();
         for slot in slots {
             // The handshake needs the pack's catalog, and only a worker can announce it.
@@ -355,6 +370,7 @@ impl Core {
             self.roots.timeout(),
             self.readiness.timeout(),
             self.tasks.timeout(),
+            self.clock.ends,
         ]
         .into_iter()
         .flatten()
@@ -373,6 +389,10 @@ impl Core {
         self.tasks_due();
         if self.roots.timeout().is_some_and(|at| at <= now) {
             self.roots_overdue();
+        }
+        if self.clock.ends.is_some_and(|at| at <= now) {
+            self.clock.ends = None;
+            self.kernel.handle_stop(now);
         }
     }
 
@@ -419,9 +439,12 @@ impl Core {
     /// True if a client waits for nothing: its connection can be closed without losing an answer.
     pub fn is_idle_session(&self, session: SessionId) -> bool {
         let slots = self.slots_of_client(session);
-        let links = slots.into_iter().filter_map(|slot| self.links.get(slot));
+        let mut links = slots.into_iter().filter_map(|slot| self.links.get(slot));
         self.kernel.is_idle_session(session)
-            && links.into_iter().all(|link| link.is_idle(&self.kernel))
+            && links.all(|link| match link.is_shared() {
+                true => !link.has_subscriber(session),
+                false => link.is_idle(&self.kernel),
+            })
     }
 
     /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.
@@ -445,10 +468,11 @@ impl Core {
         self.links.get(slot)?.session()
     }
 
-    /// The workers of a wrapped session.
+    /// The workers that serve this session alone.
     pub fn workers_of(&self, session: SessionId) -> impl Iterator<Item = Generation> {
         let slots = self.slots_of_client(session).into_iter();
-        slots.flat_map(|slot| self.kernel.workers_of(slot))
+        let own = slots.filter(|slot| !self.links.is_shared(*slot));
+        own.flat_map(|slot| self.kernel.workers_of(slot))
     }
 
     fn slots_of_client(&self, session: SessionId) -> Vec<SlotId> {
@@ -528,6 +552,11 @@ impl Core {
             health.state = Lifecycle::Cold;
         }
         self.workers.fill(&mut health);
+        for (slot, worker) in self.kernel.slot_ids().zip(&mut health.workers) {
+            if let Some(facts) = self.sharing_facts(slot) {
+                worker.facts = Some(facts);
+            }
+        }
         for (key, _) in self.links.served() {
             if self.links.slots_of(key).is_empty() {
                 health.workers.push(WorkerHealth::cold(key));

@@ -11,6 +11,7 @@ use mainstay_contract::json::Json;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_schema::check::Subject;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use thiserror::Error;
 
 use super::Core;
@@ -153,6 +154,21 @@ impl Core {
                     worker.process = Some((pid, tree_kill));
                 }
                 self.with_link(slot, |link, cx| link.up(cx, generation));
+            }
+            WorkerNews::Connected { url } => {
+                if let Some(worker) = self.workers.by_generation.get_mut(&generation) {
+                    worker.facts = Some(Json::from_serialize(&json!({ "url": url })));
+                }
+                self.kernel.mark_remote(slot);
+                self.with_link(slot, |link, cx| link.up(cx, generation));
+            }
+            WorkerNews::CallLost { call, sent, fault } => {
+                self.with_link(slot, |link, cx| {
+                    link.call_lost(cx, generation, call, sent, &fault);
+                });
+            }
+            WorkerNews::Unfit(fault) => {
+                self.with_link(slot, |link, cx| link.session_ended(cx, generation, &fault));
             }
             WorkerNews::Ready { ready, vetted } => self.ready(slot, generation, *ready, vetted),
             WorkerNews::Progress { call, progress } => {

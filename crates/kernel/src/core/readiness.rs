@@ -105,7 +105,7 @@ impl Core {
         if let Some(server) = server
             && self.readiness.trial.is_none()
             && self.kernel.is_serving()
-            && self.has_room_for_servers()
+            && self.has_room_for_servers(None)
         {
             let client = Client::House(House::of(TRIAL.to_owned()));
             let nonce = self.readiness.next_nonce();

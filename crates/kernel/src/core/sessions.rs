@@ -1,7 +1,8 @@
 //! Sessions of clients: from a line or a typed request to work, and from its end to an action.
 
 use mainstay_contract::dialect::{
-    self, Dialect, EchoId, Form, Inbound, Op, Request, ServerFacts, Shape, decode_oversize,
+    self, Dialect, EchoId, Form, Inbound, Op, Request, ServerFacts, Shape, TASKS_VERSION,
+    decode_oversize, negotiate_legacy,
 };
 use mainstay_contract::envelope::{Asked, Route as AskedRoute, TOOL_ID_PREFIX};
 use mainstay_contract::error::ErrorKind;
@@ -24,6 +25,7 @@ use crate::call::{NewRequest, SlotId, Work};
 use crate::catalog::{PackCatalog, Prepared, Route};
 use crate::log_limit::suppressed;
 use crate::session::Pace;
+use crate::tool_list::rewritten_line;
 
 /// The way in which a session is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub(super) enum Front {
         last: Option<Dialect>,
         /// The client has sent `initialize`, so it takes notifications.
         opened: bool,
+        /// The client's revision is the legacy one that has tasks.
+        #[serde(default = "had_tasks")]
+        has_tasks: bool,
     },
     /// Lines, for the wrapped server of this slot.
     Link(SlotId),
@@ -45,10 +50,25 @@ pub(super) enum Front {
     Task,
 }
 
+/// Builds that did not save the revision gave tasks to every session.
+const fn had_tasks() -> bool {
+    true
+}
+
 impl Core {
     /// Opens the session of a client that sends lines. `None` if there is no room for another one.
     /// `nonce` is random: no peer may guess the ids of the host's own requests.
     pub fn open(&mut self, now: crate::time::Time, nonce: u64) -> Option<SessionId> {
+        self.open_with(now, nonce, None)
+    }
+
+    /// The same, for a client that uses only one of the servers.
+    pub(super) fn open_with(
+        &mut self,
+        now: crate::time::Time,
+        nonce: u64,
+        only: Option<String>,
+    ) -> Option<SessionId> {
         self.clock.now = now;
         let limits = self.kernel.limits();
         let most = limits.connections;
@@ -56,7 +76,7 @@ impl Core {
         let closed = self.links.server_name().is_some() && !self.kernel.is_serving();
         let is_connection = |front: &&Front| matches!(front, Front::Packs { .. } | Front::Link(_));
         let connections = self.sessions.values().filter(is_connection).count();
-        if closed || connections >= most || !self.has_room_for_servers() {
+        if closed || connections >= most || !self.has_room_for_servers(only.as_deref()) {
             if let Some(more) = self.links.refusals.admit(now) {
                 let more = suppressed(more);
                 self.log(format!("mcp:warning reason=too_many_connections{more}"));
@@ -69,13 +89,24 @@ impl Core {
             None => Front::Packs {
                 last: None,
                 opened: false,
+                has_tasks: false,
             },
         };
         if let Front::Packs { .. } = front {
-            self.add_member(session, nonce);
+            self.add_member(session, nonce, only);
         }
         self.sessions.insert(session, front);
+        self.watch_clients();
         Some(session)
+    }
+
+    /// Decides when a host that is started on demand ends.
+    pub(super) fn watch_clients(&mut self) {
+        if self.identity.lifetime == Lifetime::Demand {
+            let idle_ms = self.kernel.limits().share_idle_ms;
+            let until = self.clock.now.plus_ms(idle_ms);
+            self.clock.ends = self.sessions.is_empty().then_some(until);
+        }
     }
 
     /// Opens the session of a single typed request. `caller` names who asks: callers do not share a
@@ -107,15 +138,24 @@ impl Core {
             Some(Front::Link(slot)) => {
                 self.with_link(*slot, |link, cx| link.client_line(cx, line));
             }
-            Some(Front::Packs { last, opened }) => {
-                let (last, opened) = (*last, *opened);
+            Some(Front::Packs {
+                last,
+                opened,
+                has_tasks,
+            }) => {
+                let (last, opened, has_tasks) = (*last, *opened, *has_tasks);
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
                 if let Inbound::Request(request) = &inbound {
-                    let opens = matches!(request.op, Op::Initialize { .. });
-                    if last != Some(request.dialect) || opens && !opened {
+                    let opening = match &request.op {
+                        Op::Initialize { version, .. } => Some(negotiate_legacy(version)),
+                        _ => None,
+                    };
+                    if last != Some(request.dialect) || opening.is_some() {
                         let front = Front::Packs {
                             last: Some(request.dialect),
-                            opened: opened || opens,
+                            opened: opened || opening.is_some(),
+                            has_tasks: opening
+                                .map_or(has_tasks, |version| version == TASKS_VERSION),
                         };
                         self.sessions.insert(session, front);
                     }
@@ -192,20 +232,29 @@ impl Core {
                 let call = self.kernel.handle_request(now, session, request);
                 self.requests.extend(call.zip(pending.map(Box::new)));
             }
-            Inbound::Request(request) => {
+            Inbound::Request(mut request) => {
+                let is_replaced = self.resolve_named_call(session, &mut request.op);
                 self.roots_request(session, &request.op);
-                let new = self.new_request(&request, bytes);
+                let mut new = self.new_request(&request, bytes);
+                let task = request
+                    .task
+                    .filter(|_| self.has_tasks(session, request.dialect));
+                if let Some(problem) = task.as_ref().and_then(|wish| wish.malformed.clone()) {
+                    new.work = Work::Refused(problem);
+                }
                 let mut pending = Pending::new(request.dialect, request.op, asked);
                 pending.progress_token = request.progress_token;
                 pending.trace = request.trace;
                 if pending.dialect.is_mcp() {
                     let text = line.and_then(|line| std::str::from_utf8(line).ok());
+                    let replaced = text.filter(|_| is_replaced).and_then(rewritten_line);
+                    let text = replaced.as_deref().or(text);
                     pending.line = text.map(|text| Json::from_scanned(text.trim()));
                 }
                 if let Some(line) = &pending.line {
                     self.note_opening(session, &pending.op, line);
                 }
-                pending.task = request.task;
+                pending.task = task;
                 let call = self.kernel.handle_request(now, session, new);
                 self.requests.extend(call.zip(Some(Box::new(pending))));
             }
@@ -229,12 +278,20 @@ impl Core {
         }
     }
 
+    /// True if a client may ask for tasks: of the legacy revisions one has them.
+    fn has_tasks(&self, session: SessionId, dialect: Dialect) -> bool {
+        match (dialect, self.sessions.get(&session)) {
+            (Dialect::Legacy, Some(Front::Packs { has_tasks, .. })) => *has_tasks,
+            _ => true,
+        }
+    }
+
     /// Routes a request once that is possible.
     pub(super) fn route(&mut self, call: CallId) {
         if let Some(slot) = self.link_of(call) {
             return self.route_link(slot, call);
         }
-        if self.links.serves_many() && self.route_merged(call) {
+        if self.route_search(call) || self.links.serves_many() && self.route_merged(call) {
             return;
         }
         let Some(pending) = self.requests.get_mut(&call) else {
@@ -244,6 +301,18 @@ impl Core {
             Op::ReadResource { uri } => tasks::id_of(uri).is_some(),
             Op::Task(_) => pending.dialect == Dialect::Rest,
             _ => false,
+        };
+        if let (Op::Task(_), dialect) = (&pending.op, pending.dialect)
+            && let Some((session, _)) = self.kernel.request_of(call)
+            && !self.has_tasks(session, dialect)
+        {
+            let refused = Work::Refused(Problem::of(ErrorKind::UnknownMethod));
+            return self
+                .kernel
+                .handle_routed(self.clock.now, call, None, refused);
+        }
+        let Some(pending) = self.requests.get_mut(&call) else {
+            return;
         };
         if is_about_task {
             return self
@@ -456,13 +525,32 @@ impl Core {
     }
 
     fn own_answer(&mut self, call: CallId, op: &Op) -> Outcome {
+        let session = self.kernel.request_of(call).map(|(session, _)| session);
+        if let Some(session) = session {
+            match op {
+                Op::ListTools { full } => {
+                    let is_legacy = |pending: &Box<Pending>| pending.dialect == Dialect::Legacy;
+                    let marks_tasks = self.requests.get(&call).is_some_and(is_legacy)
+                        && self.has_tasks(session, Dialect::Legacy);
+                    let listing = self.tool_listing(session, *full, marks_tasks);
+                    return Ok(Success::Members(listing));
+                }
+                Op::CallTool { arguments, .. } => return self.search_tools(session, arguments),
+                _ => {}
+            }
+        }
         let mut about = self.identity.instructions.clone();
         let mut servers = None;
         if self.links.serves_many()
-            && let Some((session, _)) = self.kernel.request_of(call)
+            && let Some(session) = session
         {
             if let Some(listing) = self.merged_listing(session, op) {
                 return Ok(Success::Members(listing));
+            }
+            if let Op::Initialize { version, .. } = op
+                && let Some(handshake) = self.only_handshake(session, version)
+            {
+                return Ok(Success::Members(handshake));
             }
             if let Op::Initialize { .. } | Op::Discover {} = op {
                 let (instructions, facts) = self.introduction(session);
@@ -499,19 +587,28 @@ impl Core {
         self.tasks.forget_waiter(end.call);
         if self.sessions.get(&end.session) == Some(&Front::Task) {
             let pending = self.requests.remove(&end.call);
-            if let Some(slot) = pending.and_then(|pending| pending.house) {
+            let slot = pending.and_then(|pending| pending.house);
+            if let Some(slot) = slot {
                 self.with_link(slot, |link, _| link.ended(&mut end));
             }
-            return self.task_ended(end);
+            self.task_ended(end);
+            if let Some(slot) = slot {
+                self.close_left_link(slot);
+            }
+            return;
         }
         let pending = self.requests.remove(&end.call);
         let house = pending.as_ref().and_then(|pending| pending.house);
         let link = match self.sessions.get(&end.session) {
-            Some(Front::Link(slot)) => Some(*slot),
+            Some(Front::Link(slot) | Front::House(slot)) => Some(*slot),
             _ => house,
         };
-        if let Some(slot) = link {
-            self.with_link(slot, |link, _| link.ended(&mut end));
+        match link {
+            Some(slot) if self.runs_on(end.call) => self.keep_call(slot, &end),
+            Some(slot) => {
+                self.with_link(slot, |link, _| link.ended(&mut end));
+            }
+            None => {}
         }
         if let Some(Op::ReadResource { uri }) = pending.as_ref().map(|pending| &pending.op) {
             end.outcome = end.outcome.map_err(|problem| problem.with_uri(uri));
@@ -543,16 +640,29 @@ impl Core {
         let Some(front) = self.sessions.remove(&session) else {
             return;
         };
+        let stays = match front {
+            Front::Link(slot) => self.with_link(slot, |link, cx| link.outlives_client(cx)),
+            _ => None,
+        };
+        if let (Front::Link(slot), Some(true)) = (front, stays)
+            && self.kernel.has_session(session)
+        {
+            // The link still has to learn how its other requests end.
+            self.sessions.insert(session, Front::House(slot));
+        }
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
+        self.tool_lists.forget(session);
         match front {
             Front::Single | Front::House(_) | Front::Task => {
                 self.links.callers.remove(&session);
                 return;
             }
+            Front::Link(_) if stays == Some(true) => {}
             Front::Link(slot) => self.kernel.close_slot(now, slot),
             Front::Packs { .. } => self.remove_member(session),
         }
+        self.watch_clients();
         // Tasks outlive their client; the host ends with the last of them.
         if self.identity.lifetime == Lifetime::Client && !self.linger() {
             self.kernel.handle_stop(now);

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::Core;
 
 /// Version of the serialised state. From the first release on, a change of any type inside [`Core`] raises it.
-pub const STATE_VERSION: u32 = 5;
+pub const STATE_VERSION: u32 = 6;
 
 /// A state that cannot be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -87,7 +87,7 @@ impl Kernel {
                         was_sent: !unsent.contains(&call),
                         is_to_blame: suspect == Some(call),
                     };
-                    self.judge(now, slot, generation, call, sent, fault);
+                    self.judge(now, slot, Some(generation), call, sent, fault);
                 }
             }
         }
@@ -140,12 +140,37 @@ impl Kernel {
         }
     }
 
-    /// Decides about a call whose worker was lost.
+    /// One call of a worker that goes on was lost: its answer will not come. `was_sent` is false if the
+    /// worker rejected the call before it ran.
+    pub fn handle_call_lost(
+        &mut self,
+        now: Time,
+        from: Generation,
+        id: CallId,
+        was_sent: bool,
+        fault: &Fault,
+    ) {
+        let (Some(slot), Some(run)) = (self.slot_of(from), self.release(from, id)) else {
+            return;
+        };
+        if run == Run::Live {
+            let sent = Sent {
+                was_sent,
+                is_to_blame: false,
+            };
+            self.judge(now, slot, None, id, sent, fault);
+        }
+        self.end_if_idle(from);
+        self.fail_queue_if_closed(now, slot);
+        self.dispatch(now, slot);
+    }
+
+    /// Decides about a lost call. If it is sent again, it waits until the generation `lost` is reaped.
     fn judge(
         &mut self,
         now: Time,
         slot: SlotId,
-        lost: Generation,
+        lost: Option<Generation>,
         id: CallId,
         sent: Sent,
         fault: &Fault,
@@ -190,9 +215,9 @@ impl Kernel {
         }
         let (next, held) = match verdict(known, replay, attempts) {
             Verdict::RefuseUnknown if is_planted(Defect::NeverReplayReplayed) => {
-                (Dispatch::Call, Some(lost))
+                (Dispatch::Call, lost)
             }
-            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Dispatch::Call, Some(lost)),
+            Verdict::Probe if is_planted(Defect::ProbeSkipped) => (Dispatch::Call, lost),
             Verdict::Replay if is_planted(Defect::HoldIgnored) => (Dispatch::Call, None),
             Verdict::Probe if is_planted(Defect::HoldIgnored) => (Dispatch::Probe, None),
             Verdict::Replay if is_planted(Defect::ReplayRefused) => {
@@ -200,8 +225,8 @@ impl Kernel {
                 return self.end(now, id, Err(problem), Delivery::Send);
             }
             Verdict::Send => (Dispatch::Call, None),
-            Verdict::Replay => (Dispatch::Call, Some(lost)),
-            Verdict::Probe if has_probe => (Dispatch::Probe, Some(lost)),
+            Verdict::Replay => (Dispatch::Call, lost),
+            Verdict::Probe if has_probe => (Dispatch::Probe, lost),
             // A server that ends before it answers anything: the call is not to blame.
             Verdict::RefuseExhausted if self.has_never_answered(slot) => {
                 let problem = self.unavailable(now, slot);

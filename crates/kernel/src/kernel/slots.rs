@@ -24,10 +24,17 @@ impl Kernel {
         id
     }
 
-    /// Gives a slot limits of its own for restarts, its queue and its pool.
+    /// Gives a slot limits of its own for restarts, its queue, its pool and its standby.
     pub fn limit_slot(&mut self, slot: SlotId, limits: &Limits) {
         if let Some(slot) = self.slots.get_mut(&slot) {
             slot.set_limits(limits);
+        }
+    }
+
+    /// Records that the server of a slot runs on another machine, where the host ends no process.
+    pub fn mark_remote(&mut self, slot: SlotId) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.is_remote = true;
         }
     }
 

@@ -55,7 +55,9 @@ impl Kernel {
 
     /// Keeps a standby where one is wanted.
     pub(super) fn keep_spare(&mut self, now: Time, slot: SlotId) {
-        let wanted = self.limits.standby > 0 && self.mode == Mode::Serving;
+        let own = self.slots.get(&slot).and_then(|slot| slot.standby);
+        let standby = own.unwrap_or(self.limits.standby);
+        let wanted = standby > 0 && self.mode == Mode::Serving;
         if wanted && self.serving(slot).is_some() && self.spare(slot) == Spare::None {
             self.start_spare(now, slot, Purpose::Standby);
         }

@@ -207,7 +207,7 @@ impl Kernel {
     }
 
     /// Takes a call out of the hands of a worker that answered it, if its answers still count.
-    fn release(&mut self, from: Generation, id: CallId) -> Option<Run> {
+    pub(super) fn release(&mut self, from: Generation, id: CallId) -> Option<Run> {
         let worker = self.worker_mut(from).filter(|worker| worker.is_heard())?;
         let run = worker.running.remove(&id)?;
         if let Run::Abandoned { until, .. } = run {
@@ -234,6 +234,8 @@ impl Kernel {
         let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
+        let slot = call.slot().and_then(|slot| self.slots.get(&slot));
+        let is_remote = slot.is_some_and(|slot| slot.is_remote);
         let outcome = match (probing, answer) {
             (false, Answer::Tool(reply)) => Ok(Success::Tool(reply)),
             (false, Answer::Members(members)) => Ok(Success::Members(members)),
@@ -255,6 +257,10 @@ impl Kernel {
                 if call.resumed_until.is_some_and(|until| until <= now) =>
             {
                 Err(Problem::of(ErrorKind::Timeout))
+            }
+            // An earlier attempt may still run on another machine, where the host cannot end it.
+            (true, Answer::Probed(Probed::NotApplied {})) if is_remote => {
+                Err(Problem::of(ErrorKind::OutcomeUnknown))
             }
             (true, Answer::Probed(Probed::NotApplied {})) => {
                 let until = call.resumed_until.take();

@@ -50,7 +50,11 @@ impl Link {
         // A scanned line is UTF-8.
         let text = std::str::from_utf8(line).unwrap_or_default();
         match relayed {
-            Ok(Relayed::Request(request)) => self.request(cx, text, &request),
+            Ok(Relayed::Request(request)) => {
+                if !self.named_call(cx, text, &request) {
+                    self.request(cx, text, &request);
+                }
+            }
             Ok(Relayed::Notice { method, params }) => self.notification(cx, text, &method, params),
             Ok(Relayed::Answer { id, .. }) => self.client_answer(cx, text, &id),
             Err(refused) => self.reject(cx, refused, line.len()),
@@ -72,7 +76,7 @@ impl Link {
         }
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
+    pub(super) fn request(&mut self, cx: &mut Cx<'_>, text: &str, request: &RelayedRequest<'_>) {
         let Some(session) = self.session() else {
             return;
         };
@@ -92,6 +96,7 @@ impl Link {
         // A tool call is decided about once its tool is known.
         let work = match &asked.tool {
             Some(_) => Work::Unrouted,
+            None if self.is_searched_listing(cx, &asked) => Work::Unrouted,
             None => self.route(cx, &asked),
         };
         let new = NewRequest {
@@ -117,13 +122,14 @@ impl Link {
     ) -> ClientRequest {
         let meta = request.param("_meta");
         if request.dialect == Dialect::Modern
+            && !self.is_shared()
             && let Some(meta) = meta
         {
             let is_own = |name: &str| OWN_META.contains(&name);
             self.memory.modern_meta = Some(Json::from_scanned(&edit::filtered(meta, is_own)));
         }
         let mut asked = ClientRequest::new(text, request, meta);
-        if asked.tool.is_some() && self.offers_tasks() {
+        if asked.tool.is_some() && self.offers_tasks_to(request.dialect) {
             let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
             asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
         }
@@ -150,6 +156,12 @@ impl Link {
         if self.is_listing(request) {
             return self.decide_listing(cx, call);
         }
+        if self.decide_search(cx, call) {
+            return;
+        }
+        let Some(request) = self.requests.get(call) else {
+            return;
+        };
         if request.tool.is_none() {
             return self.finish_routing(cx, call, None);
         }
@@ -186,6 +198,9 @@ impl Link {
             .is_some_and(|request| self.is_listing(request))
         {
             return self.admit_listing(cx, call);
+        }
+        if self.admit_search(cx, call) {
+            return;
         }
         let Some(request) = self.requests.get_mut(call) else {
             return;
@@ -284,16 +299,24 @@ impl Link {
         }
     }
 
-    fn finish_routing(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
+    pub(super) fn finish_routing(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        refused: Option<Problem>,
+    ) {
         let Some(mut request) = self.requests.take(call) else {
             return;
         };
         let work = match refused {
             Some(problem) => Work::Refused(problem),
-            None => {
-                let work = self.route(cx, &request);
-                self.as_task(cx, call, &mut request, work)
-            }
+            None => match self.shared_work(cx, call, &request) {
+                Some(work) => work,
+                None => {
+                    let work = self.route(cx, &request);
+                    self.as_task(cx, call, &mut request, work)
+                }
+            },
         };
         // Telemetry counts only tools that exist: clients can invent any number of names.
         let known = |tool: &&String| self.tools.get(tool).is_some();
@@ -479,7 +502,8 @@ impl Link {
             return false;
         };
         let Some(call) = cx.kernel.find(session, &target) else {
-            return kind == CancelKind::Answered;
+            // A call that runs on as a task is not cancelled by a client that gave up at the same time.
+            return kind == CancelKind::Answered || self.runs_on(&target);
         };
         if let Some(request) = self.requests.get_mut(call)
             && kind == CancelKind::Silent
@@ -519,9 +543,11 @@ impl Link {
     /// The client will send nothing more.
     pub(crate) fn input_ended(&mut self, cx: &mut Cx<'_>) {
         self.cancel_endless(cx);
-        // No answer can come any more.
-        self.questions.clear();
-        self.pause_deadlines(cx);
+        if !self.outlives_client(cx) {
+            // No answer can come any more.
+            self.questions.clear();
+            self.pause_deadlines(cx);
+        }
     }
 
     /// Cancels requests that never end by themselves.

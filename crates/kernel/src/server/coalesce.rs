@@ -42,10 +42,11 @@ impl Coalescer {
         self.by_call.values().filter_map(Pace::poll_timeout).min()
     }
 
-    /// Returns the notifications for which there is room.
-    pub(super) fn due(&mut self, now: Time) -> Vec<String> {
-        let all = self.by_call.values_mut();
-        all.filter_map(|pace| pace.handle_timeout(now)).collect()
+    /// Returns the notifications for which there is room, each with its call.
+    pub(super) fn due(&mut self, now: Time) -> Vec<(CallId, String)> {
+        let all = self.by_call.iter_mut();
+        all.filter_map(|(call, pace)| Some((*call, pace.handle_timeout(now)?)))
+            .collect()
     }
 
     /// A call ends. Returns its last notification if the client has not got it.
@@ -148,7 +149,7 @@ mod tests {
                             if at_ms > until {
                                 break;
                             }
-                            for line in coalescer.due(at) {
+                            for (_, line) in coalescer.due(at) {
                                 let call: u64 = line.split(' ').next().unwrap().parse().unwrap();
                                 calls.get_mut(&call).unwrap().pass(at_ms, line);
                             }

@@ -401,6 +401,7 @@ mod tests {
                 prefix: None,
                 limits: None,
                 backend: None,
+                shared: None,
             };
             let mut out = VecDeque::new();
             let link = within(&mut kernel, &mut out, |cx| {
@@ -432,6 +433,7 @@ mod tests {
             epoch_ms: 0,
             version: "1",
             spans: &mut Spans::seeded(None),
+            tool_list: &crate::tool_list::ToolListRules::default(),
         })
     }
 

@@ -17,14 +17,13 @@ use mainstay_contract::scan;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::incarnation::Purpose;
+use super::incarnation::{Awaited, Purpose};
 use super::memory::{Step, request};
 use super::replies::error_code;
 use super::requests::ClientRequest;
 use super::tasks::{CallTask, TaskRun};
 use super::{Client, Cx, Discovered, Link, edit};
 use crate::call::Work;
-use crate::system_tools;
 
 /// How long a listing waits for a server that is ready, in milliseconds.
 const LISTING_MS: u64 = 10_000;
@@ -120,7 +119,7 @@ impl Link {
                 let name = Some(name.clone());
                 (Method::CallTool.name(), name, params.finish())
             }
-            Op::ListTools {} => (Method::ListTools.name(), None, "{}".to_owned()),
+            Op::ListTools { .. } => (Method::ListTools.name(), None, "{}".to_owned()),
             Op::Catalog {} => (request.op.method(), None, "{}".to_owned()),
             Op::Discover {} => (Method::Discover.name(), None, "{}".to_owned()),
             Op::List { kind, cursor } => {
@@ -208,14 +207,7 @@ impl Link {
             }
         }
         let mut tools: Vec<String> = self.tools.visible().map(Json::to_string).collect();
-        if self.rules().system_tools {
-            let timeout_ms = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            tools.extend(
-                own.iter()
-                    .map(|spec| spec.definition(timeout_ms).to_string()),
-            );
-        }
+        tools.extend(self.own_definitions(cx));
         let listing = if request.method == Method::ListTools.name() {
             ObjectWriter::with_capacity(1024)
                 .raw("tools", &edit::array(tools.iter().map(String::as_str)))
@@ -349,8 +341,35 @@ impl Link {
                     self.memory.record_notification(method, line.as_str());
                 }
             }
-            Purpose::Open | Purpose::Discover | Purpose::Restore => {}
+            Purpose::Open | Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
         }
+    }
+
+    /// A server that starts slowly named its era after the host had gone on to the older handshake, which it will
+    /// refuse. True if it speaks the modern one.
+    pub(super) fn late_era(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        result: Option<&str>,
+    ) -> bool {
+        if self.memory.has_session() || !result.is_some_and(speaks_modern) {
+            return false;
+        }
+        self.house_answer(cx, generation, Purpose::Discover, result);
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            let opens = |awaited: &Awaited| {
+                matches!(
+                    awaited,
+                    Awaited::Script {
+                        purpose: Purpose::Open,
+                        ..
+                    }
+                )
+            };
+            server.awaited.retain(|_, awaited| !opens(awaited));
+        }
+        true
     }
 
     /// A caller's line as this server must get it: modern servers want the caller's `_meta` in each request.

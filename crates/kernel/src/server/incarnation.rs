@@ -136,6 +136,8 @@ pub(super) enum Purpose {
     Open,
     /// Finds out whether the server speaks the modern era.
     Discover,
+    /// The same, after the host has gone on without the answer. A server that starts slowly may still give it.
+    LateDiscover,
     /// Restores a detail of the session; a refusal is tolerated.
     Restore,
 }
@@ -169,6 +171,15 @@ impl Incarnation {
             && let Some(oldest) = self.abandoned.pop_front()
         {
             self.awaited.close(&oldest);
+        }
+    }
+
+    /// Records that the answer to a call will not come. The call is sent again under another id, so that a
+    /// server which still works on the first one confuses nothing.
+    pub(super) fn forget(&mut self, call: CallId) {
+        self.abandon(call);
+        if let Some(id) = self.wire_id(call).cloned() {
+            self.awaited.close(&id);
         }
     }
 
@@ -211,7 +222,7 @@ impl Incarnation {
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    /// The calls that it owes answers to.
+    /// The calls whose answers it owes.
     pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
         self.awaited.values().filter_map(|awaited| match awaited {
             Awaited::Call(call) => Some(*call),

@@ -15,8 +15,9 @@ use super::client::cancel_line;
 use super::edit;
 use super::house::refuse_question;
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::shared::with_own_token;
 use super::{Cx, Link};
-use crate::core::action::CoreAction;
+use crate::core::action::{CoreAction, LogLevel};
 use crate::core::readiness::Proof;
 
 impl Link {
@@ -81,6 +82,32 @@ impl Link {
         }
     }
 
+    /// The answer of a server to one call will not come; the server goes on. It rejected the call before it
+    /// ran if `sent` is false.
+    pub(crate) fn call_lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        sent: bool,
+        fault: &Fault,
+    ) {
+        if let Some(server) = self.incarnations.get_mut(&generation) {
+            server.forget(call);
+        }
+        cx.kernel
+            .handle_call_lost(cx.now, generation, call, sent, fault);
+    }
+
+    /// A server ended the session: a successor opens another one, and calls under way may still be answered.
+    pub(crate) fn session_ended(&mut self, cx: &mut Cx<'_>, generation: Generation, fault: &Fault) {
+        cx.log_at(
+            LogLevel::Info,
+            format!("mcp:session_ended pack={} {fault}", self.name),
+        );
+        cx.kernel.handle_unfit(cx.now, generation, fault);
+    }
+
     /// Sends a call to a server, unless its tools changed since the call was admitted.
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, generation: Generation, call: &rpc::Call) {
         let rpc::Op::Forward(forward) = &call.op else {
@@ -117,9 +144,12 @@ impl Link {
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come: it must not end this call.
         let taken = known.is_some_and(|server| server.is_taken(&id));
-        let (id, line) = if taken {
+        let (id, line) = if taken || self.is_shared() {
             let own = self.own_id();
-            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            let mut line = edit::with_member(line.as_str(), "id", own.as_raw());
+            if self.is_shared() {
+                line = with_own_token(&line, &own);
+            }
             (own, Json::from_scanned(&line))
         } else {
             (id, line.clone())
@@ -149,7 +179,11 @@ impl Link {
         ) else {
             return;
         };
-        let wire = server.wire_id(call).unwrap_or(&request.id);
+        let sent = server.wire_id(call);
+        if self.shared.is_some() && sent.is_none() {
+            return;
+        }
+        let wire = sent.unwrap_or(&request.id);
         let line = match request.cancel.take() {
             Some(line) if wire.as_raw() == request.id.as_raw() => line,
             // MCP forbids to cancel this one.
@@ -314,7 +348,7 @@ impl Link {
                 if cx.kernel.sent(generation, call).is_some()
                     && let Some(last) = self.progress.finish(call)
                 {
-                    self.tell_client(cx, last);
+                    self.report_progress(cx, call, last);
                 }
                 let answer = self.answer_of(cx, call, text, result, generation);
                 cx.kernel.handle_answer(cx.now, generation, call, answer);
@@ -342,6 +376,14 @@ impl Link {
         result: Option<&str>,
     ) {
         match awaited {
+            Awaited::Script {
+                purpose: Purpose::LateDiscover,
+                ..
+            } => {
+                if self.late_era(cx, generation, result) {
+                    self.run_script(cx, generation);
+                }
+            }
             Awaited::Script { purpose, .. } => {
                 if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
                     return self.run_script(cx, generation);
@@ -425,8 +467,11 @@ impl Link {
             // Progress reaches the client only for an open call of this server.
             Some(Method::Progress) => {
                 let token = param("progressToken").unwrap_or_default();
-                let call = self.requests.by_token(token);
-                if let (true, Some(call)) = (self.is_house(), call) {
+                let call = match self.is_shared() {
+                    true => self.call_of_token(generation, token),
+                    false => self.requests.by_token(token),
+                };
+                if let (true, Some(call)) = (self.is_typed(cx, call), call) {
                     let progress = super::house::progress_of(params.unwrap_or_default());
                     return cx
                         .kernel
@@ -435,8 +480,9 @@ impl Link {
                 let Some(call) = call else { return };
                 if cx.kernel.handle_own_progress(cx.now, generation, call) {
                     let rate = cx.kernel.limits().progress_per_second;
-                    if let Some(line) = self.progress.report(cx.now, call, text, rate) {
-                        self.tell_client(cx, line);
+                    let shown = self.with_client_token(call, text, params);
+                    if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
+                        self.report_progress(cx, call, line);
                     }
                 }
                 return;
@@ -463,9 +509,11 @@ impl Link {
             }
             _ => {}
         }
-        if self.takes_notification(method)
+        if self.shared_notification(cx, generation, text, method, params)
+            || self.takes_notification(method)
             || self.takes_for_modern(cx, method, params)
             || self.takes_for_legacy(cx, method, params)
+            || !self.admits_notification(cx, method, text)
         {
             return;
         }

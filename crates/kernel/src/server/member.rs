@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mainstay_contract::dialect::RelayedRequest;
-use mainstay_contract::id::{Generation, RequestId};
+use mainstay_contract::id::{Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::render;
@@ -21,11 +21,18 @@ use super::lists::Seen;
 use super::requests::ClientRequest;
 pub(crate) use super::reviewed::expands_to;
 use super::{Client, Cx, Link, ServerConfig, edit, house};
+use crate::log_limit::{LogLimit, suppressed};
+use crate::time::Time;
 
 /// Bytes of one list that are kept.
 const LIST_BYTES: usize = 4 * 1024 * 1024;
 /// A server that never opened its session is not waited for after so many failed starts.
 const FAILED_STARTS: u32 = 2;
+/// Notifications of one server that its client gets within a period, and their bytes.
+const NOTIFICATIONS: usize = 200;
+const NOTIFICATION_BYTES: usize = 256 * 1024;
+/// The period, in milliseconds.
+const PERIOD_MS: u64 = 1000;
 /// Resources that results refer to and the core has not recorded yet.
 const LINKED: usize = 1000;
 
@@ -48,6 +55,34 @@ pub(super) struct Shelf {
     linked: VecDeque<String>,
     /// Servers that were lost before one opened the session.
     failed_starts: u32,
+    #[serde(default)]
+    notifications: NotificationLimit,
+    /// For the warning about dropped notifications.
+    #[serde(default)]
+    drops: LogLimit,
+}
+
+/// The notifications that a client got within the present period.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct NotificationLimit {
+    until: Time,
+    count: usize,
+    bytes: usize,
+}
+
+impl NotificationLimit {
+    fn admit(&mut self, now: Time, bytes: usize) -> bool {
+        if now >= self.until {
+            *self = Self {
+                until: now.plus_ms(PERIOD_MS),
+                ..Self::default()
+            };
+        }
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        // A single long one passes.
+        self.count <= NOTIFICATIONS && (self.bytes <= NOTIFICATION_BYTES || self.count == 1)
+    }
 }
 
 /// An item of a list.
@@ -141,7 +176,7 @@ impl Link {
     /// True if the host answers the server's questions in the client's place: its client cannot be asked.
     pub(super) const fn answers_questions(&self) -> bool {
         match &self.client {
-            Client::Session(_) => false,
+            Client::Session(_) => self.is_unattended(),
             Client::House(house) => house.session.is_none() || house.opening.is_none(),
         }
     }
@@ -166,6 +201,31 @@ impl Link {
         is_mute || is_change
     }
 
+    /// Decides about a notification for the client. A server beside others may send so many within a period; the
+    /// host drops the rest.
+    pub(super) fn admits_notification(
+        &mut self,
+        cx: &mut Cx<'_>,
+        method: &str,
+        text: &str,
+    ) -> bool {
+        let Some(shelf) = &mut self.shelf else {
+            return true;
+        };
+        // The withdrawal of a question: there are only so many questions.
+        if method == Method::Cancelled.name() || shelf.notifications.admit(cx.now, text.len()) {
+            return true;
+        }
+        if let Some(more) = shelf.drops.admit(cx.now) {
+            let (pack, more) = (&self.name, suppressed(more));
+            cx.log(format!(
+                "mcp:warning reason=notifications_dropped pack={pack} more than {NOTIFICATIONS} or \
+                 {NOTIFICATION_BYTES} bytes in {PERIOD_MS} ms{more}"
+            ));
+        }
+        false
+    }
+
     /// True while a question of the server is open.
     pub(crate) fn has_questions(&self) -> bool {
         self.questions.any()
@@ -179,7 +239,7 @@ impl Link {
     /// A request of the client that the core routed to this server.
     pub(crate) fn routed_request(
         &mut self,
-        now: crate::time::Time,
+        now: Time,
         text: &str,
         request: &RelayedRequest<'_>,
     ) -> ClientRequest {
@@ -187,8 +247,11 @@ impl Link {
         self.read_request(text, request)
     }
 
-    /// The client sets its log level.
-    pub(crate) fn set_level(&mut self, cx: &mut Cx<'_>, params: &str) {
+    /// The client of a session sets its log level.
+    pub(crate) fn set_level(&mut self, cx: &mut Cx<'_>, session: SessionId, params: &str) {
+        if self.is_shared() {
+            return self.set_shared_level(cx, session, params);
+        }
         let method = Method::SetLogLevel.name();
         self.memory.record_answer(method, Some(params), "{}");
         self.update_standbys(cx, None, method, Some(params));

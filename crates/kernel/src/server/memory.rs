@@ -17,7 +17,7 @@ use super::incarnation::Purpose;
 use crate::defect::{Defect, is_planted};
 
 /// Most subscriptions that are restored.
-const SUBSCRIPTIONS: usize = 4096;
+pub(super) const SUBSCRIPTIONS: usize = 4096;
 
 /// The state of one client's session, as a server must know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@
 //! session, so the host opens one for each of them ([`house`]).
 //!
 //! Where several servers are served together, the host opens the session on each of them, too, and reads
-//! their lists to merge them ([`member`]).
+//! their lists to merge them ([`member`]). One process may serve several sessions ([`shared`]).
 //!
 //! It must never know a descriptor, a clock or a file: everything it wants done is a [`CoreAction`].
 
@@ -38,6 +38,8 @@ mod replies;
 mod requests;
 mod reviewed;
 mod rules;
+mod search;
+mod shared;
 mod tasks;
 mod tools;
 
@@ -69,6 +71,7 @@ pub use self::remembered::ServerMemory;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
+use self::shared::Shared;
 use self::tasks::OwnTasks;
 pub(crate) use self::tasks::{LinkTask, NewCall, TaskRun};
 use self::tools::Tools;
@@ -81,6 +84,7 @@ use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
 use crate::time::Time;
+use crate::tool_list::{Recent, ToolListRules};
 
 /// How often the memory and the idle time of a server are looked at, in milliseconds.
 const LOOK_MS: u64 = 500;
@@ -110,6 +114,9 @@ pub struct ServerConfig {
     pub prefix: Option<String>,
     /// Limits of its own: restarts, queue, pool, and time to start.
     pub limits: Option<Limits>,
+    /// One process serves all sessions, or each session has its own; `None` if the operator declared neither.
+    #[serde(default)]
+    pub shared: Option<bool>,
 }
 
 impl ServerConfig {
@@ -158,7 +165,13 @@ pub(crate) struct Link {
     own_tasks: OwnTasks,
     /// The lists of a server that is served beside others.
     shelf: Option<Shelf>,
+    /// The sessions of a server that several of them share.
+    #[serde(default)]
+    shared: Option<Shared>,
     start_timeout_ms: Option<u64>,
+    /// The tools that the client used last.
+    #[serde(default)]
+    recent: Recent,
     /// The use of the remembered catalog.
     #[serde(default)]
     recall: Recall,
@@ -212,6 +225,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) epoch_ms: u64,
     pub(crate) version: &'a str,
     pub(crate) spans: &'a mut Spans,
+    /// The settings of `tools/list`.
+    pub(crate) tool_list: &'a ToolListRules,
 }
 
 impl Cx<'_> {
@@ -272,7 +287,9 @@ impl Link {
             },
             own_tasks: OwnTasks::default(),
             shelf: config.prefix.is_some().then(|| Shelf::of(config)),
+            shared: None,
             start_timeout_ms: config.limits.as_ref().map(|limits| limits.start_timeout_ms),
+            recent: Recent::default(),
             recall: Recall::default(),
             bridge: Bridge::default(),
         }
@@ -387,8 +404,8 @@ impl Link {
     /// Time passed.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
         self.own_requests_due(cx);
-        for line in self.progress.due(cx.now) {
-            self.tell_client(cx, line);
+        for (call, line) in self.progress.due(cx.now) {
+            self.report_progress(cx, call, line);
         }
         if cx.now < self.upkeep.next_look {
             return;
@@ -480,5 +497,6 @@ impl Link {
             let before = std::mem::replace(&mut self.handover.serving, serving);
             self.taken_over(cx, before);
         }
+        self.deliver_late(cx);
     }
 }

@@ -19,7 +19,6 @@ use super::lists::{Seen, page_request};
 use super::memory::{Step, request};
 use super::{Cx, Link};
 use crate::action::Sight;
-use crate::call::UNTIMED_MS;
 use crate::core::action::CoreAction;
 
 /// How long a server may take to answer a request of the host, in milliseconds.
@@ -38,7 +37,7 @@ impl Link {
                 Step::Ask { id, line, purpose } => {
                     let patience_ms = match purpose {
                         Purpose::Discover => DISCOVER_MS.min(start_ms),
-                        Purpose::Open | Purpose::Restore => start_ms,
+                        Purpose::Open | Purpose::LateDiscover | Purpose::Restore => start_ms,
                     };
                     let until = cx.now.plus_ms(patience_ms);
                     let _ = server.awaited.open(id, Awaited::Script { purpose, until });
@@ -224,9 +223,9 @@ impl Link {
         server.awaited.retain(|_, awaited| match awaited {
             Awaited::Script { purpose, until } if *until <= now => {
                 overdue = Some(*purpose);
-                // A server that starts slowly answers later, and refuses the other handshake.
-                *until = now.plus_ms(UNTIMED_MS);
-                *purpose == Purpose::Discover
+                let is_kept = *purpose == Purpose::Discover;
+                (*purpose, *until) = (Purpose::LateDiscover, now.plus_ms(start_ms));
+                is_kept
             }
             Awaited::List { until, kind, .. } if *until <= now => {
                 listed.insert(*kind);
@@ -240,7 +239,7 @@ impl Link {
                 self.unfit(cx, generation, detail);
             }
             Some(Purpose::Discover | Purpose::Restore) => self.run_script(cx, generation),
-            None => {}
+            Some(Purpose::LateDiscover) | None => {}
         }
         for kind in &listed {
             self.list_failed(*kind);

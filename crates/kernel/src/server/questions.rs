@@ -97,6 +97,12 @@ impl Questions {
         self.open.contains_key(id)
     }
 
+    /// Closes every question. Returns the servers that asked, each with its own id of the question.
+    pub(super) fn take_all(&mut self) -> Vec<(Generation, RequestId)> {
+        let open = std::mem::take(&mut self.open).into_values();
+        open.map(|ask| (ask.by, ask.id)).collect()
+    }
+
     /// Closes every question: no answer can come any more.
     pub(super) fn clear(&mut self) {
         self.open.clear();

@@ -24,7 +24,6 @@ use crate::core::action::CoreAction;
 use crate::core::checks::Purpose;
 use crate::core::mismatches::Culprit;
 use crate::locked::Withdrawn;
-use crate::system_tools;
 
 impl Link {
     /// The meaning of a server's answer to a call, for the kernel.
@@ -115,6 +114,7 @@ impl Link {
             let (name, params) = (request.method.clone(), request.params().map(str::to_owned));
             if self.memory.record_answer(&name, params.as_deref(), result) {
                 self.update_standbys(cx, Some(generation), &name, params.as_deref());
+                self.record_subscription(cx, call, &name);
             }
         }
         if method.and_then(Method::list) == Some(ListKind::Tools) && result.len() > PAGE_BYTES {
@@ -278,9 +278,7 @@ impl Link {
         let next = scan::member(result, "nextCursor").and_then(scan::unquote);
         let is_last = next.is_none();
         if self.rules().system_tools && is_last {
-            let timeout = cx.kernel.limits().call_timeout_ms;
-            let own = system_tools::specs(cx.version);
-            open.extend(own.iter().map(|spec| spec.definition(timeout).to_string()));
+            open.extend(self.own_definitions(cx));
         } else if open.len() == all.len() {
             return None;
         }
@@ -310,6 +308,9 @@ impl Link {
 
     /// Answers a request from the host's own knowledge.
     pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        if let Some(outcome) = self.search_answer(cx, call) {
+            return cx.kernel.handle_served(cx.now, call, outcome);
+        }
         let Some(request) = self.requests.get(call) else {
             return;
         };
@@ -328,6 +329,7 @@ impl Link {
                     .map_err(|problem| problem.with_uri(&uri))
             }
             Some(Method::Discover) => self.remembered_discovery(cx, &request.clone()),
+            Some(Method::UnsubscribeResource) => Ok(Success::Members(Json::empty_object())),
             Some(Method::ListResources) => {
                 Ok(Success::Members(Json::from(json!({"resources": []}))))
             }

@@ -81,15 +81,17 @@ pub struct ToolRules {
     pub tasks: Option<bool>,
 }
 
-/// What becomes of a server that does not let go of a call past its deadline.
+/// What becomes of a call that reaches its deadline, and of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
-    /// It goes on if it answers a ping.
+    /// The host cancels the call. A server that does not end it goes on if it answers a ping.
     #[default]
     Cancel,
-    /// It is replaced.
+    /// The host cancels the call, and replaces a server that does not end it.
     Kill,
+    /// The call runs on as a task, whose id is in the error.
+    Detach,
 }
 
 /// How to find out whether a lost call took effect.
@@ -141,6 +143,21 @@ impl Rules {
     /// True if calls of any tool may run as tasks.
     pub fn has_tasks(&self) -> bool {
         self.tasks || self.tools.values().any(|rules| rules.tasks == Some(true))
+    }
+
+    /// What becomes of a call of this tool that reaches its deadline.
+    pub(super) fn on_timeout(&self, tool: &str) -> OnTimeout {
+        let rule = self.tools.get(tool).and_then(|rules| rules.on_timeout);
+        rule.unwrap_or(self.on_timeout)
+    }
+
+    /// True if calls may be recorded as tasks, because clients ask for it or because they take too long.
+    pub fn keeps_tasks(&self) -> bool {
+        let rules = self.tools.values();
+        let mut on_timeout = rules.filter_map(|rules| rules.on_timeout);
+        self.has_tasks()
+            || self.on_timeout == OnTimeout::Detach
+            || on_timeout.any(|rule| rule == OnTimeout::Detach)
     }
 
     /// Every key that they may have.

@@ -224,6 +224,13 @@ impl Tools {
         tools.into_iter().map(|tool| &tool.definition)
     }
 
+    /// All definitions, in the server's order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Json> {
+        let mut tools: Vec<&Tool> = self.known.values().collect();
+        tools.sort_by_key(|tool| tool.position);
+        tools.into_iter().map(|tool| &tool.definition)
+    }
+
     /// Records that a tool's schemas cannot be compiled. True the first time.
     pub(super) fn mark_unchecked(&mut self, name: &str) -> bool {
         let tool = self.known.get_mut(name);
@@ -303,10 +310,9 @@ impl Tools {
     pub(super) fn patience(&self, name: &str, default_ms: u64) -> (u64, bool) {
         let tool = self.rules.tools.get(name);
         let timeout = tool.and_then(|tool| tool.timeout_ms);
-        let on_timeout = tool.and_then(|tool| tool.on_timeout);
         (
             timeout.unwrap_or(default_ms),
-            on_timeout.unwrap_or(self.rules.on_timeout) == OnTimeout::Kill,
+            self.rules.on_timeout(name) == OnTimeout::Kill,
         )
     }
 }

@@ -6,10 +6,12 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "tests write values in place")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use mainstay_contract::dialect::{Dialect, EchoId, MODERN_VERSION, Op, Request, TaskWish};
+use mainstay_contract::dialect::{
+    Dialect, EchoId, MODERN_VERSION, Op, Request, TASKS_VERSION, TaskWish,
+};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
@@ -67,8 +69,12 @@ pub struct Server {
     pub answers_lists: bool,
     /// It opens sessions by itself; else the handshake stays pending, as while it downloads its program.
     pub opens: bool,
+    /// The revision of the sessions that it opens.
+    pub version: &'static str,
     /// The `ttlMs` of its lists.
     pub ttl_ms: Option<u64>,
+    /// It answers nothing by itself: it is still starting.
+    pub starts: bool,
 }
 
 /// A build of a pack.
@@ -103,6 +109,8 @@ pub struct Worker {
     pub pending: Vec<Pending>,
     /// Ids of its questions that are not answered.
     pub asked: Vec<Value>,
+    /// Resources whose changes it reports.
+    pub subscribed: BTreeSet<String>,
 }
 
 /// One tool call that a worker has.
@@ -111,13 +119,15 @@ pub struct Pending {
     pub call: Option<CallId>,
     pub id: Value,
     pub token: Option<Value>,
+    /// The session of the client, as its arguments name it.
+    pub who: Option<u64>,
 }
 
 impl Server {
     /// The result of `initialize`.
     pub fn opened(&self) -> Value {
         json!({
-            "protocolVersion": "2025-06-18",
+            "protocolVersion": self.version,
             "capabilities": self.capabilities,
             "serverInfo": { "name": "demo", "version": "3" },
         })
@@ -140,8 +150,10 @@ impl Default for Server {
             capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
             found: false,
             answers_lists: true,
+            version: TASKS_VERSION,
             opens: true,
             ttl_ms: None,
+            starts: false,
         }
     }
 }
@@ -170,6 +182,7 @@ pub fn wrapping(rules: Value) -> CoreConfig {
             backend: None,
             prefix: None,
             limits: None,
+            shared: None,
         }],
         ..packs(&[])
     }
@@ -191,6 +204,15 @@ pub fn merging() -> CoreConfig {
         servers: servers.map(server).into(),
         ..packs(&["a"])
     }
+}
+
+/// The same host, in which all sessions share two of the servers.
+pub fn sharing() -> CoreConfig {
+    let mut config = merging();
+    for server in &mut config.servers {
+        server.shared = Some(server.name != "two");
+    }
+    config
 }
 
 /// A host that serves these packs.
@@ -216,6 +238,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         servers: Vec::new(),
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
+        tool_list: mainstay_kernel::tool_list::ToolListRules::default(),
     }
 }
 
@@ -254,9 +277,14 @@ impl Shell {
 
     /// Opens a client's session and completes the legacy handshake.
     pub fn greet(&mut self) -> SessionId {
+        self.greet_as(TASKS_VERSION)
+    }
+
+    /// The same, in a revision.
+    pub fn greet_as(&mut self, version: &str) -> SessionId {
         let session = self.open();
         let params = json!({
-            "protocolVersion": "2025-06-18",
+            "protocolVersion": version,
             "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" },
         });
@@ -538,6 +566,7 @@ impl Shell {
                     call: Some(call.call),
                     id,
                     token: None,
+                    who: arguments.to_value().unwrap()["who"].as_u64(),
                 });
             }
             rpc::Op::Probe { .. } if self.probe.is_none() => {}
@@ -576,6 +605,15 @@ impl Shell {
             );
             return;
         };
+        if self.server.starts {
+            worker.pending.push(Pending {
+                call: None,
+                id: id.clone(),
+                token: None,
+                who: None,
+            });
+            return;
+        }
         let is_used = worker.pending.iter().any(|pending| pending.id == *id);
         assert!(!is_used, "{id} is in flight");
         let greeted = |line: &Value| line["method"] == "notifications/initialized";
@@ -587,6 +625,7 @@ impl Shell {
         }
         let params = &line["params"];
         let is_lookup = params["name"] == "lookup";
+        let has_resources = !self.server.capabilities["resources"].is_null();
         let result = match method {
             "tools/call" if is_lookup => {
                 json!({ "content": [], "structuredContent": { "found": self.server.found } })
@@ -596,6 +635,7 @@ impl Shell {
                     call: None,
                     id: id.clone(),
                     token: params["_meta"].get("progressToken").cloned(),
+                    who: params["arguments"]["who"].as_u64(),
                 });
                 return;
             }
@@ -604,8 +644,15 @@ impl Shell {
                     call: None,
                     id: id.clone(),
                     token: None,
+                    who: None,
                 });
                 return;
+            }
+            "resources/list" if has_resources => {
+                let key = &self.homes[&generation].0;
+                let listed =
+                    ["a", "b"].map(|name| json!({ "uri": format!("{key}:{name}"), "name": name }));
+                json!({ "resources": listed })
             }
             "tools/list" if !self.server.answers_lists => return,
             "tools/list" => match self.server.ttl_ms {
@@ -619,6 +666,14 @@ impl Shell {
                 "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "demo", "version": "3" } },
             }),
             "ping" | "logging/setLevel" | "resources/read" => json!({}),
+            "resources/subscribe" | "resources/unsubscribe" if has_resources => {
+                let uri = params["uri"].as_str().unwrap().to_owned();
+                match method {
+                    "resources/subscribe" => worker.subscribed.insert(uri),
+                    _ => worker.subscribed.remove(&uri),
+                };
+                json!({})
+            }
             _ => {
                 let error = json!({ "code": -32601, "message": "unknown method" });
                 let line = json!({ "jsonrpc": "2.0", "id": id, "error": error });

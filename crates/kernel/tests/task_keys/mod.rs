@@ -16,7 +16,7 @@ use super::shell::Shell;
 use super::{call_as_task, detaching, first, host, sent, start};
 
 /// A request with an idempotency key.
-fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
+pub(super) fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
     let op = Op::CallTool {
         name: tool.to_owned(),
         arguments: Json::empty_object(),
@@ -25,6 +25,7 @@ fn call_with_key(shell: &mut Shell, key: &str, tool: &str) -> SessionId {
         answer: TaskAnswer::Outcome,
         required: false,
         key: Some(key.to_owned()),
+        malformed: None,
     };
     shell.ask_wishing("\"command line\"", op, Some(wish))
 }
@@ -231,4 +232,25 @@ fn a_probe_decides_about_a_task_of_a_lost_host_whose_time_is_over() {
             "it does not run again: {ops:?}"
         );
     }
+}
+
+#[test]
+fn the_key_of_a_call_that_never_ran_is_free_after_a_stop() {
+    let mut config = host();
+    config.limits.pool = 1;
+    let drain_ms = config.limits.drain_ms;
+    let mut shell = Shell::new(config);
+    let mut book = Book::default();
+    book.work(&mut shell);
+    let client = shell.greet();
+    shell.call(client, 1, "write", json!({}));
+    let single = call_with_key(&mut shell, "k", "write");
+    book.work(&mut shell);
+    assert_eq!((sent(&shell).len(), book.tasks.len()), (1, 1), "it waits");
+    shell.handle(CoreEvent::Stop);
+    shell.wait(drain_ms);
+    book.work(&mut shell);
+    let problem = shell.outcome(single, "1").unwrap().as_ref().unwrap_err();
+    assert_eq!(problem.kind, ErrorKind::ShuttingDown);
+    assert!(book.tasks.is_empty(), "a retry runs it: {:?}", book.tasks);
 }

@@ -19,8 +19,7 @@ pub(super) struct Arguments {
 pub(super) fn spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "diff_assets",
-        "Gives the JSON Patch (RFC 6902: add, remove, replace) that makes the new asset of the \
-         base. Arrays are replaced whole; the operations can be applied in any order.",
+        "Gives the JSON Patch (RFC 6902) that turns base into new. Arrays are replaced whole.",
     )
     .input(closed(&json!({
         "base": any_json("The asset before: any JSON."),

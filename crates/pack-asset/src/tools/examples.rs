@@ -33,19 +33,20 @@ pub(super) fn list_spec(tooling_version: &str) -> ToolSpec {
     let text = json!({"type": "string"});
     tool_spec(
         "list_examples",
-        "Lists the example assets, all or those of one component, with their paths.",
+        "Lists example assets, all or those of one component.",
     )
     .input(with_required(
         &json!([]),
         &json!({"component": {
             "type": "string",
-            "description": "Component as the listing gives it; \"all\", or nothing, for every one.",
+            "description": "Default all.",
         }}),
     ))
     .output(closed(&json!({
         "ok": {"const": true},
         "examples": {"type": "array", "items": closed(&json!({"component": text, "path": text}))},
     })))
+    .schema_version(2)
     .tooling_version(tooling_version)
     .read_only()
 }
@@ -53,12 +54,11 @@ pub(super) fn list_spec(tooling_version: &str) -> ToolSpec {
 pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "get_example",
-        "Gives one example asset as it is on disk, validated against its schema now. An example \
-         that is not valid is not given; its violations are.",
+        "Gives one example asset, or its violations if its schema rejects it.",
     )
     .input(closed(&json!({"path": {
         "type": "string", "format": "path", "minLength": 1,
-        "description": "Path of the example, as list_examples gives it.",
+        "description": "From list_examples.",
     }})))
     .output(or_verdict(&json!({
         "example": {"type": "object"},
@@ -66,7 +66,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
         "validated": {"type": "boolean", "const": true},
     })))
     .errors(&[Code::NotFound])
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(tooling_version)
     .read_only()
 }

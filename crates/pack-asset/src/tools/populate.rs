@@ -36,23 +36,22 @@ const EFFECT: Annotations = Annotations {
 pub(super) fn spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "populate_backend",
-        "Validates an asset against the schema that its schema or $schemaRef member names, and \
-         sends it to the configured backend, as given and once. Never repeated by itself.",
+        "Validates an asset against the schema that its schema or $schemaRef names, then sends it to \
+         the backend once.",
     )
     .input(with_required(
         &json!(["asset"]),
         &json!({
-            "asset": {"type": "object", "description": "The asset to store."},
+            "asset": {"type": "object"},
             "validate_first": {"type": "boolean", "default": true,
-                "description": "Validate before sending. Turning it off is refused unless the \
-                                operator allows it."},
+                "description": "false needs the operator's permission."},
         }),
     ))
     .output(or_verdict(&json!({
         "asset_id": {"type": "string", "minLength": 1},
         "backend_url": {"type": "string"},
     })))
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(tooling_version)
     .effects(Replay::NeverReplay, EFFECT)
 }

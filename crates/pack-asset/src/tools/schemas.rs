@@ -19,24 +19,21 @@ pub(super) struct Get {
 
 pub(super) fn list_spec(tooling_version: &str) -> ToolSpec {
     let text = json!({"type": "string"});
-    tool_spec(
-        "list_schemas",
-        "Lists the asset schemas with their versions and paths.",
-    )
-    .output(closed(&json!({
-        "ok": {"const": true},
-        "schemas": {"type": "array",
-            "items": closed(&json!({"name": text, "version": text, "path": text}))},
-    })))
-    .tooling_version(tooling_version)
-    .read_only()
+    tool_spec("list_schemas", "Lists the asset schemas.")
+        .output(closed(&json!({
+            "ok": {"const": true},
+            "schemas": {"type": "array",
+                "items": closed(&json!({"name": text, "version": text, "path": text}))},
+        })))
+        .tooling_version(tooling_version)
+        .read_only()
 }
 
 pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
-    tool_spec("get_schema", "Gives one asset schema as it is on disk.")
+    tool_spec("get_schema", "Gives one asset schema.")
         .input(closed(&json!({"name": {
             "type": "string", "format": "path", "minLength": 1,
-            "description": "Name or path of the schema, as list_schemas gives it.",
+            "description": "Name or path from list_schemas.",
         }})))
         .output(closed(&json!({
             "ok": {"const": true},
@@ -44,7 +41,7 @@ pub(super) fn get_spec(tooling_version: &str) -> ToolSpec {
             "version": {"type": "string"},
         })))
         .errors(&[Code::NotFound])
-        .schema_version(2)
+        .schema_version(3)
         .tooling_version(tooling_version)
         .read_only()
 }

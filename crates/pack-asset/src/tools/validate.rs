@@ -33,22 +33,21 @@ fn schema_argument() -> Value {
     json!({
         "type": "string", "minLength": 1,
         REQUIRED_MARKER: "schema param is required",
-        "description": "Name of the schema, as list_schemas gives it.",
+        "description": "Name from list_schemas.",
     })
 }
 
 pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "validate_asset",
-        "Validates an asset against a schema and lists every violation. A top-level $schemaRef \
-         is ignored.",
+        "Validates an asset against a schema and lists every violation. Ignores a top-level $schemaRef.",
     )
     .input(closed(&json!({
         "asset": any_json("The asset: any JSON."),
         "schema": schema_argument(),
     })))
     .output(or_verdict(&json!({})))
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(tooling_version)
     .alias(ALIAS)
     .read_only()
@@ -57,18 +56,17 @@ pub(super) fn one_spec(tooling_version: &str) -> ToolSpec {
 pub(super) fn many_spec(tooling_version: &str) -> ToolSpec {
     tool_spec(
         "validate_many",
-        "Validates several assets against one schema. The answer has one result per asset, in \
-         their order.",
+        "Validates several assets against one schema; one result per asset, in order.",
     )
     .input(closed(&json!({
-        "assets": {"type": "array", "description": "The assets. Their number is limited."},
+        "assets": {"type": "array"},
         "schema": schema_argument(),
     })))
     .output(closed(&json!({
         "ok": {"const": true},
         "results": {"type": "array", "items": verdict()},
     })))
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(tooling_version)
     .read_only()
 }

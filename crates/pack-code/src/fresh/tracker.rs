@@ -19,6 +19,7 @@ use crate::store::StoreError;
 use crate::store::manifest;
 use crate::tree::file::{Content, Reader, Stamp};
 use crate::tree::git;
+use crate::tree::ignore_rules::{Excludes, rules_stamp};
 use crate::tree::walk::{Found, Listing, Walk};
 use crate::view::{Change, Freshness, Generation, Live, Overlay, View};
 
@@ -60,12 +61,24 @@ struct State {
     passed_over: BTreeSet<String>,
     /// Ignore files that are not in the tree, as they were at the last sweep.
     outer_rules: Vec<Option<Stamp>>,
+    /// Git's own rules of repositories in the tree, as they were when they were read.
+    excludes: Excludes,
     /// Files that were looked at, and whether they were there: since this generation was opened,
     /// and while the one before it was at hand.
     looked: BTreeMap<String, bool>,
     looked_before: BTreeMap<String, bool>,
     last_change: Option<Instant>,
     view: Option<Arc<View>>,
+}
+
+impl State {
+    /// Takes in the rules of repositories that were not known. The stamps of those that are known
+    /// stay: files that were decided by them are not all in this listing.
+    fn learn_excludes(&mut self, listing: &mut Listing) {
+        for (path, stamp) in std::mem::take(&mut listing.excludes) {
+            self.excludes.entry(path).or_insert(stamp);
+        }
+    }
 }
 
 /// What the keeper should do about changes.
@@ -161,19 +174,27 @@ impl Tracker {
     /// tree is compared again.
     fn compare_outer_rules(&self, state: &mut State) {
         let rules = self.outer_stamps();
+        let changed = |(path, stamp): (&PathBuf, &Option<Stamp>)| rules_stamp(path) != *stamp;
+        let mut differ = state
+            .excludes
+            .iter()
+            .take(limits::EXCLUDE_FILES)
+            .any(changed);
         if rules != state.outer_rules {
-            let known = !state.outer_rules.is_empty();
+            differ |= !state.outer_rules.is_empty();
             state.outer_rules = rules;
-            if known {
-                state.swept = None;
-                state.view = None;
-            }
+        }
+        if differ {
+            state.swept = None;
+            state.view = None;
         }
     }
 
     fn outer_stamps(&self) -> Vec<Option<Stamp>> {
-        let stamp = |path: &PathBuf| fs::metadata(path).ok().map(|found| Stamp::of(&found));
-        self.outer_rules.iter().map(stamp).collect()
+        self.outer_rules
+            .iter()
+            .map(|path| rules_stamp(path))
+            .collect()
     }
 
     /// Looks at the files of which no watch tells everything, as far as these are few.
@@ -202,6 +223,7 @@ impl Tracker {
             (_, true) => Freshness::Behind,
             _ if self.watch_problem().is_some() => Freshness::Unwatched,
             _ if state.linked.len() > limits::LINKED_FILES => Freshness::Linked,
+            _ if state.excludes.len() > limits::EXCLUDE_FILES => Freshness::Excluded,
             _ => Freshness::Fresh,
         };
         // Without a watch a sweep within this call has just been made, where it is quick enough.
@@ -444,6 +466,7 @@ impl Tracker {
         } else {
             Listing::default()
         };
+        state.learn_excludes(&mut listing);
         let mut children = std::mem::take(&mut listing.directories);
         children.remove(directory);
         let known = known_under(state, directory);
@@ -481,6 +504,7 @@ impl Tracker {
         walk.enter = Some(&add);
         let mut listing = walk.run();
         state.directories.append(&mut listing.directories);
+        state.learn_excludes(&mut listing);
         if listing.files.len() > LOOKED_AT {
             state.behind = true;
             state.view = None;

@@ -7,7 +7,7 @@
 //! | the query is | attempts |
 //! |---|---|
 //! | in quotes or backquotes | `literal` without them |
-//! | a place (`a.rs:237`, `a.rs#L237`) | `path`, shown at that line; `literal` |
+//! | a place (`a.rs:237`, `--> a.rs:2:9`) | `path`, shown at that line; `literal` |
 //! | a path or wildcard (`src/a.rs`, `sync/*.rs`) | `path`; `literal` |
 //! | a keyword and a name (`fn spawn`) | `symbol`; `literal` |
 //! | a qualified name (`a::b`, `A.b`, `A#b`) | `symbol` of the name in its container; `literal`; `symbol` of the name |
@@ -18,9 +18,9 @@
 //! | one word | `ranked` |
 
 use crate::query::pattern::{Case, Pattern};
+use crate::query::place::{is_path, is_windows, place};
 use crate::text::defs::{is_modifier, keyword};
 use crate::text::words::is_word;
-use crate::tree::lang::Lang;
 
 /// The kind of search that answers, `auto` resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +147,12 @@ fn exact_attempts(text: &str) -> Vec<Attempt> {
     if text.chars().nth(1).is_none() {
         return vec![literal()];
     }
-    if place(text).is_some() || is_path(text) {
-        return vec![Attempt::new(Path, text, Sure), literal()];
+    if place(text).is_some() || is_path(text) || is_windows(text) {
+        let mut found = vec![Attempt::new(Path, text, Sure), literal()];
+        if is_windows(text) && Pattern::regex(text, Case::Smart).is_ok() {
+            found.push(Attempt::new(Regex, text, Any));
+        }
+        return found;
     }
     if let [word, name] = text.split_whitespace().collect::<Vec<_>>().as_slice()
         && keyword(word.as_bytes()).is_some()
@@ -194,46 +198,6 @@ fn quoted(text: &str) -> Option<&str> {
 
 fn is_name(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(is_word) && !word.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// A path with a line, or with a first and a last one: `a.rs:237`, `a.rs:237:5`, `a.rs#L237`,
-/// `a.rs#L10-L20`, `a.rs:10-20`, `a.rs(237)`, and Python's `File "a.py", line 30`.
-pub(crate) fn place(text: &str) -> Option<(&str, u64, u64)> {
-    let python = text
-        .strip_prefix("File \"")
-        .and_then(|rest| rest.split_once("\", line "));
-    let (path, lines) = python
-        .or_else(|| text.split_once("#L"))
-        .or_else(|| {
-            let (path, line) = text.strip_suffix(')')?.rsplit_once('(')?;
-            Some((path, line))
-        })
-        .or_else(|| text.split_once(':'))?;
-    let digits = lines.trim_end_matches([':', ',']);
-    let (first, last) = match digits.split_once('-') {
-        Some((first, last)) => (first, last.trim_start_matches('L')),
-        // A column says nothing about lines.
-        None => {
-            let first = digits.split([':', ',', ' ']).next().unwrap_or(digits);
-            (first, first)
-        }
-    };
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    let is_file = is_path(path) || path.contains('.') && is_path(&format!("./{path}"));
-    (is_file && first > 0 && last >= first).then_some((path, first, last))
-}
-
-fn is_path(text: &str) -> bool {
-    let plain = |c: char| c.is_alphanumeric() || "_-./*?+@[]{},~".contains(c);
-    if text.contains(char::is_whitespace) || !text.chars().all(plain) {
-        return false;
-    }
-    let last = text.rsplit('/').next().unwrap_or(text);
-    let file = last
-        .rsplit_once('.')
-        .is_some_and(|(stem, _)| !stem.is_empty() && Lang::of_path(last) != Lang::TEXT);
-    let slashes = text.contains('/') && !text.contains("//");
-    slashes || file && !text.contains("..") || text.starts_with("*.") || text.starts_with("**")
 }
 
 /// A qualified name: the names before the last one, and the last one. `self`, `this`, `super` and
@@ -426,6 +390,9 @@ mod tests {
             ("src/main.rs", &["path", "literal", "ranked"]),
             ("src/main.rs:237", &["path", "literal", "ranked"]),
             ("main.rs#L237", &["path", "literal", "ranked"]),
+            ("--> src/main.rs:237:9", &["path", "literal", "ranked"]),
+            (r"src\main.rs:237", &["path", "literal", "ranked"]),
+            (r"src\main.rs", &["path", "literal", "ranked"]),
             ("sync/*.rs", &["path", "literal", "ranked"]),
             ("*.toml", &["path", "literal", "ranked"]),
             ("router.go", &["path", "literal", "ranked"]),
@@ -465,20 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_qualified_names_are_taken_apart() {
-        for (text, expected) in [
-            ("src/a.rs:237", Some(("src/a.rs", 237, 237))),
-            ("a.rs:237:5", Some(("a.rs", 237, 237))),
-            ("a.rs#L10-L20", Some(("a.rs", 10, 20))),
-            ("a.rs:10-20", Some(("a.rs", 10, 20))),
-            ("a.cs(12)", Some(("a.cs", 12, 12))),
-            ("File \"a/b.py\", line 30", Some(("a/b.py", 30, 30))),
-            ("a::b", None),
-            ("std:1", None),
-            ("a.rs:0", None),
-        ] {
-            assert_eq!(place(text), expected, "{text}");
-        }
+    fn qualified_names_are_taken_apart() {
         assert_eq!(qualified("a::B::c()"), Some((vec!["a", "B"], "c")));
         assert_eq!(qualified("crate::a::b"), Some((vec!["a"], "b")));
         assert_eq!(qualified("println!"), None);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::query::plan::Plan;
+use crate::query::word::Word;
 use crate::store::StoreError;
 use crate::store::chunk::IRREGULAR;
 use crate::store::codec::{take, take_u32};
@@ -33,8 +34,8 @@ const AT_ONCE: usize = 2;
 const COUNTABLE: u64 = 256;
 /// What it costs to find the blocks of words that may have some letters, and to read one of these,
 /// in postings.
-const WORD_COST: u64 = 120_000;
-const BLOCK_COST: u64 = 3_000;
+const WORD_COST: u64 = 30_000;
+const BLOCK_COST: u64 = 3_500;
 /// Words with the letters that are taken at most.
 const WORDS: usize = 2_000;
 
@@ -61,6 +62,8 @@ pub(crate) struct Candidates<'a> {
     next_doc: u32,
     /// The blocks of words that may have the letters of the plan's word, once they are known.
     blocks: Option<Vec<usize>>,
+    /// The lists of the trigrams that begin with a pair.
+    pairs: BTreeMap<[u8; 2], Vec<Found>>,
 }
 
 /// The lists of the trigrams that a plan is about; those that are nowhere have none.
@@ -78,6 +81,7 @@ impl<'a> Candidates<'a> {
             next_part: 0,
             next_doc: 0,
             blocks: None,
+            pairs: BTreeMap::new(),
         };
         match made.possible(plan)?.map(Plan::factored) {
             None => made.left = Some(Bits::none(segment.docs.parts())),
@@ -119,6 +123,19 @@ impl<'a> Candidates<'a> {
         Ok(match plan {
             Plan::Any => Some(Plan::Any),
             Plan::Word(word) => Some(Plan::Word(word.clone())),
+            Plan::Pair(pair) => {
+                let mut lists = Vec::new();
+                self.segment.trigrams.scan(pair, |key, found| {
+                    let begins = key.starts_with(pair);
+                    if begins {
+                        lists.push(found.to_found());
+                    }
+                    begins
+                })?;
+                let found = !lists.is_empty();
+                self.pairs.insert(*pair, lists);
+                found.then_some(Plan::Pair(*pair))
+            }
             Plan::Has(trigram) => {
                 let found = match self.lists.get(trigram) {
                     Some(known) => known.is_some(),
@@ -166,6 +183,10 @@ impl<'a> Candidates<'a> {
                 None => WORD_COST,
             },
             Plan::Has(trigram) => self.list(trigram).map_or(0, |list| u64::from(list.count)),
+            Plan::Pair(pair) => {
+                let lists = self.pairs.get(pair).into_iter().flatten();
+                lists.map(|list| u64::from(list.count)).sum()
+            }
             Plan::All(parts) | Plan::One(parts) => parts.iter().map(|part| self.cost(part)).sum(),
         }
     }
@@ -249,7 +270,8 @@ impl<'a> Candidates<'a> {
         if few == 0 {
             self.steps.clear();
         } else if let (Plan::Word(word), None) = (&step, &self.blocks) {
-            self.blocks = known_blocks_with(&self.segment.terms, word, 0);
+            let pieces = word.long_pieces().flat_map(|piece| piece.windows(3));
+            self.blocks = known_blocks_with(&self.segment.terms, pieces, 0);
             if self.blocks.is_some() {
                 self.postpone(step);
             }
@@ -265,6 +287,10 @@ impl<'a> Candidates<'a> {
 
     /// Whether a step can be expected to narrow the parts that are left.
     fn is_worth(&self, step: &Plan, left: Option<u64>) -> bool {
+        if let Plan::Pair(_) = step {
+            // With more than one in each part most parts have one.
+            return self.cost(step) <= u64::from(self.segment.docs.parts());
+        }
         let Some(few) = left else { return true };
         match step {
             Plan::Has(_) => {
@@ -282,6 +308,14 @@ impl<'a> Candidates<'a> {
         match plan {
             Plan::Any => return Ok(left.cloned()),
             Plan::Has(_) => self.add(plan, left, &mut found)?,
+            Plan::Pair(pair) => {
+                for list in self.pairs.get(pair).into_iter().flatten() {
+                    found.add(&self.segment.trigrams.list(list)?);
+                }
+                if let Some(left) = left {
+                    found.intersect(left);
+                }
+            }
             Plan::Word(word) => match self.docs_with(word)? {
                 Some(docs) => {
                     for doc in docs {
@@ -323,22 +357,20 @@ impl<'a> Candidates<'a> {
 
     /// Documents that have a word with these letters, and those of which that is not known; `None`
     /// where there are too many such words.
-    fn docs_with(&self, word: &[u8]) -> Result<Option<Vec<u32>>, StoreError> {
+    fn docs_with(&self, word: &Word) -> Result<Option<Vec<u32>>, StoreError> {
         let Some(blocks) = &self.blocks else {
             return Ok(None);
         };
         let table = &self.segment.terms;
-        let finder = memchr::memmem::Finder::new(word);
         let mut having = Vec::new();
         having.extend(table.get(IRREGULAR)?);
-        for block in blocks {
-            table.scan_block(*block, |key, found| {
-                if finder.find(key).is_some() {
-                    having.push(found.to_found());
-                }
-                true
-            })?;
-        }
+        let mut finder = word.finder();
+        table.scan_blocks(blocks, |key, found| {
+            if finder.admits(key, found.shared()) {
+                having.push(found.to_found());
+            }
+            true
+        })?;
         if having.len() > WORDS {
             return Ok(None);
         }
@@ -437,6 +469,12 @@ impl Bits {
     fn insert(&mut self, number: u32) {
         if let Some(word) = self.words.get_mut(number as usize / 64) {
             *word |= 1 << (number % 64);
+        }
+    }
+
+    fn intersect(&mut self, other: &Self) {
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word &= more;
         }
     }
 

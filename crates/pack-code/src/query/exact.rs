@@ -86,10 +86,10 @@ enum Counted {
 type Ahead<'a> = VecDeque<(From, Candidate<'a>, Option<Look>)>;
 
 /// Files without a match after which a query counts as a long one.
-const AHEAD_AFTER: usize = 128;
+const AHEAD_AFTER: usize = 64;
 /// Most files that a long one looks at together, and the least that a thread is worth starting for.
 const AHEAD: usize = 256;
-const AHEAD_EACH: usize = 32;
+const AHEAD_EACH: usize = 16;
 /// Files that a thread takes at a time.
 const AHEAD_SHARE: usize = 8;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mainstay_worker::{Context, ErrorKind, Problem, Subprocess};
 use serde::Serialize;
 
-use crate::query::auto::place;
+use crate::query::place::{Place, place};
 use crate::query::{Confidence, Found};
 
 /// Time of one search.
@@ -131,8 +131,12 @@ pub(crate) fn search(query: History<'_>, context: &Context) -> Result<Found, Pro
         confidence: Confidence::Exact,
         ..Found::default()
     };
-    match place(query.text) {
-        Some((path, first, last)) => {
+    // A message may quote a place among other words.
+    let is_word = !query.text.contains(char::is_whitespace);
+    match place(query.text).filter(|_| is_word) {
+        Some(Place { path, first, last }) => {
+            let relative = Path::new(&path).strip_prefix(query.root);
+            let path = relative.map_or(path.as_str().into(), Path::to_string_lossy);
             let range = format!("-L{first},{last}:{path}");
             let arguments = log(query.limit, &[&range, "--no-patch"]);
             let output = run(git(query.root, until).args(arguments), context)?;

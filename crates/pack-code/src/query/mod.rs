@@ -14,6 +14,7 @@ pub(crate) mod nearest;
 pub(crate) mod passage;
 pub(crate) mod path;
 pub(crate) mod pattern;
+pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod ranked;
 pub(crate) mod references;
@@ -22,6 +23,7 @@ pub(crate) mod snippet;
 pub(crate) mod symbol;
 pub(crate) mod vectors;
 pub(crate) mod weights;
+pub(crate) mod word;
 pub(crate) mod words;
 
 use serde::Serialize;

@@ -16,12 +16,13 @@ const ABOVE: u64 = 6;
 /// How much of the best passage's score another one must have to be shown beside it.
 const BESIDE: f64 = 0.7;
 
-/// Lines of a file, and the definition that begins them.
+/// Lines of a file, and the definition that begins them: its name, its kind by the look of its line,
+/// and that line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Passage {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) symbol: Option<(String, Kind)>,
+    pub(crate) symbol: Option<(String, Kind, u64)>,
 }
 
 /// A file whose passages are wanted, and what is known about it.
@@ -144,7 +145,7 @@ fn from_definition(lines: &Lines<'_>, lang: Lang, line: u64) -> Passage {
     let named = definition(text, lang).filter(|_| lang.is_code());
     let symbol = named.and_then(|def| {
         let name = String::from_utf8_lossy(text.get(def.name)?).into_owned();
-        Some((name, def.kind))
+        Some((name, def.kind, line))
     });
     Passage {
         first,

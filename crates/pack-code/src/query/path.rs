@@ -1,17 +1,18 @@
 //! Path search: files by their names, and by a place in them (`a.rs:237`).
 
 use std::cmp::Reverse;
+use std::path::Path;
 
-use mainstay_worker::Problem;
+use mainstay_worker::{Problem, render};
 use serde_json::json;
 
-use crate::query::auto::place;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
 use crate::query::filter::{Filter, globs};
 use crate::query::pattern::Case;
+use crate::query::place::{Place, normal, place};
 use crate::query::ranked::Source;
 use crate::query::snippet::Lines;
-use crate::query::{Found, Hit, Relation, Total, resume, round_score};
+use crate::query::{Confidence, Found, Hit, Relation, Total, resume, round_score};
 use crate::tree::class::classify;
 use crate::tree::file::Content;
 use crate::tree::lang::Lang;
@@ -50,9 +51,9 @@ impl Entry {
 
 /// Runs the query.
 pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Found, Problem> {
-    let (text, lines) = match place(query.text.trim()) {
-        Some((path, first, last)) => (path, Some((first, last))),
-        None => (query.text.trim(), None),
+    let (text, lines) = match place(query.text) {
+        Some(Place { path, first, last }) => (path, Some((first, last))),
+        None => (normal(query.text.trim()), None),
     };
     let text = text.trim_start_matches("./");
     let set = match text.contains(['*', '?', '[', '{']) {
@@ -79,13 +80,20 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
         .collect();
     let mut found = Vec::new();
     for (number, source) in sources.iter().enumerate() {
+        let absolute = text.starts_with('/').then(|| {
+            let inside = Path::new(text).strip_prefix(source.root);
+            inside.map_or_else(|_| fold(text), |inside| fold(&inside.to_string_lossy()))
+        });
         let mut consider = |path: &str| {
             if !query.filter.admits(path, Lang::of_path(path)) {
                 return;
             }
             let fit = match &set {
                 Some(set) => set.is_match(path).then_some((0.9, "glob")),
-                None => fit(&fold(path), &words),
+                None => match &absolute {
+                    Some(absolute) => fit_absolute(&fold(path), absolute),
+                    None => fit(&fold(path), &words).or_else(|| fit_outer(path, text)),
+                },
             };
             if let Some((fit, how)) = fit
                 && query.filter.admits_time_of(&source.reader, path)
@@ -117,10 +125,47 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
     }
     found.sort_by(|a, b| a.key().cmp(&b.key()));
     let sure = found.first().is_some_and(|first| first.is_sure);
-    let named = found.first().is_some_and(|first| first.how != SUBSEQUENCE);
-    let mut found = page(sources, query, &found, lines);
+    let other = [SUBSEQUENCE, LAST_NAMES, LAST_NAME];
+    let named = found
+        .first()
+        .is_some_and(|first| !other.contains(&first.how));
+    let (mut found, beyond) = page(sources, query, &found, lines);
     (found.sure, found.named) = (sure, named);
+    if let Some(lead) = beyond.filter(|_| sure) {
+        found.confidence = Confidence::Near;
+        found.lead = Some(lead);
+    }
     Ok(found)
+}
+
+/// Names at the end of two paths that make them the same file in another folder or on another
+/// machine.
+const SHARED_NAMES: usize = 2;
+/// How a path fits that is only called so at its end.
+const LAST_NAME: &str = "the last name of the path";
+const LAST_NAMES: &str = "the last names of the path";
+
+/// How well a path fits one that begins at a root, perhaps of another machine: it is the end of
+/// it, or their last names are the same.
+fn fit_absolute(path: &str, wanted: &str) -> Option<(f64, &'static str)> {
+    if path == wanted {
+        return Some((1.0, "the path"));
+    }
+    if wanted.ends_with(&format!("/{path}")) {
+        return Some((0.95, "the end of the path"));
+    }
+    let pairs = path.rsplit('/').zip(wanted.rsplit('/'));
+    match pairs.take_while(|(a, b)| a == b).count() {
+        0 => None,
+        same if same < SHARED_NAMES => Some((0.6, LAST_NAME)),
+        same => Some((SURE + 0.001 * same.min(40) as f64, LAST_NAMES)),
+    }
+}
+
+/// How well a path fits one that begins above the root.
+fn fit_outer(path: &str, wanted: &str) -> Option<(f64, &'static str)> {
+    let is_end = path.contains('/') && wanted.ends_with(&format!("/{path}"));
+    is_end.then_some((0.93, "the end of the path"))
 }
 
 /// How a path fits that has only the letters of the query.
@@ -188,12 +233,14 @@ fn is_subsequence(path: &str, letters: &[char]) -> bool {
     next.is_none()
 }
 
+/// The hits of one page, and what to say if the wanted line is beyond the end of the first file.
 fn page(
     sources: &[Source<'_>],
     query: &PathQuery<'_>,
     entries: &[Entry],
     wanted: Option<(u64, u64)>,
-) -> Found {
+) -> (Found, Option<String>) {
+    let mut beyond = None;
     let mut found = Found {
         total: Total {
             value: entries.len() as u64,
@@ -226,6 +273,13 @@ fn page(
         let mut match_lines = Vec::new();
         if matches!(content, Content::Text) {
             let lines = Lines::new(&buffer);
+            if let Some((line, _)) = wanted
+                && line > lines.count()
+                && found.hits.is_empty()
+            {
+                let all = render::count(lines.count() as usize, "line", "lines");
+                beyond = Some(format!("{path} has {all}; line {line} is beyond its end"));
+            }
             (start, end) = match wanted {
                 Some((first, last)) => (
                     first.saturating_sub(BEFORE.max(query.context)).max(1),
@@ -260,5 +314,5 @@ fn page(
                 .then(|| json!({"match": how, "class": classify(path).name()})),
         });
     }
-    found
+    (found, beyond)
 }

@@ -5,15 +5,15 @@
 //! is taken as the index takes it: ASCII letters in lower case, unless a trigram has both cases and
 //! the pattern tells them apart. What the condition does not exclude is verified in the file itself.
 //!
-//! A pattern with a name also says which letters a word of the file has ([`needed_word`]).
+//! A pattern with a name also says which letters a word of the file has ([`Word`]).
 
 use std::collections::BTreeSet;
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 use crate::limits::PLAN_STRINGS;
+use crate::query::word::{Word, one_letter};
 use crate::store::chunk::FOLD;
-use crate::text::words::is_word;
 
 /// A condition over the trigrams of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +21,9 @@ pub(crate) enum Plan {
     /// No condition: every file is a candidate.
     Any,
     Has([u8; 3]),
-    /// A word has these letters, without underscores and in lower case.
-    Word(Vec<u8>),
+    /// A trigram that begins with these.
+    Pair([u8; 2]),
+    Word(Word),
     All(Vec<Plan>),
     One(Vec<Plan>),
 }
@@ -40,9 +41,10 @@ impl Plan {
         for set in [&info.prefix, &info.suffix] {
             plan = plan.and(Self::of_set(set));
         }
-        match needed_word(hir) {
-            Some(word) if plan != Self::Any => plan.and(Self::Word(word)),
-            _ => plan,
+        match (plan, Word::of(hir)) {
+            (Self::Any, _) => needed_pair(hir).map_or(Self::Any, Self::Pair),
+            (plan, Some(word)) => plan.and(Self::Word(word)),
+            (plan, None) => plan,
         }
     }
 
@@ -50,7 +52,7 @@ impl Plan {
     /// that narrows at less cost than the choice.
     pub(crate) fn factored(self) -> Self {
         match self {
-            Self::Any | Self::Has(_) | Self::Word(_) => self,
+            Self::Any | Self::Has(_) | Self::Pair(_) | Self::Word(_) => self,
             Self::All(parts) => parts
                 .into_iter()
                 .map(Self::factored)
@@ -161,11 +163,11 @@ fn indexed(trigram: [u8; 3]) -> [u8; 3] {
     }
 }
 
-type Strings = BTreeSet<Vec<u8>>;
+pub(crate) type Strings = BTreeSet<Vec<u8>>;
 
 /// How the letters of a pattern are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Letters {
+pub(crate) enum Letters {
     Written,
     Lower,
 }
@@ -192,77 +194,49 @@ fn tells_cases_apart(hir: &Hir, depth: usize) -> bool {
     }
 }
 
-/// Letters of a word below which it is not looked for among the words of the index: too many words
-/// have the shorter ones inside.
-const WORD_BYTES: usize = 7;
-
-/// The longest run of letters and digits that every match has within one word: the index has all
-/// words of a text as a whole, without underscores.
-fn needed_word(hir: &Hir) -> Option<Vec<u8>> {
-    let mut runs = WordRuns::default();
-    runs.read(hir, 0);
-    runs.end();
-    runs.best
-}
-
-/// The runs of a pattern that lie within a word, in lower case.
-#[derive(Default)]
-struct WordRuns {
-    run: Vec<u8>,
-    best: Option<Vec<u8>>,
-}
-
-impl WordRuns {
-    fn read(&mut self, hir: &Hir, depth: usize) {
-        match hir.kind() {
-            HirKind::Empty | HirKind::Look(_) => {}
-            HirKind::Literal(literal) => {
-                for byte in &literal.0 {
-                    match byte {
-                        b'_' => {}
-                        byte if is_word(*byte) => self.run.push(byte.to_ascii_lowercase()),
-                        _ => self.end(),
-                    }
-                }
-            }
-            HirKind::Class(class) => match one_letter(class) {
-                Some(letter) => self.run.push(letter),
-                None => self.end(),
+/// Two bytes in a row that every match has before at least one more, as the index has the trigrams
+/// that begin with them.
+fn needed_pair(hir: &Hir) -> Option<[u8; 2]> {
+    let mut parts = Vec::new();
+    flatten(hir, &mut parts, 0);
+    let mut run: Vec<u8> = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        match part.kind() {
+            HirKind::Literal(literal) => run.extend_from_slice(&literal.0),
+            HirKind::Class(class) => match one_letter(class).filter(u8::is_ascii) {
+                Some(letter) => run.push(letter),
+                None => run.clear(),
             },
-            HirKind::Capture(capture) if depth < DEPTH => self.read(&capture.sub, depth + 1),
-            HirKind::Concat(parts) if depth < DEPTH => {
-                parts.iter().for_each(|part| self.read(part, depth + 1));
-            }
-            _ => self.end(),
+            HirKind::Look(_) | HirKind::Empty => {}
+            _ => run.clear(),
+        }
+        let rest = parts.get(at + 1..).unwrap_or_default();
+        let follows = rest
+            .iter()
+            .any(|part| part.properties().minimum_len() > Some(0));
+        if let ([.., one, two], true) = (run.as_slice(), follows) {
+            let pair = [*one, *two];
+            let both =
+                pair.iter().any(u8::is_ascii_lowercase) && pair.iter().any(u8::is_ascii_uppercase);
+            return Some(match both {
+                true => pair,
+                false => pair.map(|byte| byte.to_ascii_lowercase()),
+            });
         }
     }
-
-    fn end(&mut self) {
-        let run = std::mem::take(&mut self.run);
-        let longest = self.best.as_ref().map_or(WORD_BYTES - 1, Vec::len);
-        // Numbers are not in the index as a whole.
-        if run.len() > longest && run.iter().any(u8::is_ascii_alphabetic) {
-            self.best = Some(run);
-        }
-    }
+    None
 }
 
-/// The one ASCII letter that a class has, in either case. Letters outside ASCII that are the same
-/// in another case may be among them.
-fn one_letter(class: &Class) -> Option<u8> {
-    let strings = of_class(class, Letters::Lower)?;
-    let mut letters = strings.iter().filter(|string| string.is_ascii());
-    let (letter, more) = (letters.next()?, letters.next());
-    let same = |string: &Vec<u8>| {
-        string.is_ascii()
-            || matches!(
-                (letter.as_slice(), std::str::from_utf8(string)),
-                (b"s", Ok("\u{17f}")) | (b"k", Ok("\u{212a}"))
-            )
-    };
-    match (letter.as_slice(), more) {
-        ([letter], None) if is_word(*letter) && strings.iter().all(same) => Some(*letter),
-        _ => None,
+/// The parts of a pattern that follow each other.
+fn flatten<'a>(hir: &'a Hir, parts: &mut Vec<&'a Hir>, depth: usize) {
+    match hir.kind() {
+        HirKind::Capture(capture) if depth < DEPTH => flatten(&capture.sub, parts, depth + 1),
+        HirKind::Concat(inner) if depth < DEPTH => {
+            inner
+                .iter()
+                .for_each(|part| flatten(part, parts, depth + 1));
+        }
+        _ => parts.push(hir),
     }
 }
 
@@ -277,7 +251,7 @@ struct Info {
 }
 
 /// Nested parts that are analysed; deeper ones are not narrowed.
-const DEPTH: usize = 200;
+pub(crate) const DEPTH: usize = 200;
 /// Characters of a class that are told apart.
 const CLASS_CHARS: usize = 24;
 /// Longest text that an exact set keeps before it is turned into trigrams.
@@ -365,7 +339,7 @@ fn fold(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The strings of a small class.
-fn of_class(class: &Class, letters: Letters) -> Option<Strings> {
+pub(crate) fn of_class(class: &Class, letters: Letters) -> Option<Strings> {
     let mut strings = Strings::new();
     match class {
         Class::Unicode(class) => {
@@ -565,10 +539,17 @@ mod tests {
                     .chain(written)
                     .any(|window| window == trigram)
             }
+            Plan::Pair(pair) => {
+                let written = text.as_bytes().windows(3);
+                folded
+                    .windows(3)
+                    .chain(written)
+                    .any(|window| window.starts_with(pair))
+            }
             Plan::Word(word) => identifiers(&folded).any(|(from, to)| {
                 let whole = &folded[from..to];
                 let letters: Vec<u8> = whole.iter().copied().filter(|b| *b != b'_').collect();
-                is_irregular(whole) || memchr::memmem::find(&letters, word).is_some()
+                is_irregular(whole) || word.admits(&letters)
             }),
             Plan::All(parts) => parts.iter().all(|part| holds(part, text)),
             Plan::One(parts) => parts.iter().any(|part| holds(part, text)),
@@ -620,30 +601,21 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_for_as_a_word() {
-        let word = |text: &str, case| {
-            let word = needed_word(&Pattern::regex(text, case).unwrap().hir);
-            word.map(|word| String::from_utf8(word).unwrap())
-        };
-        for (pattern, found) in [
-            ("start_server", Some("startserver")),
-            (r"\bstart_server\b\(", Some("startserver")),
-            (r"sched_pro\w*k\b", Some("schedpro")),
-            ("startServer", Some("startserver")),
-            ("a_b x start_server y_z", Some("startserver")),
-            ("(?:start)_(server)", Some("startserver")),
-            ("detailed", Some("detailed")),
-            ("start|_server", None),
-            ("start_(server)?", None),
-            ("start_(one|two)more", None),
-            ("start.servers", Some("servers")),
-            ("123_456789", None),
-            ("a_bcd", None),
-            ("a_bcdefg", Some("abcdefg")),
+    fn two_letters_before_another_are_looked_for_where_there_are_no_three() {
+        for (pattern, pair, matching) in [
+            (r"tn\w*m\b", Some(*b"tn"), "xtnom"),
+            (r"Va\w*e\b", Some(*b"Va"), "Value"),
+            (r"VA\w*e\b", Some(*b"va"), "VAlue"),
+            (r"(?i)ks\w+", Some(*b"ks"), "KSx"),
+            (r"(a)b.", Some(*b"ab"), "ab "),
+            ("ab", None, "ab"),
+            (r"ab\w*", None, "ab"),
+            (r"ab\b", None, "ab"),
+            (r"a\w*b\w", None, "abx"),
         ] {
-            for case in [Case::Sensitive, Case::Insensitive] {
-                assert_eq!(word(pattern, case).as_deref(), found, "{pattern}");
-            }
+            let plan = plan(pattern, Case::Smart);
+            assert_eq!(plan, pair.map_or(Plan::Any, Plan::Pair), "{pattern}");
+            assert!(holds(&plan, matching), "{pattern}");
         }
     }
 

@@ -25,6 +25,7 @@ use crate::query::{Confidence, Found, Hit, Relation, Total, round_score};
 use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
+use crate::text::defs::Kind;
 use crate::tree::class::{Class, classify};
 use crate::tree::file::{Content, Reader};
 use crate::tree::lang::Lang;
@@ -695,15 +696,23 @@ fn page(
             let snippet = lines.snippet(start, last, query.max_bytes.saturating_sub(bytes));
             bytes += snippet.len();
             let match_lines = closely.look.match_lines();
+            // The symbol layer knows better than the look of a line.
+            let known = passage.symbol.as_ref();
+            let known =
+                known.and_then(|(name, _, line)| source.view.symbol_at(&file.path, name, *line));
+            let (kind, owner) = match known {
+                Some((kind, owner)) => (Some(kind), Some(owner)),
+                None => (passage.symbol.as_ref().map(|(_, kind, _)| *kind), None),
+            };
             found.hits.push(Hit {
                 after: String::new(),
                 repo: source.name.to_owned(),
                 path: file.path.clone(),
                 start_line: start,
                 end_line: last,
-                symbol: passage.symbol.as_ref().map(|(name, _)| name.clone()),
-                owner: None,
-                kind: passage.symbol.as_ref().map(|(_, kind)| kind.name()),
+                symbol: passage.symbol.map(|(name, _, _)| name),
+                owner: owner.filter(|owner| !owner.is_empty()).map(String::from),
+                kind: kind.map(Kind::name),
                 lang: Lang::of_path(&file.path).name(),
                 score: round_score(file.score),
                 snippet,

@@ -13,9 +13,11 @@
 //! inside, from three.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use grep_matcher::Matcher as _;
 use mainstay_worker::CancelToken;
 use serde_json::json;
 
@@ -33,10 +35,10 @@ use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
 use crate::store::segment::Segment;
-use crate::store::table::{Scanned, Table};
+use crate::store::table::{Found as List, Scanned, Table};
 use crate::symbols::layer::{key, postings};
 use crate::symbols::names::blocks_with;
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{extract, guess_named};
 use crate::text::defs::Kind;
 use crate::text::words::terms;
 use crate::tree::class::classify;
@@ -45,8 +47,12 @@ use crate::tree::lang::Lang;
 
 /// Files that are read because the layer does not cover them.
 const UNCOVERED_FILES: usize = 400;
-/// Time that they may take beyond those that define the name by the look of a line.
-const UNCOVERED_TIME: Duration = Duration::from_millis(200);
+/// Time that their parsing may take; after it definitions are known by the look of their lines.
+const PARSED_TIME: Duration = Duration::from_millis(15);
+/// Largest of them that is parsed.
+const PARSED_BYTES: usize = 64 * 1024;
+/// Time that those may take that have the name, but not in a line that looks like its definition.
+const UNCOVERED_TIME: Duration = Duration::from_millis(100);
 /// Names that a search by a part of them looks through.
 const LOOSE_NAMES: usize = 4_000_000;
 /// Definitions that are put in order.
@@ -88,11 +94,15 @@ pub(crate) struct SymbolQuery<'a> {
 }
 
 #[derive(Clone, Debug)]
-struct Match {
+struct Match<'a> {
     source: usize,
     repo: usize,
-    path: String,
-    symbol: Symbol,
+    path: &'a str,
+    name: Arc<str>,
+    kind: Kind,
+    start_line: u64,
+    end_line: u64,
+    owner: Box<str>,
     score: f64,
     how: &'static str,
     /// The name is the wanted one, in either case.
@@ -101,20 +111,17 @@ struct Match {
     is_owned: bool,
 }
 
-impl Match {
+impl Match<'_> {
     fn key(&self) -> HitKey<'_> {
         let score = Reverse(whole_score(self.score));
-        let Symbol {
-            start_line, name, ..
-        } = &self.symbol;
-        (score, &self.path, self.repo, *start_line, name)
+        (score, self.path, self.repo, self.start_line, &self.name)
     }
 }
 
 /// What was found, and whether that is all.
 #[derive(Debug, Default)]
-struct Matches {
-    found: Vec<Match>,
+struct Matches<'a> {
+    found: Vec<Match<'a>>,
     /// There are more than can be put in order.
     full: bool,
     /// Files that the symbol layer does not cover were left out.
@@ -144,17 +151,17 @@ pub(crate) fn search(
     }
     weigh_mentions(sources, &wanted, &mut matches.found)?;
     let mut entries = matches.found;
-    entries.sort_by(|a, b| a.key().cmp(&b.key()));
-    let mut known = BTreeSet::new();
-    let unique: Vec<&Match> = entries
-        .iter()
-        .filter(|found| {
-            let (_, path, repo, line, name) = found.key();
-            known.insert((path, repo, line, name))
-        })
-        .collect();
-    let mut found = page(sources, query, &unique);
-    let first = unique.first();
+    // All but the first page need no order among themselves.
+    let shown = query.limit.saturating_add(1);
+    if query.after.is_none() && entries.len() > shown {
+        entries.select_nth_unstable_by(shown, |a, b| a.key().cmp(&b.key()));
+        let (first, _) = entries.split_at_mut(shown);
+        first.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+    } else {
+        entries.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+    }
+    let mut found = page(sources, query, &entries);
+    let first = entries.first();
     found.sure =
         first.is_some_and(|first| first.is_named && (!wanted.is_qualified() || first.is_owned));
     found.named = first.is_some_and(|first| first.is_named);
@@ -174,15 +181,15 @@ pub(crate) fn search(
 }
 
 /// Leaves only what stands in files whose time is in scope.
-fn retain_recent(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &mut Vec<Match>) {
-    let mut known: BTreeMap<(usize, String), bool> = BTreeMap::new();
+fn retain_recent(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &mut Vec<Match<'_>>) {
+    let mut known: BTreeMap<(usize, &str), bool> = BTreeMap::new();
     entries.retain(|entry| {
         let Some(source) = sources.get(entry.source) else {
             return false;
         };
         *known
-            .entry((entry.source, entry.path.clone()))
-            .or_insert_with(|| query.filter.admits_time_of(&source.reader, &entry.path))
+            .entry((entry.source, entry.path))
+            .or_insert_with(|| query.filter.admits_time_of(&source.reader, entry.path))
     });
 }
 
@@ -271,7 +278,10 @@ impl<'a> Wanted<'a> {
         if self.query.case == Case::Sensitive {
             return None;
         }
-        let lower = name.to_lowercase();
+        let lower = match name.is_ascii() {
+            true => name.to_ascii_lowercase(),
+            false => name.to_lowercase(),
+        };
         if lower == self.lower {
             Some((SAME_LETTERS, "same letters"))
         } else if self.lower.len() < PREFIX_BYTES {
@@ -292,39 +302,57 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn add(
+/// A definition that may be wanted, and the file that it is in.
+struct Definition<'a, 'b> {
     number: usize,
-    source: &Source<'_>,
-    path: &str,
-    symbol: Symbol,
+    source: &'b Source<'a>,
+    path: &'a str,
+    class: u8,
+    name: &'b Arc<str>,
+    kind: Kind,
+    start_line: u64,
+    end_line: u64,
+    owner: Box<str>,
+}
+
+fn add<'a>(
+    found: Definition<'a, '_>,
     fit: (f64, &'static str),
     wanted: &Wanted<'_>,
-    matches: &mut Matches,
+    matches: &mut Matches<'a>,
 ) {
-    let lang = Lang::of_path(path);
-    let kind_fits = wanted.query.kinds.is_empty() || wanted.query.kinds.contains(&symbol.kind);
-    if !kind_fits || !wanted.query.filter.admits(path, lang) {
+    let Definition { path, kind, .. } = found;
+    let kinds = wanted.query.kinds;
+    // A method is a function, too.
+    let kind_fits = kinds.is_empty()
+        || kinds.contains(&kind)
+        || kind == Kind::Method && kinds.contains(&Kind::Function);
+    if !kind_fits || !wanted.query.filter.admits(path, Lang::of_path(path)) {
         return;
     }
     if matches.found.len() >= MOST {
         matches.full = true;
         return;
     }
-    let class = f64::from(classify(path).number());
-    let kind = match symbol.kind {
+    let class = f64::from(found.class);
+    let by_kind = match kind {
         kind if kind.is_type() => 0.04,
         Kind::Function | Kind::Macro | Kind::Module => 0.03,
         Kind::Method => 0.02,
         _ => 0.0,
     };
-    let (belongs, is_owned) = wanted.belongs(source, path, &symbol.owner);
+    let (belongs, is_owned) = wanted.belongs(found.source, path, &found.owner);
     let declares = [".pyi", ".d.ts"].iter().any(|end| path.ends_with(end));
-    let score = fit.0 - 0.03 * class + kind + belongs - if declares { 0.02 } else { 0.0 };
+    let score = fit.0 - 0.03 * class + by_kind + belongs - if declares { 0.02 } else { 0.0 };
     matches.found.push(Match {
-        source: number,
-        repo: source.repo,
-        path: path.to_owned(),
-        symbol,
+        source: found.number,
+        repo: found.source.repo,
+        path,
+        name: Arc::clone(found.name),
+        kind,
+        start_line: found.start_line,
+        end_line: found.end_line,
+        owner: found.owner,
         score: round_score(score),
         how: fit.1,
         is_named: fit.0 >= SAME_LETTERS,
@@ -337,9 +365,10 @@ fn add(
 fn weigh_mentions(
     sources: &[Source<'_>],
     wanted: &Wanted<'_>,
-    entries: &mut [Match],
+    entries: &mut [Match<'_>],
 ) -> Result<(), Failed> {
-    let mut named: Vec<&mut Match> = entries.iter_mut().filter(|entry| entry.is_named).collect();
+    let mut named: Vec<&mut Match<'_>> =
+        entries.iter_mut().filter(|entry| entry.is_named).collect();
     if !(2..=WEIGHED).contains(&named.len()) {
         return Ok(());
     }
@@ -354,6 +383,7 @@ fn weigh_mentions(
             let list = segment.terms.list(&found).map_err(failed)?;
             let mut rest = list.as_slice();
             let mut doc = 0_u32;
+            let mut nearest: Option<(&str, Option<usize>)> = None;
             for _ in 0..MENTIONS {
                 let (Some(delta), Some((_, more))) = (take_u32(&mut rest), rest.split_first())
                 else {
@@ -365,19 +395,20 @@ fn weigh_mentions(
                     continue;
                 }
                 let path = segment.docs.path(doc);
-                let shared = |entry: &Match| {
-                    let both = entry.path.split('/').zip(path.split('/'));
-                    both.take_while(|(a, b)| a == b).count()
-                };
-                let near = named
+                if named
                     .iter()
-                    .enumerate()
-                    .filter(|(_, entry)| entry.source == number);
-                let closest = near.max_by_key(|(at, entry)| (shared(entry), Reverse(*at)));
-                if let Some((at, entry)) = closest
-                    && entry.path != path
-                    && let Some(count) = counts.get_mut(at)
+                    .any(|entry| entry.source == number && entry.path == path)
                 {
+                    continue;
+                }
+                // Files of one folder follow each other and have the same neighbour.
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let closest = match nearest {
+                    Some((known, at)) if known == folder => at,
+                    _ => closest(&named, number, folder),
+                };
+                nearest = Some((folder, closest));
+                if let Some(count) = closest.and_then(|at| counts.get_mut(at)) {
                     *count += 1;
                 }
             }
@@ -388,6 +419,18 @@ fn weigh_mentions(
         entry.score = round_score(entry.score + MENTIONED * (count as f64 / most).sqrt());
     }
     Ok(())
+}
+
+/// The definition that shares most of its folders with one, the first of several.
+fn closest(named: &[&mut Match<'_>], source: usize, folder: &str) -> Option<usize> {
+    let shared = |entry: &Match<'_>| {
+        let both = entry.path.split('/').zip(folder.split('/'));
+        both.take_while(|(a, b)| a == b).count()
+    };
+    let near = named.iter().enumerate();
+    let near = near.filter(|(_, entry)| entry.source == source);
+    let closest = near.max_by_key(|(at, entry)| (shared(entry), Reverse(*at)));
+    closest.map(|(at, _)| at)
 }
 
 /// The term of a whole name.
@@ -401,26 +444,27 @@ pub(crate) fn whole_term(name: &str) -> Vec<u8> {
 }
 
 /// Names that are the wanted one, in either case.
-fn exact_names(
+fn exact_names<'a>(
     number: usize,
-    source: &Source<'_>,
+    source: &Source<'a>,
     wanted: &Wanted<'_>,
-    matches: &mut Matches,
+    matches: &mut Matches<'a>,
 ) -> Result<(), Failed> {
     let from = wanted.exact_key();
     let wants = |key: &[u8]| match key.starts_with(&from) {
         true => Wants::Take,
+        false if key < from.as_slice() => Wants::Pass,
         false => Wants::Stop,
     };
     collect(number, source, Keys::From(&from), wants, wanted, matches)
 }
 
 /// Names that only begin with the wanted one, or have it inside.
-fn loose_names(
+fn loose_names<'a>(
     number: usize,
-    source: &Source<'_>,
+    source: &Source<'a>,
     wanted: &Wanted<'_>,
-    matches: &mut Matches,
+    matches: &mut Matches<'a>,
 ) -> Result<(), Failed> {
     let prefix = wanted.lower.clone().into_bytes();
     if prefix.len() < PREFIX_BYTES {
@@ -430,6 +474,7 @@ fn loose_names(
     let begins = |key: &[u8]| match key.starts_with(&prefix) {
         true if key.starts_with(&exact) => Wants::Pass,
         true => Wants::Take,
+        false if key < prefix.as_slice() => Wants::Pass,
         false => Wants::Stop,
     };
     collect(number, source, Keys::From(&prefix), begins, wanted, matches)?;
@@ -466,74 +511,76 @@ enum Keys<'a> {
 }
 
 impl Keys<'_> {
-    fn scan(
-        self,
-        table: &Table,
-        mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
-    ) -> Result<(), StoreError> {
-        let part = match self {
-            Self::From(from) => return table.scan(from, each),
-            Self::With(part) => part,
-        };
-        let mut go_on = true;
-        for block in blocks_with(table, part, 0) {
-            table.scan_block(block, |key, found| {
-                go_on = each(key, found);
-                go_on
-            })?;
-            if !go_on {
-                break;
-            }
+    /// The blocks of a table that may have such a key, in order.
+    fn blocks(self, table: &Table) -> Box<dyn Iterator<Item = usize>> {
+        match self {
+            Self::From(from) => Box::new(table.first_block(from)..table.blocks()),
+            Self::With(part) => Box::new(blocks_with(table, part, 0).into_iter()),
         }
-        Ok(())
     }
 }
 
-/// Takes all postings of the keys that are wanted.
-fn collect(
+/// Takes all postings of the keys that are wanted, until there are too many.
+fn collect<'a>(
     number: usize,
-    source: &Source<'_>,
+    source: &Source<'a>,
     keys: Keys<'_>,
     wants: impl Fn(&[u8]) -> Wants,
     wanted: &Wanted<'_>,
-    matches: &mut Matches,
+    matches: &mut Matches<'a>,
 ) -> Result<(), Failed> {
     let view = source.view;
     let failed = |error| Failed::Store(number, error);
     let mut left = LOOSE_NAMES;
+    let mut taken: Vec<(Vec<u8>, List)> = Vec::new();
     for (at, segment) in view.generation.segments.iter().enumerate() {
         for table in &segment.symbols {
-            let mut taken = Vec::new();
-            let mut full = false;
-            let each = |key: &[u8], found: Scanned<'_>| {
-                left = left.saturating_sub(1);
-                let want = wants(key);
-                if want == Wants::Take {
-                    taken.push((key.to_vec(), found.to_found()));
-                }
-                full = want != Wants::Stop && (left == 0 || taken.len() >= MOST);
-                want != Wants::Stop && !full
-            };
-            keys.scan(table, each).map_err(failed)?;
-            matches.full |= full;
-            for (key, found) in taken {
-                let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
-                let name = String::from_utf8_lossy(name).into_owned();
-                let Some(fit) = wanted.fit(&name) else {
-                    continue;
+            for block in keys.blocks(table) {
+                let mut stop = false;
+                taken.clear();
+                let each = |key: &[u8], found: Scanned<'_>| {
+                    left = left.saturating_sub(1);
+                    let want = wants(key);
+                    if want == Wants::Take {
+                        taken.push((key.to_vec(), found.to_found()));
+                    }
+                    stop = want == Wants::Stop;
+                    !stop && left > 0
                 };
-                for posting in postings(table, &found).map_err(failed)? {
-                    if view.is_live(at, posting.doc) {
-                        let symbol = Symbol {
+                table.scan_block(block, each).map_err(failed)?;
+                for (key, found) in &taken {
+                    let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
+                    let name: Arc<str> = String::from_utf8_lossy(name).into();
+                    let Some(fit) = wanted.fit(&name) else {
+                        continue;
+                    };
+                    // One definition may have been captured as several kinds.
+                    let mut last = None;
+                    for posting in postings(table, found).map_err(failed)? {
+                        let place = (posting.doc, posting.start_line);
+                        if !view.is_live(at, posting.doc) || last.replace(place) == Some(place) {
+                            continue;
+                        }
+                        let definition = Definition {
+                            number,
+                            source,
+                            path: segment.docs.path(posting.doc),
+                            class: segment.docs.class_number(posting.doc),
+                            name: &name,
+                            kind: posting.kind,
                             start_line: posting.start_line,
                             end_line: posting.end_line,
-                            name: name.clone(),
-                            kind: posting.kind,
-                            owner: posting.owner.into(),
+                            owner: posting.owner,
                         };
-                        let path = segment.docs.path(posting.doc);
-                        add(number, source, path, symbol, fit, wanted, matches);
+                        add(definition, fit, wanted, matches);
                     }
+                }
+                matches.full |= left == 0;
+                if matches.full {
+                    return Ok(());
+                }
+                if stop {
+                    break;
                 }
             }
         }
@@ -563,11 +610,11 @@ fn defining(segment: &Segment, name: &str) -> Result<Vec<u32>, StoreError> {
 }
 
 /// Definitions in files that the layer does not cover.
-fn in_texts(
+fn in_texts<'a>(
     number: usize,
-    source: &Source<'_>,
+    source: &Source<'a>,
     wanted: &Wanted<'_>,
-    matches: &mut Matches,
+    matches: &mut Matches<'a>,
     cancel: &CancelToken,
 ) -> Result<(), Failed> {
     let view = source.view;
@@ -617,35 +664,52 @@ fn in_texts(
             .filter(|(_, _, live)| live.skip.is_none())
             .map(|(_, path, _)| path),
     );
-    let finder = memchr::memmem::Finder::new(wanted.name.as_bytes());
     let mut buffer = Vec::new();
-    let until = Instant::now() + UNCOVERED_TIME;
+    let began = Instant::now();
     let must = paths.len();
     for (at, path) in paths.into_iter().chain(later).enumerate() {
         cancel.check()?;
-        if at >= must && Instant::now() >= until {
+        if at >= must && began.elapsed() >= UNCOVERED_TIME + PARSED_TIME {
             matches.cut = true;
             return Ok(());
         }
         if !wanted.query.filter.admits(path, Lang::of_path(path)) {
             continue;
         }
-        if !matches!(source.reader.read(path, &mut buffer).0, Content::Text) {
+        if !matches!(source.reader.read(path, &mut buffer).0, Content::Text)
+            || !pattern.matcher.is_match(&buffer).unwrap_or(true)
+        {
             continue;
         }
-        if wanted.query.case == Case::Sensitive && finder.find(&buffer).is_none() {
-            continue;
-        }
-        for symbol in extract(path, &buffer) {
+        let is_quick = buffer.len() <= PARSED_BYTES && began.elapsed() < PARSED_TIME;
+        let mut symbols = match is_quick {
+            true => extract(path, &buffer),
+            false => guess_named(path, &buffer, &pattern),
+        };
+        symbols.dedup_by(|later, kept| {
+            (later.start_line, &later.name) == (kept.start_line, &kept.name)
+        });
+        for symbol in symbols {
             if let Some(fit) = wanted.fit(&symbol.name) {
-                add(number, source, path, symbol, fit, wanted, matches);
+                let definition = Definition {
+                    number,
+                    source,
+                    path,
+                    class: classify(path).number(),
+                    name: &symbol.name.into(),
+                    kind: symbol.kind,
+                    start_line: symbol.start_line,
+                    end_line: symbol.end_line,
+                    owner: symbol.owner.into(),
+                };
+                add(definition, fit, wanted, matches);
             }
         }
     }
     Ok(())
 }
 
-fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> Found {
+fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[Match<'_>]) -> Found {
     let mut found = Found {
         total: Total {
             value: entries.len() as u64,
@@ -657,7 +721,7 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
     let (mut bytes, mut large) = (0, 0);
     let mut buffer = Vec::new();
     let (first, counted) = resume(entries, query.after, |entry| entry.key(), &mut found);
-    let mut last: Option<&Match> = None;
+    let mut last: Option<&Match<'_>> = None;
     for entry in entries.iter().skip(first) {
         if let Some(last) = last
             && (found.hits.len() >= query.limit || bytes >= query.max_bytes)
@@ -671,20 +735,20 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (mut content, _) = source.reader.read(&entry.path, &mut buffer);
+        let (mut content, _) = source.reader.read(entry.path, &mut buffer);
         if matches!(content, Content::Skipped(Skip::TooLarge)) && large < LARGE_FILES {
             // Its definitions are known although it is too large to be searched.
             large += 1;
             let reader = source.reader.up_to(limits::DEFINITION_FILE_BYTES);
-            content = reader.read(&entry.path, &mut buffer).0;
+            content = reader.read(entry.path, &mut buffer).0;
         }
         let mut snippet = String::new();
-        let (mut start, mut end) = (entry.symbol.start_line, entry.symbol.end_line);
+        let (mut start, mut end) = (entry.start_line, entry.end_line);
         if matches!(content, Content::Text) {
             let lines = Lines::new(&buffer);
             start = start.saturating_sub(query.context).max(1);
             end = end
-                .min(entry.symbol.start_line + SHOWN - 1)
+                .min(entry.start_line + SHOWN - 1)
                 .saturating_add(query.context)
                 .min(lines.count())
                 .max(start);
@@ -695,18 +759,18 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[&Match]) -> 
         found.hits.push(Hit {
             after: HitCursor::after(query.listing, counted, entry.key()).encode(),
             repo: source.name.to_owned(),
-            path: entry.path.clone(),
+            path: entry.path.to_owned(),
             start_line: start,
             end_line: end,
-            symbol: Some(entry.symbol.name.clone()),
-            owner: Some(entry.symbol.owner.clone()).filter(|owner| !owner.is_empty()),
-            kind: Some(entry.symbol.kind.name()),
-            lang: Lang::of_path(&entry.path).name(),
+            symbol: Some(entry.name.to_string()),
+            owner: Some(entry.owner.to_string()).filter(|owner| !owner.is_empty()),
+            kind: Some(entry.kind.name()),
+            lang: Lang::of_path(entry.path).name(),
             score: entry.score,
             snippet,
-            match_lines: vec![entry.symbol.start_line],
+            match_lines: vec![entry.start_line],
             why: query.explain.then(|| {
-                json!({"match": entry.how, "class": classify(&entry.path).name(), "kind": entry.symbol.kind.name()})
+                json!({"match": entry.how, "class": classify(entry.path).name(), "kind": entry.kind.name()})
             }),
         });
     }

@@ -44,15 +44,15 @@ pub(crate) const LEGACY: f64 = 0.7;
 pub(crate) const SECOND_STEP: f64 = 0.5;
 
 /// The third step, for questions of several words: the order so far, and how alike the file and the
-/// query are. Chosen with one repository left out at a time.
-pub(crate) const ALIKE: f64 = 0.5;
+/// query are. The mean of the choices with one repository left out at a time.
+pub(crate) const ALIKE: f64 = 0.3;
 /// The same where only words are compared, which say less.
 pub(crate) const ALIKE_WORDS: f64 = 0.2;
 pub(crate) const ALIKE_PASSAGE: f64 = 1.0;
-pub(crate) const ALIKE_SPREAD: f64 = 0.05;
-pub(crate) const ALIKE_PATH: f64 = 0.3;
-pub(crate) const ALIKE_STEM: f64 = 0.2;
+pub(crate) const ALIKE_SPREAD: f64 = 0.6;
+pub(crate) const ALIKE_PATH: f64 = 0.25;
+pub(crate) const ALIKE_STEM: f64 = 0.15;
 pub(crate) const ALIKE_DEFINITION: f64 = 0.2;
-pub(crate) const ALIKE_DEFINITIONS: f64 = 0.3;
+pub(crate) const ALIKE_DEFINITIONS: f64 = 0.2;
 /// What tests, documentation and examples keep of it.
 pub(crate) const BACKGROUND: f64 = 0.8;

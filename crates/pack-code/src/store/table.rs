@@ -22,6 +22,10 @@ pub(crate) const KEY_BYTES: usize = 255;
 const MAGIC: [u8; 8] = *b"msttbl01";
 const FOOTER_BYTES: usize = 8 * 4 + 4 + 8;
 const SUM_BYTES: u64 = 4;
+/// Bytes between two blocks that are read with them rather than left out, and bytes that are read
+/// together at most.
+const GAP_BYTES: u64 = 4 * 1024;
+const TOGETHER_BYTES: u64 = 64 * 1024;
 
 /// Writes a table; keys must come in ascending order.
 #[derive(Debug)]
@@ -174,6 +178,7 @@ enum List {
 /// What a table knows about a key of the block that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanned<'a> {
+    shared: usize,
     count: u32,
     list: ScannedList<'a>,
 }
@@ -185,6 +190,11 @@ enum ScannedList<'a> {
 }
 
 impl Scanned<'_> {
+    /// How many bytes the key has in common with the one before it in its block.
+    pub(crate) const fn shared(self) -> usize {
+        self.shared
+    }
+
     /// The same, to be kept.
     pub(crate) fn to_found(self) -> Found {
         Found {
@@ -277,16 +287,19 @@ impl Table {
         after.checked_sub(1)
     }
 
-    fn block(&self, entry: &IndexEntry<'_>) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = vec![0; entry.length as usize];
+    /// The bytes of neighbouring blocks, from the first to the last of `entries`.
+    fn read_blocks(
+        &self,
+        first: &IndexEntry<'_>,
+        last: &IndexEntry<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let end = last.offset.saturating_add(last.length);
+        let length = end.saturating_sub(first.offset);
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
         self.file
-            .read_exact_at(&mut bytes, self.blocks_at + entry.offset)
-            .map_err(|error| StoreError::io(&self.path, error))?;
-        let body = unseal(&bytes)
-            .ok_or_else(|| self.broken("a block has the wrong checksum"))?
-            .len();
-        bytes.truncate(body);
-        Ok(bytes)
+            .read_exact_at(bytes, self.blocks_at + first.offset)
+            .map_err(|error| StoreError::io(&self.path, error))
     }
 
     /// Looks a key up.
@@ -308,17 +321,72 @@ impl Table {
     pub(crate) fn scan_block(
         &self,
         number: usize,
+        each: impl FnMut(&[u8], Scanned<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        self.scan_blocks(&[number], each)
+    }
+
+    /// Walks the entries of some blocks, which ascend, until `each` says false. Blocks that are near
+    /// each other are read together.
+    pub(crate) fn scan_blocks(
+        &self,
+        numbers: &[usize],
         mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
-        let entry = self.entry(number)?;
-        let block = self.block(&entry)?;
-        let mut rest = block.as_slice();
+        let mut bytes = Vec::new();
         let mut key = Vec::new();
-        let mut offset = entry.lists_at;
+        let mut rest = numbers;
+        while let Some(number) = rest.first() {
+            let first = self.entry(*number)?;
+            let (mut last, mut count) = (self.entry(*number)?, 1);
+            for number in rest.iter().skip(1) {
+                let next = self.entry(*number)?;
+                let gap = next
+                    .offset
+                    .saturating_sub(last.offset.saturating_add(last.length));
+                let whole = next
+                    .offset
+                    .saturating_add(next.length)
+                    .saturating_sub(first.offset);
+                if gap > GAP_BYTES || whole > TOGETHER_BYTES {
+                    break;
+                }
+                (last, count) = (next, count + 1);
+            }
+            self.read_blocks(&first, &last, &mut bytes)?;
+            let (together, after) = rest.split_at(count);
+            rest = after;
+            for number in together {
+                let entry = self.entry(*number)?;
+                let at = entry.offset.saturating_sub(first.offset) as usize;
+                let sealed = bytes.get(at..at.saturating_add(entry.length as usize));
+                let block = sealed
+                    .and_then(unseal)
+                    .ok_or_else(|| self.broken("a block has the wrong checksum"))?;
+                if !self.walk(block, entry.lists_at, &mut key, &mut each)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the entries of a block that was read; gives the last word of `each`.
+    fn walk(
+        &self,
+        block: &[u8],
+        lists_at: u64,
+        key: &mut Vec<u8>,
+        each: &mut impl FnMut(&[u8], Scanned<'_>) -> bool,
+    ) -> Result<bool, StoreError> {
+        let mut rest = block;
+        let mut offset = lists_at;
+        key.clear();
         while !rest.is_empty() {
             let cut = || self.broken("a block is cut");
             let [shared, added] = take_array::<2>(&mut rest).ok_or_else(cut)?;
-            key.truncate(usize::from(shared));
+            let shared = usize::from(shared);
+            key.truncate(shared);
             key.extend_from_slice(take_bytes(&mut rest, usize::from(added)).ok_or_else(cut)?);
             let count = take_u32(&mut rest).ok_or_else(cut)?;
             let coded = take(&mut rest).ok_or_else(cut)?;
@@ -330,11 +398,16 @@ impl Table {
                 offset += length + SUM_BYTES;
                 list
             };
-            if !each(&key, Scanned { count, list }) {
-                break;
+            let scanned = Scanned {
+                shared,
+                count,
+                list,
+            };
+            if !each(key, scanned) {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the list of a key.
@@ -361,7 +434,7 @@ impl Table {
         from: &[u8],
         mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
-        let first = self.block_for(from).unwrap_or(0);
+        let first = self.first_block(from);
         let mut go_on = true;
         for number in first..self.starts.len() {
             self.scan_block(number, |key, scanned| {
@@ -375,6 +448,11 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// The block that has the first key that is not below `from`, if any has.
+    pub(crate) fn first_block(&self, from: &[u8]) -> usize {
+        self.block_for(from).unwrap_or(0)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
+use grep_matcher::Matcher as _;
 use streaming_iterator::StreamingIterator as _;
 use tree_sitter::{Node, ParseOptions, Parser, QueryCursor, QueryCursorOptions, Tree};
 
 use crate::limits;
+use crate::query::pattern::Pattern;
 use crate::query::snippet::Lines;
 use crate::symbols::grammars::{Grammar, Role};
 use crate::text::defs::{Kind, definition};
@@ -95,6 +97,41 @@ pub(crate) fn guess(path: &str, text: &[u8]) -> Vec<Symbol> {
             if symbols.len() >= limits::FILE_SYMBOLS {
                 break;
             }
+        }
+    }
+    symbols
+}
+
+/// Like [`guess`], but only of lines in which a pattern matches.
+pub(crate) fn guess_named(path: &str, text: &[u8], pattern: &Pattern) -> Vec<Symbol> {
+    let lang = Lang::of_path(path);
+    let mut symbols = Vec::new();
+    let (mut at, mut counted, mut number) = (0, 0, 1_u64);
+    while lang.is_code()
+        && let Ok(Some(found)) = pattern.matcher.find_at(text, at)
+        && symbols.len() < limits::FILE_SYMBOLS
+    {
+        let before = text.get(..found.start()).unwrap_or_default();
+        let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let rest = text.get(start..).unwrap_or_default();
+        let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let skipped = text.get(counted..start).unwrap_or_default();
+        number += memchr::memchr_iter(b'\n', skipped).count() as u64;
+        counted = start;
+        at = start + line.len() + 1;
+        if let Some(def) = definition(line, lang)
+            && let Some(name) = line.get(def.name)
+        {
+            symbols.push(Symbol {
+                start_line: number,
+                end_line: number,
+                name: String::from_utf8_lossy(name).into_owned(),
+                kind: def.kind,
+                owner: String::new(),
+            });
+        }
+        if at >= text.len() {
+            break;
         }
     }
     symbols

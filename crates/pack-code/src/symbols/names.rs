@@ -91,8 +91,8 @@ pub(crate) fn write(table: &Path) -> Result<(), StoreError> {
         .map_err(|error| StoreError::io(path, error))
 }
 
-/// The rows of the trigrams of a part of a name, each once.
-fn read_rows(table: &Table, part: &[u8]) -> Option<Vec<Vec<u64>>> {
+/// The rows of some trigrams, each once.
+fn read_rows<'a>(table: &Table, trigrams: impl Iterator<Item = &'a [u8]>) -> Option<Vec<Vec<u64>>> {
     let file = File::open(beside(table.path())).ok()?;
     let length = row_words(table.blocks()) * 8 + SUM_BYTES;
     let whole = (MAGIC.len() + ROWS * length) as u64;
@@ -101,7 +101,7 @@ fn read_rows(table: &Table, part: &[u8]) -> Option<Vec<Vec<u64>>> {
     if magic != *MAGIC || file.metadata().ok()?.len() != whole {
         return None;
     }
-    let mut numbers: Vec<usize> = part.windows(3).map(row_of).collect();
+    let mut numbers: Vec<usize> = trigrams.map(row_of).collect();
     numbers.sort_unstable();
     numbers.dedup();
     let mut bytes = vec![0; length];
@@ -114,13 +114,17 @@ fn read_rows(table: &Table, part: &[u8]) -> Option<Vec<Vec<u64>>> {
     numbers.into_iter().map(&mut read).collect()
 }
 
-/// The blocks of a table that may have a name with this part, but for `missing` trigrams of it;
+/// The blocks of a table that may have a name with these trigrams, but for `missing` of them;
 /// `None` where that is not known.
-pub(crate) fn known_blocks_with(table: &Table, part: &[u8], missing: usize) -> Option<Vec<usize>> {
+pub(crate) fn known_blocks_with<'a>(
+    table: &Table,
+    trigrams: impl Iterator<Item = &'a [u8]>,
+    missing: usize,
+) -> Option<Vec<usize>> {
     if table.blocks() < FEW_BLOCKS {
         return Some((0..table.blocks()).collect());
     }
-    let rows = read_rows(table, part)?;
+    let rows = read_rows(table, trigrams)?;
     // Bits of the blocks that lack at most 0, 1, 2 ... trigrams.
     let all = vec![!0_u64; row_words(table.blocks())];
     let mut lacking = vec![all; missing.min(rows.len()) + 1];
@@ -156,7 +160,8 @@ pub(crate) fn known_blocks_with(table: &Table, part: &[u8], missing: usize) -> O
 /// The blocks of a table that may have a name with this part, but for `missing` trigrams of it; all
 /// of them where that is not known.
 pub(crate) fn blocks_with(table: &Table, part: &[u8], missing: usize) -> Vec<usize> {
-    known_blocks_with(table, part, missing).unwrap_or_else(|| (0..table.blocks()).collect())
+    known_blocks_with(table, part.windows(3), missing)
+        .unwrap_or_else(|| (0..table.blocks()).collect())
 }
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
             }
             (found, blocks.len())
         };
-        assert!(known_blocks_with(&table, b"chrdev", 0).is_some());
+        assert!(known_blocks_with(&table, b"chrdev".windows(3), 0).is_some());
         let (found, blocks) = having("chrdev", 0);
         assert!(
             found && blocks < table.blocks() / 4,
@@ -218,7 +223,7 @@ mod tests {
             .for_each(|byte| *byte ^= 1);
         for damaged in [b"damaged".to_vec(), flipped, sound[1..].to_vec()] {
             std::fs::write(beside(&path), damaged).unwrap();
-            assert_eq!(known_blocks_with(&table, b"chrdev", 0), None);
+            assert_eq!(known_blocks_with(&table, b"chrdev".windows(3), 0), None);
         }
     }
 }

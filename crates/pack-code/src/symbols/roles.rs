@@ -10,6 +10,7 @@ use tree_sitter::Node;
 
 use crate::limits;
 use crate::symbols::{Symbol, extract, nesting, thread_time, tree_of, with_parser};
+use crate::text::defs::Kind;
 
 /// What an occurrence of a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,15 +55,29 @@ pub(crate) fn roles(
     places: &[(u64, Range<usize>)],
 ) -> Vec<Occurrence> {
     let symbols = extract(path, text);
-    let within = |line: u64| {
+    let within = |line: u64, at: usize| {
         let around = |symbol: &&Symbol| symbol.start_line <= line && line <= symbol.end_line;
         let mut around: Vec<&Symbol> = symbols.iter().filter(around).collect();
-        around.retain(|symbol| {
-            symbol.end_line > symbol.start_line
-                && !(symbol.start_line == line && symbol.name == name)
+        around.retain(|symbol| !(symbol.start_line == line && symbol.name == name));
+        // A function on a line of its own is around what stands behind its name.
+        let start = memchr::memrchr(b'\n', text.get(..at).unwrap_or_default());
+        let before = text
+            .get(start.map_or(0, |start| start + 1)..at)
+            .unwrap_or_default();
+        let on_line = around.iter().filter(|symbol| {
+            symbol.end_line == symbol.start_line
+                && matches!(symbol.kind, Kind::Function | Kind::Method)
         });
+        let named = on_line.filter_map(|symbol| {
+            let at = memchr::memmem::rfind(before, symbol.name.as_bytes())?;
+            Some((at, *symbol))
+        });
+        if let Some((_, symbol)) = named.max_by_key(|(at, _)| *at) {
+            return Some(symbol.clone());
+        }
         around
             .into_iter()
+            .filter(|symbol| symbol.end_line > symbol.start_line)
             .max_by_key(|symbol| (symbol.start_line, std::cmp::Reverse(symbol.end_line)))
             .cloned()
     };
@@ -84,7 +99,7 @@ pub(crate) fn roles(
                 is_member: [&b"."[..], b"->", b"::"]
                     .iter()
                     .any(|sign| before.ends_with(sign)),
-                within: within(*line),
+                within: within(*line, range.start),
             }
         })
         .collect()

@@ -228,6 +228,7 @@ fn finish(
             if !absent.is_empty() {
                 found.lead = Some(format!("{} {}", absent.join(", "), nowhere(seen)));
                 found.confidence = Confidence::Guess;
+                found.keep(limits::GUESSES);
             }
         }
         Chosen::Symbol if !found.named && !found.hits.is_empty() && found.lead.is_none() => {

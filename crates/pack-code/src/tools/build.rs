@@ -42,20 +42,18 @@ enum Mode {
 pub(crate) fn spec(version: &str) -> ToolSpec {
     tool_spec(
         "index_build",
-        "Brings the search index of a repository up to date. Searches work without it; it is for \
-         forcing a rebuild or waiting until everything is indexed, symbols included. A second call \
-         joins the running job if that does all it asks for; otherwise its own job waits for its \
-         turn.",
+        "Brings the index of a repository up to date. Searches work without it: call it only to force \
+         a rebuild, or to wait until everything is indexed.",
     )
     .input(object(
         json!({
             "repo": repo_argument(),
             "mode": {"type": "string", "enum": ["incremental", "full"],
-                "description": "incremental (default) indexes what has changed; full indexes everything again."},
+                "description": "full indexes everything again; default incremental."},
             "paths": {"type": "array", "items": {"type": "string", "format": "path", "minLength": 1}, "maxItems": 100,
-                "description": "Globs that limit the work; what is indexed elsewhere stays."},
+                "description": "Globs that limit the work."},
             "wait_ms": {"type": "integer", "minimum": 0, "maximum": TIMEOUT_MS,
-                "description": "How long to wait for the end; 0 returns at once. Default: until it is done."},
+                "description": "Longest wait; 0 returns at once, default until done."},
         }),
         &[],
     ))
@@ -78,7 +76,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     .coded_rejections()
     .timeout_ms(TIMEOUT_MS)
     .long_running()
-    .schema_version(2)
+    .schema_version(3)
     .effects(
         Replay::Convergent,
         Annotations {

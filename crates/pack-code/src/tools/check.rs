@@ -52,8 +52,7 @@ impl Check {
 pub(crate) fn spec(version: &str) -> ToolSpec {
     tool_spec(
         "check_status",
-        "Checks the code tools themselves: cache directory, repositories, indexes, directory watch. \
-         Each problem comes with its fix.",
+        "Checks the code tools: cache, repositories, indexes, file watch. Each problem has its fix.",
     )
     .output(object(
         json!({

@@ -37,7 +37,7 @@ pub(crate) fn count() -> Value {
 pub(crate) fn repo_argument() -> Value {
     json!({
         "type": "string", "minLength": 1,
-        "description": "Repository of the workspace, by alias; needed only when there are several.",
+        "description": "Alias; needed only if there are several.",
     })
 }
 

@@ -65,43 +65,40 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     tool_spec(
         "search",
-        "Searches the code of the workspace. Give a question or words for a ranked answer, a name for \
-         its definition, or an exact text or regular expression for every matching line, as ripgrep \
-         would find them.",
+        "Searches the code of the workspace: words or a question for a ranked answer, a name for its \
+         definition, exact text or a regular expression for every matching line.",
     )
     .input(object(
         json!({
-            "query": {"type": "string", "minLength": 1, "maxLength": limits::QUERY_BYTES,
-                "description": "What to look for."},
+            "query": {"type": "string", "minLength": 1, "maxLength": limits::QUERY_BYTES},
             "kind": {"type": "string", "enum": ["auto", "literal", "regex", "ranked", "symbol", "path", "references", "history"],
-                "description": "auto (default): by the look of the query; code and quotations: literal; names: definition; \
-                    words: ranked. references: who calls, imports or uses a name. history: commits whose message or changes \
-                    have a text, or of lines as path:first-last."},
-            "repo": list("Repositories by alias; all of the workspace by default."),
-            "path": paths("Globs; only files that match one: src/**, *.rs, a folder."),
-            "exclude": paths("Globs; no file that matches one."),
-            "lang": list("Languages: rust, python, go and so on."),
+                "description": "auto (default) decides by the query. references: who uses a name. history: commits \
+                    with a text in message or diff, or of path:first-last."},
+            "repo": list("Aliases; default all."),
+            "path": paths("Globs to search: src/**, *.rs, a folder."),
+            "exclude": paths("Globs to skip."),
+            "lang": list("rust, python, go ..."),
             "symbol_kind": {"type": "array", "items": {"type": "string", "enum": kinds}, "maxItems": kinds.len(),
-                "description": "Only definitions of these kinds; implies kind symbol."},
+                "description": "Implies kind symbol."},
             "case": {"type": "string", "enum": ["smart", "sensitive", "insensitive"],
-                "description": "smart (default): capitals in the query make it sensitive."},
+                "description": "smart (default): sensitive if query has capitals."},
             "context": {"type": "integer", "minimum": 0, "maximum": limits::CONTEXT_LINES,
                 "description": "Lines around each hit."},
             "limit": {"type": "integer", "minimum": 1, "maximum": limits::HITS,
-                "description": "Hits per answer, 20 by default."},
+                "description": "Hits, default 20."},
             "max_bytes": {"type": "integer", "minimum": 100, "maximum": limits::MAX_SNIPPET_BYTES,
-                "description": "Bytes of all snippets, 24000 by default."},
+                "description": "Bytes of snippets, default 24000."},
             "cursor": {"type": "string", "minLength": 1, "maxLength": 20_000,
-                "description": "The cursor of the last answer, for the hits after it."},
+                "description": "From the last answer, for more hits."},
             "modified_since": {"type": "string", "minLength": 4, "maxLength": 40,
-                "description": "Only files modified since this ISO date or time."},
-            "explain": {"type": "boolean", "description": "Adds to each hit why it is there."},
+                "description": "ISO date or time."},
+            "explain": {"type": "boolean", "description": "Adds why each hit is there."},
         }),
         &["query"],
     ))
     .output(output())
     .errors(&[Code::NotFound, Code::NoIndex])
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(version)
     .coded_rejections()
     .read_only()

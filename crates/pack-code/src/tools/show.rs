@@ -39,24 +39,24 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     );
     tool_spec(
         "show_file",
-        "Shows a file of the workspace, or some of its lines, one of its definitions, or its outline; \
-         of a folder a map: what is in it, and the definitions that matter most.",
+        "Shows a file, some of its lines, one definition or its outline; for a folder, a map of its \
+         files and main definitions.",
     )
     .input(object(
         json!({
             "path": {"type": "string", "format": "path", "minLength": 1, "maxLength": 4096,
-                "description": "Path relative to the root of the repository, with /; . is the root itself."},
+                "description": "Relative to the repository; . is its root."},
             "repo": repo_argument(),
-            "start_line": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
-            "end_line": {"type": "integer", "minimum": 1, "description": "Last line; the end by default."},
+            "start_line": {"type": "integer", "minimum": 1},
+            "end_line": {"type": "integer", "minimum": 1},
             "symbol": {"type": "string", "minLength": 1, "maxLength": 200,
-                "description": "Shows the lines that define this name; Owner.name where several do."},
+                "description": "Shows the definition of this name, or of Owner.name."},
             "outline": {"type": "boolean",
-                "description": "Lists the definitions of the file, or those that begin in the lines or symbol given, instead of the text."},
+                "description": "Lists definitions instead of text."},
             "max_bytes": {"type": "integer", "minimum": 1, "maximum": limits::MAX_SHOW_BYTES,
-                "description": "Bytes of text, 48000 by default."},
+                "description": "Default 48000."},
             "expect_sha": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$",
-                "description": "SHA-256 that the file must have; another one is an error that names it."},
+                "description": "SHA-256 that the file must have."},
         }),
         &["path"],
     ))
@@ -70,7 +70,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
         &["path", "truncated"],
     ))
     .errors(&[Code::NotFound])
-    .schema_version(3)
+    .schema_version(4)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -312,7 +312,9 @@ fn read(repo: &Repo, path: &str) -> Result<Vec<u8>, Problem> {
             "{shown} is larger than {}, the most that is shown",
             render::bytes(limits::SHOW_FILE_BYTES)
         ))
-        .with_hint("search it with kind regex instead")),
+        .with_hint(
+            "files of this size are not searched either; look at it with a program of the system, or split it",
+        )),
         Ok(_) => Ok(bytes),
         Err(error) => Err(Problem::new(
             ErrorKind::NotFound,

@@ -32,14 +32,13 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
     let share = json!({"type": "number", "minimum": 0, "maximum": 1});
     tool_spec(
         "index_status",
-        "Says how the index of a repository stands: generation, freshness, coverage, what is \
-         skipped, and how a build is going.",
+        "State of a repository's index: freshness, coverage, skipped files, running build.",
     )
     .input(object(
         json!({
             "repo": repo_argument(),
             "job_id": {"type": "string", "minLength": 1,
-                "description": "A job of index_build; NO_INDEX when it is not known any more."},
+                "description": "Job of index_build."},
         }),
         &[],
     ))
@@ -57,7 +56,7 @@ pub(crate) fn spec(version: &str) -> ToolSpec {
           "index_bytes", "skipped", "last_error", "fresh"],
     ))
     .errors(&[Code::NotFound, Code::NoIndex])
-    .schema_version(2)
+    .schema_version(3)
     .tooling_version(version)
     .coded_rejections()
     .read_only()
@@ -230,8 +229,7 @@ pub(crate) fn workspace_spec(version: &str) -> ToolSpec {
     let maybe_text = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     tool_spec(
         "workspace_status",
-        "Lists the repositories of the workspace and how their indexes stand. A broken repository is \
-         listed with its error and harms no other.",
+        "Lists the repositories of the workspace and the state of their indexes.",
     )
     .output(object(
         json!({

@@ -1,4 +1,4 @@
-//! What a path says about a file: production code, a test, generated, vendored, documentation.
+//! What a path says about a file: production code, a test or a mock, generated, vendored, documentation.
 //!
 //! The class is the first key of the order of hits, so it depends on the path alone: it is the
 //! same for every process and every generation.
@@ -56,15 +56,20 @@ pub(crate) fn classify(path: &str) -> Class {
             "vendor" | "vendored" | "third_party" | "third-party" | "thirdparty"
             | "node_modules" | "external" | "bower_components" => Class::Vendored,
             "test" | "tests" | "testing" | "__tests__" | "spec" | "specs" | "testdata"
-            | "fixtures" | "fixture" | "e2e" | "mocks" | "__mocks__" | "selftests" | "kunit" => {
-                Class::Test
-            }
+            | "fixtures" | "fixture" | "e2e" | "mock" | "mocks" | "__mocks__" | "fakes"
+            | "selftests" | "kunit" => Class::Test,
             "generated" | "__generated__" | "gen" => Class::Generated,
             "docs" | "doc" | "documentation" | "website" | "changelog" | "changelogs"
             | "locale" | "locales" | "i18n" => Class::Docs,
             "examples" | "example" | "samples" | "sample" | "demo" | "demos" | "benches"
             | "bench" | "benchmark" | "benchmarks" | "fuzz" => Class::Example,
-            other if other.ends_with(".tests") || other.ends_with("_tests") => Class::Test,
+            other
+                if [".tests", "_tests", "_mocks"]
+                    .iter()
+                    .any(|end| other.ends_with(end)) =>
+            {
+                Class::Test
+            }
             _ => continue,
         };
         found = found.max(class);
@@ -112,30 +117,30 @@ fn is_generated(lower: &str) -> bool {
 fn is_test(lower: &str, name: &str) -> bool {
     let stem = lower.split('.').next().unwrap_or(lower);
     let parts: Vec<&str> = lower.split('.').collect();
-    stem.starts_with("test_")
-        || stem.ends_with("_test")
-        || stem.ends_with("_tests")
-        || stem.ends_with("_spec")
-        || stem == "test"
-        || stem == "tests"
-        || stem == "conftest"
+    let begins = ["test_", "mock_", "fake_"];
+    let ends = ["_test", "_tests", "_spec", "_mock", "_mocks", "_fake"];
+    begins.iter().any(|begin| stem.starts_with(begin))
+        || ends.iter().any(|end| stem.ends_with(end))
+        || matches!(stem, "test" | "tests" | "conftest" | "mock" | "mocks")
         || lower.ends_with(".bats")
         || parts
             .iter()
             .skip(1)
-            .any(|part| matches!(*part, "test" | "spec" | "tests"))
+            .any(|part| matches!(*part, "test" | "spec" | "tests" | "mock"))
         || ends_in_capital_test(name)
 }
 
-/// `FooTest.java`, `FooTests.cs`, `TestFoo.java`, `FooSpec.scala`.
+/// `FooTest.java`, `FooTests.cs`, `TestFoo.java`, `FooSpec.scala`, `MockFoo.java`.
 fn ends_in_capital_test(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name);
-    let ends = ["Test", "Tests", "Spec", "TestCase"]
+    let ends = ["Test", "Tests", "Spec", "TestCase", "Mock", "Mocks"]
         .iter()
         .any(|end| stem.len() > end.len() && stem.ends_with(end));
-    ends || stem
-        .strip_prefix("Test")
-        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    let begins = ["Test", "Mock", "Fake"].iter().any(|begin| {
+        let rest = stem.strip_prefix(begin);
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    });
+    ends || begins
 }
 
 fn is_docs(lower: &str) -> bool {
@@ -161,6 +166,15 @@ mod tests {
             ("src/foo.spec.ts", Class::Test),
             ("src/FooTest.java", Class::Test),
             ("src/Latest.java", Class::Code),
+            ("src/mock_store.go", Class::Test),
+            ("src/store_mock.go", Class::Test),
+            ("src/MockStore.java", Class::Test),
+            ("src/StoreMock.java", Class::Test),
+            ("src/store.mock.ts", Class::Test),
+            ("src/store_mocks/a.go", Class::Test),
+            ("src/mock/store.go", Class::Test),
+            ("src/Mockito.java", Class::Code),
+            ("src/smock.rs", Class::Code),
             ("README.md", Class::Docs),
             ("vendor/x/y.go", Class::Vendored),
             ("api/x.pb.go", Class::Generated),

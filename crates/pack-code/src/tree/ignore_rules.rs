@@ -4,7 +4,7 @@
 //! `/dev/zero` never ends. Here such a file has to be a regular one of bounded size, and a link in
 //! the tree must not lead out of it. Any other one is passed over and named.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
 use rustix::fs::{Mode, OFlags};
 
 use crate::limits;
+use crate::tree::file::Stamp;
 use crate::tree::git;
 
 /// Ignore files of a directory, the one that decides first in front.
@@ -35,6 +36,16 @@ struct State {
     /// Bytes of all ignore files that were read.
     bytes: u64,
     passed_over: BTreeSet<String>,
+    /// Files of git's own rules that decide, as they were before they were read.
+    excludes: Excludes,
+}
+
+/// Files of git's own rules, each with its stamp where it is there.
+pub(crate) type Excludes = BTreeMap<PathBuf, Option<Stamp>>;
+
+/// The stamp of a file that decides about a tree, where it is there.
+pub(crate) fn rules_stamp(path: &Path) -> Option<Stamp> {
+    fs::metadata(path).ok().map(|found| Stamp::of(&found))
 }
 
 /// The rules of a directory that has some, and of those above it.
@@ -79,6 +90,12 @@ impl IgnoreRules {
     pub(crate) fn passed_over(&self) -> BTreeSet<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.passed_over.clone()
+    }
+
+    /// Files of git's own rules that decide about the tree, also of repositories in it.
+    pub(crate) fn excludes(&self) -> Excludes {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.excludes.clone()
     }
 
     fn matched(&self, folder: Option<&Folder>, path: &Path, is_dir: bool) -> Match<()> {
@@ -140,7 +157,12 @@ impl State {
             .iter()
             .any(|name| directory.join(name).exists());
         let exclude = match git::exclude_file_of(directory).filter(|_| has_git) {
-            Some(path) => self.matcher(Some(root), directory, &path),
+            Some(path) => {
+                let stamp = rules_stamp(&path);
+                let rules = self.matcher(Some(root), directory, &path);
+                self.excludes.insert(path, stamp);
+                rules
+            }
             None => Gitignore::empty(),
         };
         let rules = [&custom, &ignore, &git, &exclude];

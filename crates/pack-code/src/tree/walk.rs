@@ -16,7 +16,7 @@ use ignore::{WalkBuilder, WalkState};
 
 use crate::limits;
 use crate::tree::file::Stamp;
-use crate::tree::ignore_rules::IgnoreRules;
+use crate::tree::ignore_rules::{Excludes, IgnoreRules};
 
 /// How far threads stand back that nobody waits for.
 #[cfg(target_os = "linux")]
@@ -50,6 +50,8 @@ pub(crate) struct Listing {
     pub(crate) linked: BTreeSet<String>,
     /// Ignore files that do not count, each with the reason.
     pub(crate) passed_over: BTreeSet<String>,
+    /// Files of git's own ignore rules that decided, also of repositories in the tree.
+    pub(crate) excludes: Excludes,
     /// Entries left out by ignore rules; counted only when asked for.
     pub(crate) ignored: u64,
     /// The walk ended early: by its deadline, its owner or the limit of files.
@@ -136,6 +138,7 @@ impl<'a> Walk<'a> {
         let mut listing = self.list(&builder);
         if let Some(rules) = ignored {
             listing.passed_over = rules.passed_over();
+            listing.excludes = rules.excludes();
         }
         listing
     }

@@ -30,6 +30,8 @@ pub enum Part {
     Http,
     /// A wrapped server killed, hanging and cancelled.
     Faults,
+    /// Servers of others beside one that is killed every second.
+    Servers,
 }
 
 impl Part {
@@ -77,6 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
             Part::Http => super::http::run(options, &mut report).context("http")?,
             Part::Faults => super::faults::run(options, &mut report).context("faults")?,
+            Part::Servers => super::servers::run(options, &mut report).context("servers")?,
             Part::Recovery => super::recovery::run(options, &mut report).context("recovery")?,
             Part::Validate => super::validate::run(options, &mut report).context("validate")?,
         }

@@ -19,6 +19,7 @@ mod link;
 mod measure;
 mod recovery;
 mod report;
+mod servers;
 mod stats;
 mod validate;
 mod wrap;

@@ -1,5 +1,5 @@
-//! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [faults] [http] [validate]
-//! [--quick] [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
+//! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [faults] [http] [servers]
+//! [validate] [--quick] [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
 //! `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
@@ -88,6 +88,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "wrap" => options.parts.push(Part::Wrap),
             "faults" => options.parts.push(Part::Faults),
             "http" => options.parts.push(Part::Http),
+            "servers" => options.parts.push(Part::Servers),
             // Something else than `mainstay wrap --` before the server's command.
             "--prefix" => {
                 let words = rest.next().context("--prefix needs its words")?;
@@ -106,7 +107,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [hostile] [recovery] \
-                 [wrap] [faults] [http] [validate] [--quick] [--json] [--bare-worker] \
+                 [wrap] [faults] [http] [servers] [validate] [--quick] [--json] [--bare-worker] \
                  [--prefix WORDS]"
             ),
         }

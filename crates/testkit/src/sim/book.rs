@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::plan::Tool;
+use super::tasks::TaskPage;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(super) struct Pages {
     /// A process that did nothing wrong was ended although nobody asked for that.
     pub(super) ended_innocent: bool,
     pub(super) stopped: Option<Instant>,
+    /// The callers that want tasks.
+    pub(super) tasks: Vec<TaskPage>,
     pub(super) violations: Vec<Violation>,
 }
 

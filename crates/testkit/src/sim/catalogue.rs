@@ -40,6 +40,12 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::ResumeSkips, 400),
     (Defect::RoomUnreported, 800),
     (Defect::WrongStream, 200),
+    (Defect::TaskOutcomeLost, 10),
+    (Defect::OutcomeToldEarly, 900),
+    (Defect::UnrecordedTaskRuns, 100),
+    (Defect::NeverReplayResumed, 40),
+    (Defect::ResumedWithoutProbe, 100),
+    (Defect::ClaimedTaskDropped, 10),
 ];
 
 /// A defect that was found.

@@ -75,7 +75,8 @@ fn nobody_asked_for_it(scenario: &Scenario) -> bool {
     let noisy = scenario.client_noise.stall_one_in + scenario.worker_noise.stall_one_in > 0;
     // A server goes with its client.
     let shared = scenario.backend == Backend::Pack;
-    shared && !noisy && scenario.operator.is_empty() && scenario.limits.standby == 0
+    let lives_on = scenario.operator.is_empty() && scenario.tasks.is_empty();
+    shared && !noisy && lives_on && scenario.limits.standby == 0
 }
 
 struct Judge<'a> {

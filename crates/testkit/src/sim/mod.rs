@@ -3,6 +3,7 @@
 //!
 //! * [`plan`]: a scenario, from a seed; [`shrink()`]: a smaller one that fails in the same way;
 //! * `body`, `worker`, `server`: simulated processes; `client`: simulated clients; `machine`: what spawns;
+//! * `tasks`: runs with tasks, whose hosts end one after the other;
 //! * [`run()`]: one run; [`sweep()`]: many; `book`: its notes; `check`: the judge;
 //! * [`catalogue`]: deliberate defects, and how many seeds it takes to find each.
 
@@ -23,6 +24,7 @@ mod run;
 mod server;
 mod shrink;
 mod sweep;
+mod tasks;
 mod worker;
 
 pub use self::book::Violation;

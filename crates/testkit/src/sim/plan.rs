@@ -8,7 +8,7 @@ use std::fmt;
 
 use mainstay_contract::limits::Limits;
 use mainstay_contract::replay::Replay;
-use mainstay_host::sim::{CheckNoise, Noise};
+use mainstay_host::sim::{CheckNoise, LedgerNoise, Noise};
 
 use crate::hostile::Rng;
 
@@ -30,6 +30,47 @@ pub struct Scenario {
     pub clients: Vec<ClientPlan>,
     pub singles: Vec<SinglePlan>,
     pub operator: Vec<OperatorStep>,
+    /// Tasks instead of clients.
+    pub tasks: Vec<TaskPlan>,
+    /// How the hosts end that run them, one after the other; the last one stays.
+    pub host_ends: Vec<HostEnd>,
+    pub ledger_noise: LedgerNoise,
+}
+
+/// One call that the ledger records.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskPlan {
+    pub at_ms: u64,
+    pub tool: Tool,
+    pub form: TaskForm,
+}
+
+/// How a caller asks for a call that the ledger records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskForm {
+    /// For a task, which it reads later.
+    Task,
+    /// For the outcome, under a key, again and again until it has one.
+    Key,
+    /// For the outcome. The call becomes a task if it is late.
+    Plain,
+    /// For a task, which it cancels so many milliseconds later.
+    Cancelled(u64),
+}
+
+/// How a host ends, and how long there is none then.
+#[derive(Clone, Copy, Debug)]
+pub struct HostEnd {
+    pub kind: HostEndKind,
+    pub pause_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostEndKind {
+    /// It is killed after so many events.
+    Crash(u64),
+    /// It stops in order after so many milliseconds.
+    Stop(u64),
 }
 
 /// What the host serves.
@@ -252,7 +293,7 @@ impl Scenario {
         } else {
             Vec::new()
         };
-        Self {
+        let mut scenario = Self {
             seed,
             client_noise: noise(rng, stalls),
             worker_noise: noise(rng, stalls),
@@ -265,7 +306,31 @@ impl Scenario {
             clients,
             singles,
             operator,
+            tasks: Vec::new(),
+            host_ends: Vec::new(),
+            ledger_noise: LedgerNoise::default(),
+        };
+        scenario.give_tasks();
+        scenario
+    }
+
+    /// Gives some seeds tasks instead of clients, and hosts that end one after the other.
+    fn give_tasks(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x7a3d_5c19_e4b6_0f82);
+        let rng = &mut rng;
+        if !one_in(rng, 6) {
+            return;
         }
+        self.clients.clear();
+        self.singles.clear();
+        self.operator.clear();
+        self.limits.task_ms = 20_000;
+        self.tasks = (0..rng.between(1, 8)).map(|_| task(rng)).collect();
+        self.host_ends = (0..rng.between(0, 4)).map(|_| host_end(rng)).collect();
+        self.ledger_noise = LedgerNoise {
+            late_ms: [0, 5, 300][rng.between(0, 2)],
+            fails_one_in: [0, 0, 4][rng.between(0, 2)],
+        };
     }
 
     /// Whether a call may take long without a fault of the host.
@@ -295,7 +360,8 @@ impl Scenario {
             .map(|plan| plan.steps.len() + plan.pauses.len())
             .sum();
         let lists = self.clients.len() + self.singles.len() + self.operator.len();
-        lists + 2 * self.incarnations.len() + deeds + steps + 4
+        let tasks = self.tasks.len() + self.host_ends.len();
+        lists + tasks + 2 * self.incarnations.len() + deeds + steps + 5
     }
 
     /// The same scenario without one of its parts, whole clients first.
@@ -314,6 +380,13 @@ impl Scenario {
         list!(less.clients);
         list!(less.singles);
         list!(less.operator);
+        // The last task keeps a run with tasks one.
+        if less.tasks.len() > 1 {
+            list!(less.tasks);
+        } else {
+            part = part.saturating_sub(less.tasks.len());
+        }
+        list!(less.host_ends);
         list!(less.incarnations);
         for client in &mut less.clients {
             list!(client.steps);
@@ -335,6 +408,7 @@ impl Scenario {
             0 => less.client_noise = calm,
             1 => less.swap_one_in = 0,
             2 => less.check_noise = CheckNoise::default(),
+            3 => less.ledger_noise = LedgerNoise::default(),
             _ => less.worker_noise = calm,
         }
         less
@@ -591,6 +665,29 @@ fn single(rng: &mut Rng, slow: bool) -> SinglePlan {
     }
 }
 
+fn task(rng: &mut Rng) -> TaskPlan {
+    TaskPlan {
+        at_ms: ms(rng, 1500),
+        tool: Tool::ALL[rng.between(0, 2)],
+        form: match rng.between(0, 9) {
+            0..=3 => TaskForm::Task,
+            4..=6 => TaskForm::Key,
+            7 => TaskForm::Cancelled(ms(rng, 200)),
+            _ => TaskForm::Plain,
+        },
+    }
+}
+
+fn host_end(rng: &mut Rng) -> HostEnd {
+    HostEnd {
+        kind: match one_in(rng, 5) {
+            true => HostEndKind::Stop(ms(rng, 1500)),
+            false => HostEndKind::Crash(ms(rng, 60)),
+        },
+        pause_ms: ms(rng, 300),
+    }
+}
+
 fn operation(rng: &mut Rng) -> OperatorStep {
     OperatorStep {
         at_ms: ms(rng, 1500),
@@ -649,6 +746,15 @@ impl fmt::Display for Scenario {
         }
         for step in &self.operator {
             writeln!(f, "  {step:?}")?;
+        }
+        if !self.tasks.is_empty() {
+            writeln!(f, "  {:?}", self.ledger_noise)?;
+        }
+        for plan in &self.tasks {
+            writeln!(f, "  {plan:?}")?;
+        }
+        for end in &self.host_ends {
+            writeln!(f, "  {end:?}")?;
         }
         Ok(())
     }

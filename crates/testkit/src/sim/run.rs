@@ -27,7 +27,7 @@ use super::client::Client;
 use super::http::Bridge;
 use super::machine::Machine;
 use super::plan::{Backend, Operation, Route, Scenario, SinglePlan, Speech};
-use super::{server, worker};
+use super::{server, tasks, worker};
 
 /// The longest storm, in virtual time.
 const STORM: Duration = Duration::from_secs(900);
@@ -90,13 +90,19 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     let world = sim::enter(Arc::new(machine), scenario.seed);
     sim::swap_one_in(scenario.swap_one_in);
     sim::disturb_checks(scenario.check_noise);
-    let limits = scenario.limits.clone();
-    let host = match scenario.backend {
-        Backend::Pack => Host::serve(vec![pack(scenario)], limits),
-        Backend::Server => Host::wrap(command(), server::rules(), limits),
-    };
-    let backlog = match host {
-        Ok(host) => {
+    let has_tasks = !scenario.tasks.is_empty();
+    let backlog = match (!has_tasks).then(|| start_host(scenario)) {
+        None => {
+            let run = tasks::TaskRun {
+                scenario,
+                book: &book,
+                weather: &weather,
+                trace: &trace,
+            };
+            run.live().await;
+            sim::backlog()
+        }
+        Some(Ok(host)) => {
             let around = Around {
                 scenario,
                 book: &book,
@@ -108,7 +114,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
             around.live().await;
             sim::backlog()
         }
-        Err(error) => {
+        Some(Err(error)) => {
             book.violation("the host does not start", error.to_string());
             sim::backlog()
         }
@@ -119,7 +125,8 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     drop(world);
     check::check(scenario, &book, &backlog);
     let pages = book.lock();
-    let requests = pages.clients.iter().map(|page| page.requests.len()).sum();
+    let requests: usize = pages.clients.iter().map(|page| page.requests.len()).sum();
+    let requests = requests + scenario.tasks.len();
     Report {
         digest: trace.digest(),
         events: trace.events(),
@@ -127,6 +134,19 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         requests,
         violations: pages.violations.clone(),
         text: trace.text(),
+    }
+}
+
+/// Starts a host of the scenario.
+pub(super) fn start_host(scenario: &Scenario) -> std::io::Result<Host> {
+    let limits = scenario.limits.clone();
+    let has_tasks = !scenario.tasks.is_empty();
+    match scenario.backend {
+        Backend::Pack => {
+            let tasks = tasks::settings(has_tasks);
+            Host::serve(vec![pack(scenario)], limits, tasks)
+        }
+        Backend::Server => Host::wrap(command(), server::rules(has_tasks), limits),
     }
 }
 
@@ -138,6 +158,7 @@ fn command() -> Command {
         without_env: Vec::new(),
         env: Vec::new(),
         cwd: None,
+        sandbox: None,
     }
 }
 
@@ -503,16 +524,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         biased;
         end = end => match end {
             Ok(Err(problem)) => Outcome::Failed(problem.kind),
-            Ok(Ok(end)) => match &end.outcome {
-                Ok(Success::Tool(reply)) => {
-                    let reply = reply.json.to_value().unwrap_or_default();
-                    client::done(&reply)
-                }
-                Ok(Success::Forwarded(response)) => client::read(response.line.as_str()),
-                Ok(Success::Members(_)) => Outcome::Odd("members of a tool".to_owned()),
-                Err(problem) if problem.kind == ErrorKind::NotFound => Outcome::Refused,
-                Err(problem) => Outcome::Failed(problem.kind),
-            },
+            Ok(Ok(end)) => outcome_of(&end.outcome),
             Err(_) => return note(&mut |page| page.ended = true),
         },
         () = tokio::time::sleep(leaves.unwrap_or_default()), if leaves.is_some() => {
@@ -525,4 +537,18 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
             asked.answers.push(what.clone());
         }
     });
+}
+
+/// What a typed end says.
+pub(super) fn outcome_of(outcome: &mainstay_contract::outcome::Outcome) -> Outcome {
+    match outcome {
+        Ok(Success::Tool(reply)) => {
+            let reply = reply.json.to_value().unwrap_or_default();
+            client::done(&reply)
+        }
+        Ok(Success::Forwarded(response)) => client::read(response.line.as_str()),
+        Ok(Success::Members(_)) => Outcome::Odd("members of a tool".to_owned()),
+        Err(problem) if problem.kind == ErrorKind::NotFound => Outcome::Refused,
+        Err(problem) => Outcome::Failed(problem.kind),
+    }
 }

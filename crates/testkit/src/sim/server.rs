@@ -3,7 +3,7 @@
 //! The server keeps a session, as many real ones do: a legacy call before the handshake is an
 //! error, and every answer of `get` names the log level that the client set.
 
-use mainstay_host::wrap::{Condition, ProbeRule, Rules, ToolRules};
+use mainstay_host::wrap::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use serde_json::{Value, json};
 
 use super::body::{Call, Heard, Tongue};
@@ -14,8 +14,14 @@ use super::plan::Tool;
 const LOOKUP: &str = "lookup";
 
 /// What the operator says about the simulated server.
-pub(super) fn rules() -> Rules {
-    let mut rules = Rules::default();
+pub(super) fn rules(has_tasks: bool) -> Rules {
+    let mut rules = Rules {
+        tasks: has_tasks,
+        ..Rules::default()
+    };
+    if has_tasks {
+        rules.on_timeout = OnTimeout::Detach;
+    }
     for tool in Tool::ALL {
         let found = |equals: bool| Condition {
             path: "/structuredContent/found".to_owned(),

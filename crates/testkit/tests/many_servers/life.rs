@@ -23,6 +23,9 @@ fn answer_to(question: &Message, name: &str) -> String {
     )
 }
 
+/// A valid notification that a client takes.
+const NOISE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"noise"}}"#;
+
 #[test]
 fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Result<()> {
     let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
@@ -33,6 +36,7 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         "good": entry("--declare-list-changed", json!({}))?,
         "hung": entry("--never-ready", json!({}))?,
         "killed": entry("--banner", patient)?,
+        "noisy": {"command": "yes", "args": [NOISE]},
     });
     let running = open(&servers, "")?;
     let client = running.client()?;
@@ -41,8 +45,8 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
         ensure!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
     }
     let victim = || server_of(&running, "--banner");
-    client.send(&wrapping::call("2", "hung__echo", &json!({"text": "x"})))?;
-    client.send(&wrapping::call("3", "good__hang", &json!({})))?;
+    client.send(&call("2", "hung__echo", &json!({"text": "x"})))?;
+    client.send(&call("3", "good__hang", &json!({})))?;
     let mut longest = Duration::ZERO;
     for n in 100..160 {
         if n % 10 == 0 {
@@ -73,6 +77,32 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
     client
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)?;
     says(client, "7", "good__echo", "z")?;
+    // The client gets some of the notifications; the host drops the rest of the flood.
+    client.notification("notifications/message")?;
+    running.wait_for_line("reason=notifications_dropped pack=noisy")?;
+    stop(running)
+}
+
+#[test]
+fn a_server_has_its_own_timeout_and_standby() -> anyhow::Result<()> {
+    let servers = json!({
+        "brief": entry("--page 50", json!({"limits": {"call_timeout_ms": 300}}))?,
+        "ready": entry("--page 51", json!({"limits": {"standby": 1}}))?,
+        "usual": entry("--page 52", json!({}))?,
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let late = failure(&client.call("2", "brief__hang", &json!({}))?)?;
+    ensure!(
+        late["code"] == "TOOL_TIMEOUT" && late["timeoutMs"] == 300,
+        "{late}"
+    );
+    // One process each, and the standby.
+    running.wait_for_workers(SERVER, 4)?;
+    let first = server_of(&running, "51")?;
+    kill(first);
+    says(client, "3", "ready__echo", "x")?;
     stop(running)
 }
 
@@ -126,7 +156,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     client.open(&json!({"elicitation": {}, "sampling": {}, "roots": {}}))?;
     names(client, "1", "tools/list")?;
     // Both servers count their questions alike.
-    client.send(&wrapping::call(
+    client.send(&call(
         "2",
         "alpha__ask_user",
         &json!({"question": "first?"}),
@@ -134,7 +164,7 @@ fn questions_progress_and_cancels_belong_to_one_server() -> anyhow::Result<()> {
     let first = client.take("a question", |message| {
         message.method().as_deref() == Some("elicitation/create")
     })?;
-    client.send(&wrapping::call(
+    client.send(&call(
         "3",
         "beta__ask_user",
         &json!({"question": "second?"}),
@@ -237,7 +267,7 @@ fn an_upgrade_keeps_every_server_and_every_call() -> anyhow::Result<()> {
     let client = running.client()?;
     names(client, "1", "tools/list")?;
     let before = (server_of(&running, "50")?, server_of(&running, "51")?);
-    client.send(&wrapping::call("2", "beta__sleep", &json!({"ms": 3000})))?;
+    client.send(&call("2", "beta__sleep", &json!({"ms": 3000})))?;
     let upgraded = Command::new(binary("mainstay")?)
         .args(["upgrade"])
         .env("MAINSTAY_RUNTIME_DIR", running.folder().join("run"))
@@ -285,11 +315,7 @@ fn clients_of_several_servers_never_meet() -> anyhow::Result<()> {
                 let send = |n: usize| {
                     let server = if n.is_multiple_of(2) { "alpha" } else { "beta" };
                     let said = json!({ "text": format!("{name} {server} {n}") });
-                    client.send(&wrapping::call(
-                        &n.to_string(),
-                        &format!("{server}__echo"),
-                        &said,
-                    ))
+                    client.send(&call(&n.to_string(), &format!("{server}__echo"), &said))
                 };
                 (0..IN_FLIGHT).try_for_each(send)?;
                 for next in IN_FLIGHT..CALLS + IN_FLIGHT {

@@ -2,6 +2,8 @@
 
 mod life;
 mod names;
+mod search;
+mod shared;
 #[path = "../wrapping/mod.rs"]
 mod wrapping;
 

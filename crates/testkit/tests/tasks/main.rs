@@ -12,7 +12,10 @@
 )]
 
 mod disks;
+#[path = "../issuer/mod.rs"]
+mod issuer;
 mod mcp;
+mod owners;
 mod rest;
 mod storm;
 mod upgrades;

@@ -2,6 +2,7 @@
 //! host that wraps the same server.
 
 use anyhow::{Context as _, ensure};
+use mainstay_testkit::http::Session;
 use mainstay_testkit::peer::Client;
 use mainstay_testkit::process::{Launch, Running, binary};
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ pub(crate) struct Wrapping<'a> {
     variable: &'a str,
     /// The wrapped host lets its tools run as tasks.
     server_has_tasks: bool,
+    /// Calls of `wait` have a second, and then run on as tasks.
+    detaches: bool,
 }
 
 impl Wrapping<'_> {
@@ -42,11 +45,14 @@ impl Wrapping<'_> {
                 "not_applied": { "path": list, "equals": [] },
             } })
         };
-        let rules = json!({ "tools": {
+        let mut rules = json!({ "tools": {
             "get": { "tasks": false },
             "put": probed("values", "key", "k1"),
             "transfer": probed("balances", "account", "a"),
         } });
+        if self.detaches {
+            rules["tools"]["wait"] = json!({ "timeout_ms": 1000, "on_timeout": "detach" });
+        }
         let servers = json!({ "mcpServers": { "ledger": {
             "command": binary("mainstay")?,
             "args": words,
@@ -78,6 +84,7 @@ pub(crate) const fn with_tasks(world: &World) -> Wrapping<'_> {
         arguments: &["--tasks"],
         variable: "a",
         server_has_tasks: false,
+        detaches: false,
     }
 }
 
@@ -353,5 +360,97 @@ fn a_server_that_makes_tasks_itself_keeps_them() -> anyhow::Result<()> {
             "it is recorded as the wrapped host saw it"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn a_late_call_of_a_wrapped_server_becomes_a_task_and_outlives_its_client() -> anyhow::Result<()> {
+    let world = World::new()?;
+    let wrapping = Wrapping {
+        arguments: &[],
+        detaches: true,
+        ..with_tasks(&world)
+    };
+    let (mut host, client) = wrapping.stdio()?;
+    client.open(&json!({}))?;
+    let mut id = String::new();
+    // A call whose server was not ready in time has not begun, and does not run on.
+    until("a call runs on", || {
+        let late = client.call("1", "wait", &json!({ "ms": 4000, "steps": 1 }))?;
+        let text = late.at("/result/content/0/text");
+        let text = text.as_str().with_context(|| format!("{late:?}"))?;
+        let error: Value = serde_json::from_str(text).with_context(|| text.to_owned())?;
+        ensure!(error["code"] == "TOOL_TIMEOUT", "{error}");
+        id = error["details"]["taskId"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(!id.is_empty())
+    })?;
+    let uri = json!({ "uri": format!("mainstay://task/{id}") });
+    let read = client.request("2", "resources/read", &uri)?;
+    let read = read.at("/result/contents/0/text");
+    ensure!(
+        read.as_str().is_some_and(|text| text.contains("working")),
+        "{read}"
+    );
+    // Other calls of the session go on, also under the same id.
+    let plain = client.call("1", "append", &json!({ "text": "plain" }))?;
+    ensure!(
+        plain.at("/result/structuredContent/text") == json!("plain"),
+        "{plain:?}"
+    );
+    drop(client);
+    ensure!(host.wait()?.success(), "the host ends with its task");
+    let task = world.show(&id)?;
+    ensure!(task["status"] == "completed", "{task:#}");
+    Ok(())
+}
+
+#[test]
+fn a_late_call_of_a_wrapped_server_over_http_outlives_its_session_and_its_host()
+-> anyhow::Result<()> {
+    let world = World::new()?;
+    let wrapping = Wrapping {
+        arguments: &["--http", "127.0.0.1:0"],
+        detaches: true,
+        ..with_tasks(&world)
+    };
+    let mut host = wrapping.launch()?.spawn_http()?;
+    let session = Session::open(host.address()?)?;
+    let long = json!({ "ms": 600_000, "steps": 1 });
+    let mut id = String::new();
+    until("a call runs on", || {
+        let late = session.call("1", "wait", &long)?;
+        let text = late["result"]["content"][0]["text"].as_str();
+        let error: Value = serde_json::from_str(text.with_context(|| late.to_string())?)?;
+        id = error["details"]["taskId"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(!id.is_empty())
+    })?;
+    let place = format!("/v1/tasks/{id}");
+    let status = |host: &Running| -> anyhow::Result<Value> {
+        let read = ask(host.address()?, "GET", &place, &[], None)?;
+        Ok(read.json()?["status"].clone())
+    };
+    ensure!(session.ask(&session.delete())?.status() == 204);
+    ensure!(status(&host)? == "working", "its session has ended");
+    let body = json!({ "arguments": long });
+    until("a call over REST runs on", || {
+        let late = ask(host.address()?, "POST", "/v1/tool/wait", &[], Some(&body))?;
+        ensure!(late.status() == 504, "{}", late.text());
+        Ok(late.json()?["error"]["details"]["details"]["taskId"].is_string())
+    })?;
+    kill(&mut host)?;
+    let next = wrapping.launch()?.spawn_http()?;
+    until("the next host runs it", || Ok(status(&next)? == "working"))?;
+    let cancelled = ask(next.address()?, "DELETE", &place, &[], None)?;
+    ensure!(
+        cancelled.json()?["status"] == "cancelled",
+        "{}",
+        cancelled.text()
+    );
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -405,5 +406,61 @@ fn a_client_that_does_not_send_or_read_is_named_and_ended_by_now() -> anyhow::Re
     }
     let health = Request::to(address, "GET", "/healthz");
     ensure!(Connection::open(address)?.ask(&health)?.status() == 200);
+    host.stop()
+}
+
+/// Lets the real program read a state in which one number of the header is another.
+const FORGE: &str = r#"
+import fcntl, json, os, socket, subprocess, sys
+program, member, *words = sys.argv[1:]
+first, (state,), _, _ = socket.recv_fds(socket.socket(fileno=0), 64, 1)
+os.lseek(state, 0, os.SEEK_SET)
+header, rest = open(state, "rb").read().split(b"\n", 1)
+header = json.loads(header)
+header[member] += 1
+forged = os.memfd_create("forged", os.MFD_ALLOW_SEALING)
+with open(forged, "wb", closefd=False) as file:
+    file.write(json.dumps(header).encode() + b"\n" + rest)
+fcntl.fcntl(forged, 1033, 15)
+ours, theirs = socket.socketpair()
+socket.send_fds(ours, [first], [forged])
+sys.exit(subprocess.run([program, "upgrade-check", *words], stdin=theirs).returncode)
+"#;
+
+#[test]
+fn a_build_with_another_state_version_is_refused_by_name_and_the_host_serves_on()
+-> anyhow::Result<()> {
+    let python = Command::new("python3").arg("--version").output();
+    if python.is_err() {
+        println!("skipped: python3 is not installed");
+        return Ok(());
+    }
+    let serve = Serve::stdio()?.ledger()?;
+    let folder = serve.folder().to_owned();
+    let host = serve.spawn()?;
+    let client = host.client()?;
+    client.open(&json!({}))?;
+    let wait = json!({"name": "wait", "arguments": {"ms": 3000, "steps": 1}});
+    client.send(&request_line("\"running\"", "tools/call", &wait))?;
+    std::fs::write(folder.join("forge.py"), FORGE)?;
+    let mainstay = binary("mainstay")?;
+    for (member, named) in [
+        ("shell", "shell state version"),
+        ("core", "core state version"),
+        ("protocol", "worker protocol version"),
+    ] {
+        // The shell runs the file of this name as it would run a new executable.
+        let mainstay = shown(&mainstay);
+        let script = format!("exec python3 forge.py {mainstay} {member} \"$@\"\n");
+        std::fs::write(folder.join("upgrade-check"), script)?;
+        let reason = refused(&host, &["/bin/sh"])?;
+        ensure!(reason.contains(named), "{member}: {reason}");
+        ensure!(reason.contains("restart the host instead"), "{reason}");
+        client.call(&format!("\"{member}\""), "get", &json!({}))?;
+    }
+    let answer = client.answer("\"running\"")?;
+    ensure!(answer.at("/result/isError") != true, "{answer:?}");
+    upgrade(&host, &[])?;
+    client.call("1", "get", &json!({}))?;
     host.stop()
 }

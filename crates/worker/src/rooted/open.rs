@@ -3,6 +3,7 @@
 //! Linux does it in one system call. Where that is missing, [`open_stepwise`] opens one component
 //! after the other and follows no link at all: stricter, and still without a gap.
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -56,9 +57,14 @@ pub(super) fn open_beneath(
 }
 
 /// The path without `.`, if it is one that stays inside as far as its text goes.
-fn plain(relative: &Path) -> Result<PathBuf, OpenError> {
-    if relative.as_os_str().as_encoded_bytes().contains(&0) {
+fn plain(relative: &Path) -> Result<Cow<'_, Path>, OpenError> {
+    let bytes = relative.as_os_str().as_encoded_bytes();
+    if bytes.contains(&0) {
         return Err(OpenError::Escapes);
+    }
+    let mut names = bytes.split(|byte| *byte == b'/');
+    if names.all(|name| !matches!(name, b"" | b"." | b"..")) {
+        return Ok(Cow::Borrowed(relative));
     }
     let mut plain = PathBuf::new();
     for component in relative.components() {
@@ -73,7 +79,7 @@ fn plain(relative: &Path) -> Result<PathBuf, OpenError> {
     if plain.as_os_str().is_empty() {
         plain.push(".");
     }
-    Ok(plain)
+    Ok(Cow::Owned(plain))
 }
 
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@ use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use serde_json::{Value, json};
 
 use super::model::{Style, servers, style, wrapped};
-use super::{BINARY, holds};
+use super::{BINARY, holds, wraps};
 use crate::adopt::tree::{Document, Syntax};
 
 /// What another parser makes of a text; it is made as strict as ours.
@@ -107,7 +107,10 @@ proptest! {
         write(&value, &mut style, &mut text);
         prop_assert_eq!(judged(&text), Some(value), "the text says what was meant");
         let adopted = holds(&text, Syntax::Json);
-        let expected = file(place, &wrapped(&servers, BINARY));
+        let expected = file(
+            place,
+            &wrapped(&servers, BINARY, |name| wraps(&text, Syntax::Json, name)),
+        );
         prop_assert_eq!(judged(&adopted), Some(expected));
     }
 

@@ -29,6 +29,15 @@ fn undo(text: &str, syntax: Syntax, before: &[&str]) -> String {
         .text
 }
 
+/// True if a server is wrapped.
+fn wraps(text: &str, syntax: Syntax, name: &str) -> bool {
+    let document = document(text, syntax);
+    let plan = Plan::adopt(&document, BINARY, &Chosen::default(), |_| false).unwrap();
+    let is_it = |fate: &&Fate| fate.label == name || fate.label.starts_with(&format!("{name} ("));
+    let fate = plan.fates.iter().find(is_it);
+    fate.is_some_and(|fate| matches!(fate.what, What::Wrapped { .. }))
+}
+
 /// What holds for every document with servers.
 fn holds(text: &str, syntax: Syntax) -> String {
     let adopted = adopt(text, syntax);
@@ -111,6 +120,40 @@ fn toml_keeps_its_form() {
 }
 
 #[test]
+fn a_server_at_a_url_keeps_its_headers_out_of_the_arguments() {
+    for (before, after, syntax) in [
+        (
+            r#"{"servers":{"a":{"type":"http","url":"https://h/mcp","headers":{"X-Key":"${input:k}"}}}}"#,
+            r#"{"servers":{"a":{"type":"stdio","command":"/opt/bin/mainstay","args":["wrap","--name","a","--url","https://h/mcp","--url-type","http"],"env":{"MAINSTAY_HEADER_X-Key":"${input:k}"}}}}"#,
+            Syntax::Json,
+        ),
+        (
+            "{\"mcpServers\": {\"a\": {\n  \"url\": \"https://h/mcp\" // docs\n}}}",
+            "{\"mcpServers\": {\"a\": {\n  \"command\": \"/opt/bin/mainstay\",\n  \"args\": [\"wrap\", \"--name\", \"a\", \"--url\", \"https://h/mcp\"] // docs\n}}}",
+            Syntax::Json,
+        ),
+        (
+            "[mcp_servers.a]\nurl = 'https://h/mcp'\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\"wrap\", \"--name\", \"a\", \"--url\", 'https://h/mcp']\n",
+            Syntax::Toml,
+        ),
+    ] {
+        assert_eq!(holds(before, syntax), after);
+    }
+    for left in [
+        r#"{"servers":{"a":{"url":"https://h/mcp","oauth":{}}}}"#,
+        r#"{"servers":{"a":{"url":"https://h/mcp","env":{}}}}"#,
+        r#"{"servers":{"a":{"type":"ws","url":"https://h/mcp"}}}"#,
+        r#"{"servers":{"a":{"url":"https://h/mcp","headers":{"X":1}}}}"#,
+        r#"{"servers":{"a":{"serverUrl":"https://h/mcp"}}}"#,
+    ] {
+        assert_eq!(holds(left, Syntax::Json), left);
+    }
+    let codex = "[mcp_servers.a]\nurl = 'https://h'\nbearer_token_env_var = 'X'\n";
+    assert_eq!(holds(codex, Syntax::Toml), codex);
+}
+
+#[test]
 fn servers_of_one_name_are_all_wrapped_and_all_unwrapped() {
     let text = r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "x", "args": []}},
         "mcpServers": {"a": {"command": "x"}}}"#;
@@ -187,6 +230,7 @@ fn what_was_wrapped_by_hand_stays_unless_it_is_named() {
     let chosen = Chosen {
         only: vec!["a".into()],
         except: Vec::new(),
+        share: None,
     };
     let plan = Plan::undo(&document(&second, Syntax::Json), &[&older], &chosen).unwrap();
     assert!(plan.text.contains(r#""a": {"command": "x", "args": []}"#));
@@ -241,6 +285,7 @@ fn names_choose_servers() {
         let chosen = Chosen {
             only: owned(only),
             except: owned(except),
+            share: None,
         };
         Plan::adopt(&document, BINARY, &chosen, |_| false)
     };
@@ -254,4 +299,30 @@ fn names_choose_servers() {
     let known = vec!["a".to_owned(), "b".to_owned()];
     let name = "c".to_owned();
     assert_eq!(unknown, NoPlan::UnknownName { name, known });
+}
+
+#[test]
+fn servers_are_led_to_the_share_host_and_back() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "args": ["1"], "env": {"KEY": "k"}}, "b": {"command": "y"}}}"#;
+    let document = document(text, Syntax::Json);
+    let chosen = Chosen {
+        share: Some(vec!["a".to_owned()]),
+        ..Chosen::default()
+    };
+    let plan = Plan::adopt(&document, BINARY, &chosen, |_| false).unwrap();
+    let shared = r#"["share", "--name", "a", "--shared", "--env", "KEY", "--", "x", "1"]"#;
+    assert!(plan.text.contains(shared), "{}", plan.text);
+    let own = r#"["share", "--name", "b", "--", "y"]"#;
+    assert!(plan.text.contains(own), "{}", plan.text);
+    let adopted = Document::parse(&plan.text, Syntax::Json).unwrap();
+    let undone = Plan::undo(&adopted, &[&document], &Chosen::default()).unwrap();
+    assert_eq!(undone.text, text);
+    assert!(
+        undone
+            .fates
+            .iter()
+            .all(|fate| matches!(fate.what, What::Unwrapped { loses: false, .. })),
+        "{:?}",
+        undone.fates
+    );
 }

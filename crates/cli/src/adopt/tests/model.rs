@@ -89,8 +89,9 @@ pub(super) fn servers() -> impl Strategy<Value = Value> {
         .prop_map(|servers| Value::Object(servers.into_iter().collect()))
 }
 
-/// The same servers, each wrapped as it should be.
-pub(super) fn wrapped(servers: &Value, binary: &str) -> Value {
+/// The same servers, each wrapped as it should be. A server at a URL in an unusual form is left alone, so
+/// `is_wrapped` says whether it was.
+pub(super) fn wrapped(servers: &Value, binary: &str, is_wrapped: impl Fn(&str) -> bool) -> Value {
     let servers = servers.as_object().unwrap().iter();
     let wrapped = servers.map(|(name, entry)| {
         let mut entry = entry.clone();
@@ -100,17 +101,36 @@ pub(super) fn wrapped(servers: &Value, binary: &str) -> Value {
             entry.as_object_mut().unwrap().remove("args");
         }
         let is_wrap = args.first().is_some_and(|first| first == "wrap");
+        let own_name = match name.as_str() {
+            "" => vec![],
+            name if name.starts_with('-') => vec![format!("--name={name}")],
+            name => vec!["--name".to_owned(), name.to_owned()],
+        };
+        if let Some(url) = entry["url"].as_str().map(str::to_owned)
+            && program.is_none()
+            && is_wrapped(name)
+        {
+            assert!(entry.get("env").is_none(), "{entry}");
+            let [wrap, option] = ["wrap", "--url"].map(|word| vec![word.to_owned()]);
+            let entry = entry.as_object_mut().unwrap();
+            entry.remove("url");
+            entry.remove("command");
+            entry.insert("command".to_owned(), json!(binary));
+            let args = [wrap, own_name.clone(), option, vec![url]].concat();
+            entry.insert("args".to_owned(), json!(args));
+        }
+        if entry["url"].is_null() {
+            entry.as_object_mut().unwrap().remove("url");
+        }
+        if entry["command"].is_null() {
+            entry.as_object_mut().unwrap().remove("command");
+        }
         if let Some(program) = program
             && !(is_wrap && program.rsplit('/').next().unwrap().starts_with("mainstay"))
         {
             entry["command"] = json!(binary);
-            let name = match name.as_str() {
-                "" => vec![],
-                name if name.starts_with('-') => vec![format!("--name={name}")],
-                name => vec!["--name".to_owned(), name.to_owned()],
-            };
             let [wrap, dashes] = ["wrap", "--"].map(|word| vec![word.to_owned()]);
-            entry["args"] = json!([wrap, name, dashes, vec![program], args].concat());
+            entry["args"] = json!([wrap, own_name, dashes, vec![program], args].concat());
         }
         (name.clone(), entry)
     });

@@ -4,7 +4,7 @@ use proptest::prelude::{prop_assert_eq, proptest};
 use serde_json::Value;
 
 use super::model::{Style, servers, style, wrapped};
-use super::{BINARY, holds};
+use super::{BINARY, holds, wraps};
 use crate::adopt::tree::Syntax;
 
 fn judged(text: &str) -> Value {
@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(&judged(&text)["mcp_servers"], &servers, "the text says what was meant");
         let adopted = holds(&text, Syntax::Toml);
         let mut expected = judged(&text);
-        expected["mcp_servers"] = wrapped(&servers, BINARY);
+        expected["mcp_servers"] = wrapped(&servers, BINARY, |name| wraps(&text, Syntax::Toml, name));
         prop_assert_eq!(judged(&adopted), expected);
     }
 }

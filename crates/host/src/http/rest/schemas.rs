@@ -33,7 +33,7 @@ pub(super) async fn answer(front: &Front, file: &str, who: &Credential) -> Answe
     }
 }
 
-/// The definition of a tool, as `tools/list` has it.
+/// The whole definition of a tool.
 async fn definition(
     front: &Front,
     tool: &str,
@@ -55,5 +55,6 @@ async fn definition(
 
 async fn listing(front: &Front, who: &Credential) -> Outcome {
     let order = Order::own("schemas");
-    ask::run(front, who, Op::ListTools {}, order).await.outcome
+    let op = Op::ListTools { full: true };
+    ask::run(front, who, op, order).await.outcome
 }

@@ -29,8 +29,8 @@ pub(super) fn wish(headers: &HeaderMap) -> Result<Option<TaskWish>, Problem> {
     let is_plain = key.is_none() && answer == TaskAnswer::Outcome;
     Ok((!is_plain).then_some(TaskWish {
         answer,
-        required: false,
         key,
+        ..TaskWish::default()
     }))
 }
 

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::call::{Task, Work};
 use crate::core::PendingStage;
+use crate::defect::{Defect, is_planted};
 
 /// The time that the ledger has to record the outcome of a call with a key, in milliseconds.
 const RECORDING_MS: u64 = 30_000;
@@ -157,6 +158,9 @@ impl Core {
                 return self.kernel.handle_served(now, call, Err(problem));
             }
             Ok(_) => return,
+            Err(_) if is_planted(Defect::UnrecordedTaskRuns) => {
+                (Box::new(self.unrecorded(new)), true)
+            }
             Err(problem) => return self.kernel.handle_served(now, call, Err(problem)),
         };
         let has_key = new.key.is_some();
@@ -187,6 +191,25 @@ impl Core {
                 .handle_served(now, call, Ok(Success::Members(members)));
         }
         self.wait_for(call, *view);
+    }
+
+    /// A task that the ledger does not have, for a deliberate defect.
+    fn unrecorded(&self, new: &NewTask) -> TaskView {
+        let now_ms = self.wall_ms();
+        TaskView {
+            id: format!("{:032x}", self.tasks.next_ticket),
+            owner: new.owner.clone(),
+            backend: new.backend.clone(),
+            tool: new.tool.clone(),
+            work: new.work.clone(),
+            replay: new.replay,
+            origin: new.origin,
+            limit_ms: new.limit_ms,
+            created_ms: now_ms,
+            updated_ms: now_ms,
+            ttl_ms: new.limit_ms,
+            outcome: None,
+        }
     }
 
     /// Answers a request with the outcome of a task, once there is one.

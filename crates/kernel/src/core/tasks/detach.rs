@@ -39,6 +39,9 @@ impl Core {
         if !self.has_room_for_task() {
             return None;
         }
+        if let Some(slot) = self.link_of(call) {
+            return self.overdue_task(slot, call);
+        }
         let pending = self.requests.get(&call)?;
         let Op::CallTool { arguments, .. } = &pending.op else {
             return None;

@@ -10,6 +10,7 @@ use super::{Core, Later, Purpose, Running, TaskOrder, TaskOrigin, TaskReply, Tas
 use crate::action::{Delivery, End};
 use crate::core::action::CoreAction;
 use crate::core::sessions::Front;
+use crate::defect::{Defect, is_planted};
 
 /// Milliseconds until tasks of lost hosts are claimed again, while some may be left: first, and at most. A host
 /// without such tasks looks for them at the longest pause.
@@ -39,7 +40,7 @@ impl Core {
         }
     }
 
-    fn wall_ms(&self) -> u64 {
+    pub(super) fn wall_ms(&self) -> u64 {
         let since_start = self.clock.now.as_micros() / 1000;
         self.clock.epoch_ms.saturating_add(since_start)
     }
@@ -136,7 +137,9 @@ impl Core {
                 self.answer_waiters(&id, &outcome);
                 self.task_done(&id);
             }
-            Some(ErrorKind::Overloaded) if running.view.origin == TaskOrigin::Key && !was_sent => {
+            Some(ErrorKind::Overloaded | ErrorKind::ShuttingDown)
+                if running.view.origin == TaskOrigin::Key && !was_sent =>
+            {
                 // Its client learns that nothing was started, so nothing is recorded.
                 self.answer_waiters(&id, &outcome);
                 self.order_ledger(Purpose::Forget, TaskOrder::Forget { id: id.clone() });
@@ -159,6 +162,13 @@ impl Core {
     }
 
     fn finish_task(&mut self, id: String, outcome: Outcome) {
+        if is_planted(Defect::OutcomeToldEarly) {
+            self.answer_waiters(&id, &outcome);
+        }
+        if is_planted(Defect::TaskOutcomeLost) {
+            self.answer_waiters(&id, &outcome);
+            return self.task_done(&id);
+        }
         let again_ms = AGAIN_MS.0;
         self.order_ledger(
             Purpose::Finish { again_ms },
@@ -299,7 +309,9 @@ impl Core {
             self.tasks.claim_ms = CLAIM_MS.0;
         }
         for view in tasks {
-            self.resume_task(view);
+            if !is_planted(Defect::ClaimedTaskDropped) {
+                self.resume_task(view);
+            }
         }
         let pause = match may_be_more {
             true => self.tasks.claim_ms,
@@ -317,12 +329,13 @@ impl Core {
             replay.as_str()
         ));
         let kind = match replay {
+            Replay::NeverReplay if is_planted(Defect::NeverReplayResumed) => None,
             Replay::NeverReplay => Some(ErrorKind::OutcomeUnknown),
             Replay::Convergent if self.time_left(&view) == 0 => Some(ErrorKind::Timeout),
             Replay::Convergent | Replay::ProbeRequired => None,
         };
         let Some(kind) = kind else {
-            return self.run_task(view, true, None);
+            return self.run_task(view, !is_planted(Defect::ResumedWithoutProbe), None);
         };
         let problem = match kind {
             ErrorKind::OutcomeUnknown => Problem::new(

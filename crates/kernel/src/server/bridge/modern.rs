@@ -109,7 +109,7 @@ impl Link {
             return;
         }
         match purpose {
-            Purpose::Discover if house::speaks_modern(result) => {
+            Purpose::Discover | Purpose::LateDiscover if house::speaks_modern(result) => {
                 self.bridge.is_native = true;
                 if let Some(server) = self.incarnations.get_mut(&generation) {
                     server.script.clear();
@@ -132,7 +132,7 @@ impl Link {
                     cx.out.push_back(CoreAction::Remember { server, memory });
                 }
             }
-            Purpose::Discover | Purpose::Restore => {}
+            Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
         }
     }
 

@@ -130,6 +130,7 @@ impl Tracker {
         state.directories = listing.directories;
         state.passed_over = listing.passed_over;
         state.linked = listing.linked;
+        state.excludes = listing.excludes;
         state.swept = Some(started.elapsed());
         state.rest_of(started);
         state.view = None;
@@ -195,6 +196,7 @@ impl Tracker {
         }
         state.directories = listing.directories;
         state.passed_over = listing.passed_over;
+        state.excludes = listing.excludes;
         if unclear {
             state.swept = None;
             state.view = None;

@@ -1,0 +1,132 @@
+//! Clients that share servers: each names the server that it wants, and equal servers are one process.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use mainstay_contract::control::{ControlReply, SharedServer};
+use mainstay_contract::id::SessionId;
+use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
+
+use super::Engine;
+use crate::config::{Command, ServerLaunch};
+use crate::control::Replier;
+use crate::entropy;
+use crate::io::{Sink, Source};
+use crate::transport::Client;
+
+/// Different servers that one host may know.
+const SERVERS: usize = 256;
+/// Characters of a server's name.
+const NAME_CHARS: usize = 48;
+/// The only variable of the host that is started on demand. Servers get what their clients name.
+pub const SHARE_HOST_VARIABLE: &str = "MAINSTAY_RUNTIME_DIR";
+
+impl Engine {
+    /// Opens the session of a client on the server that it names.
+    pub(super) fn share(&mut self, server: &SharedServer, is_same_user: bool, reply: Replier) {
+        let refuse = |reply: Replier, reason: &str| {
+            let reason = reason.to_owned();
+            reply.send(ControlReply::Refused { reason });
+        };
+        if !is_same_user {
+            return refuse(reply, "only the user of this host shares its servers");
+        }
+        if self.facts.mode != "share" {
+            return refuse(reply, "this host shares no servers");
+        }
+        let Replier::Connection(connection) = &reply else {
+            return refuse(reply, "there is no connection to serve");
+        };
+        let client = match both_ends(connection) {
+            Ok(client) => client,
+            Err(error) => return refuse(reply, &format!("cannot read the connection: {error}")),
+        };
+        match self.open_shared(server) {
+            Some(session) => {
+                reply.send(ControlReply::Shared {});
+                self.converse(session, client);
+            }
+            None if !self.core.is_serving() => refuse(reply, "the host is stopping"),
+            None => refuse(reply, "the host has no room for another client or server"),
+        }
+    }
+
+    fn open_shared(&mut self, server: &SharedServer) -> Option<SessionId> {
+        let launch = self.launch_of(server);
+        let known = self.launch.commands.servers.iter();
+        let mut equal = known.filter(|(_, known)| **known == launch);
+        let key = equal.next().map(|(key, _)| key.clone());
+        let key = match key {
+            Some(key) => key,
+            None => self.add_command(&server.name, launch)?,
+        };
+        let config = ServerConfig {
+            name: key,
+            rules: Arc::new(Rules::default()),
+            locked: None,
+            memory: ServerMemory::default(),
+            version: self.facts.version.clone(),
+            trial: false,
+            backend: None,
+            prefix: Some(String::new()),
+            limits: Some(self.core.limits().clone()),
+            shared: Some(true),
+        };
+        self.core
+            .open_to(self.clock.now(), entropy::random(), config)
+    }
+
+    fn launch_of(&self, server: &SharedServer) -> ServerLaunch {
+        let environment = &server.environment;
+        let is_named = environment.contains_key(SHARE_HOST_VARIABLE);
+        let withheld = (!is_named).then(|| SHARE_HOST_VARIABLE.to_owned());
+        ServerLaunch::Process {
+            command: Command {
+                program: server.program.clone().into(),
+                called: None,
+                arguments: server.arguments.iter().map(OsString::from).collect(),
+                without_env: withheld.into_iter().collect(),
+                env: environment
+                    .iter()
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .collect(),
+                cwd: Some(server.directory.clone().into()),
+                sandbox: None,
+            },
+            tree_kill: self.launch.shim.tree_kill,
+        }
+    }
+
+    /// Adds the command of a server under a key that no other server has. `None` if too many are in use.
+    fn add_command(&mut self, name: &str, launch: ServerLaunch) -> Option<String> {
+        if self.launch.commands.servers.len() >= SERVERS {
+            for unused in self.core.forget_unused_servers() {
+                self.launch.commands.servers.remove(&unused);
+            }
+        }
+        let servers = &mut self.launch.commands.servers;
+        if servers.len() >= SERVERS {
+            return None;
+        }
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let name: String = name.chars().filter(is_plain).take(NAME_CHARS).collect();
+        let name = if name.is_empty() { "server" } else { &name };
+        let numbered = (2..=SERVERS + 1).map(|number| format!("{name}-{number}"));
+        let mut keys = std::iter::once(name.to_owned()).chain(numbered);
+        let key = keys.find(|key| !servers.contains_key(key))?;
+        servers.insert(key.clone(), launch);
+        Some(key)
+    }
+}
+
+/// The two ends of a client's connection, beside the descriptor that its reply goes to.
+fn both_ends(connection: &OwnedFd) -> io::Result<Client> {
+    Ok(Client {
+        source: Source::socket(connection.try_clone()?)?,
+        sink: Sink::socket(connection.try_clone()?)?,
+        caller: None,
+        link: None,
+    })
+}

@@ -1,0 +1,618 @@
+//! One server process for several clients: `shared` in a file, and `mainstay share`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use mainstay_testkit::foreign::Server as Foreign;
+use mainstay_testkit::peer::{Client, Message, request_line};
+use mainstay_testkit::process::{Serve, TempDir, binary, kill};
+use serde_json::{Value, json};
+
+use crate::wrapping::{self, SERVER, eventually, text};
+use crate::{entry, names, serve};
+
+/// Messages of the test for cross-talk; its whole size is a million.
+const MESSAGES: u64 = 6_000;
+/// The variable that sets another number of them.
+const MESSAGES_VARIABLE: &str = "MAINSTAY_CROSSTALK_MESSAGES";
+/// Sessions of that test.
+const SESSIONS: usize = 16;
+/// Calls that each of them has open.
+const OPEN: usize = 6;
+
+/// A user with a runtime directory of its own, whose share host ends with it.
+struct User {
+    folder: TempDir,
+}
+
+/// A client behind a relay.
+struct Relay {
+    child: Child,
+    client: Client,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = self.mainstay(&["stop", "--name", "share"]);
+    }
+}
+
+impl User {
+    fn new() -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        Ok(Self { folder })
+    }
+
+    fn command(&self) -> anyhow::Result<Command> {
+        let mut command = Command::new(binary("mainstay")?);
+        command
+            .current_dir(self.folder.path())
+            .env("MAINSTAY_RUNTIME_DIR", self.folder.join("run"))
+            .env("MAINSTAY_CACHE_DIR", self.folder.join("cache"));
+        Ok(command)
+    }
+
+    fn mainstay(&self, words: &[&str]) -> anyhow::Result<Output> {
+        Ok(self.command()?.args(words).output()?)
+    }
+
+    /// A client that shares the fixture, with a variable that only it has.
+    fn relay(&self, options: &str, variable: &str) -> anyhow::Result<Relay> {
+        self.client(&["--shared"], options, variable)
+    }
+
+    /// A client of the fixture with options of `mainstay share`.
+    fn client(&self, declared: &[&str], options: &str, variable: &str) -> anyhow::Result<Relay> {
+        let mut child = self
+            .command()?
+            .args(["share", "--name", "fixture"])
+            .args(declared)
+            .arg("--")
+            .arg(binary(SERVER)?)
+            .args(options.split_whitespace())
+            .env(variable, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().context("its output")?;
+        let input = child.stdin.take().context("its input")?;
+        let client = Client::new(output, input);
+        Ok(Relay { child, client })
+    }
+
+    /// The share host's status.
+    fn status(&self) -> anyhow::Result<Value> {
+        let output = self.mainstay(&["status", "--json", "--name", "share"])?;
+        let hosts: Vec<Value> = serde_json::from_slice(&output.stdout)
+            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        ensure!(hosts.len() == 1, "{hosts:?}");
+        hosts.into_iter().next().context("a host")
+    }
+
+    /// The servers of the share host: process, and sessions.
+    fn servers(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+        let status = self.status()?;
+        let workers = status["health"]["workers"].as_array().context("workers")?;
+        let fact = |worker: &Value| {
+            ensure!(worker["facts"]["shared"] == true, "{worker}");
+            let sessions = worker["facts"]["sessions"].as_u64();
+            let pid = worker["pid"].as_u64().unwrap_or(0);
+            Ok((pid, sessions.context("sessions")?))
+        };
+        workers.iter().map(fact).collect()
+    }
+
+    fn host(&self) -> anyhow::Result<u32> {
+        let pid = self.status()?["pid"].as_u64().context("a process id")?;
+        Ok(u32::try_from(pid)?)
+    }
+}
+
+fn echo(client: &Client, id: &str, said: &str) -> anyhow::Result<()> {
+    let answer = client.call(id, "echo", &json!({ "text": said }))?;
+    ensure!(text(&answer) == said, "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn clients_with_different_environments_share_one_process() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let (first, second) = (user.relay("", "TERM_OF_A")?, user.relay("", "EDITOR_OF_B")?);
+    for (relay, name) in [(&first, "ada"), (&second, "bob")] {
+        let opened = relay.client.open(&json!({ "sampling": {} }))?;
+        let info = opened.at("/result/serverInfo/name");
+        ensure!(info == "mcp-fixture" || info == "fixture", "{opened:?}");
+        ensure!(names(&relay.client, "1", "tools/list")?.contains(&"echo".to_owned()));
+        echo(&relay.client, "2", name)?;
+    }
+    let servers = user.servers()?;
+    ensure!(servers.len() == 1 && servers[0].1 == 2, "{servers:?}");
+    // Another working directory, argument or listed variable is another server.
+    let third = user.relay("--page 7", "X")?;
+    third.client.open(&json!({}))?;
+    echo(&third.client, "1", "cyd")?;
+    ensure!(user.servers()?.len() == 2);
+    // A client that leaves ends only its own session.
+    drop(second);
+    eventually("one session is left", || {
+        user.servers().is_ok_and(|servers| servers[0].1 == 1)
+    })?;
+    echo(&first.client, "3", "still")?;
+    ensure!(
+        user.servers()?[0].0 == servers[0].0,
+        "the server was restarted"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_undeclared_server_is_shared_only_if_it_is_stateless() -> anyhow::Result<()> {
+    let user = User::new()?;
+    for declared in [&[] as &[&str], &["--exclusive"]] {
+        let own = user.client(declared, "", "A")?;
+        own.client.open(&json!({}))?;
+        echo(&own.client, "1", "mine")?;
+        ensure!(user.status().is_err(), "a share host runs");
+    }
+    let exclusive = user.client(&["--exclusive"], "--era both", "A")?;
+    exclusive.client.open(&json!({}))?;
+    ensure!(user.status().is_err(), "a share host runs");
+    // The second client knows the era from a file.
+    let clients = [
+        user.client(&[], "--era both", "A")?,
+        user.client(&[], "--era both", "B")?,
+    ];
+    for relay in &clients {
+        relay.client.open(&json!({}))?;
+        echo(&relay.client, "1", "ours")?;
+    }
+    let servers = user.servers()?;
+    ensure!(servers.len() == 1 && servers[0].1 == 2, "{servers:?}");
+    Ok(())
+}
+
+#[test]
+fn clients_that_start_at_once_start_one_host() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let relays: Vec<Relay> = (0..6)
+        .map(|_| user.relay("", "X"))
+        .collect::<anyhow::Result<_>>()?;
+    for relay in &relays {
+        relay.client.open(&json!({}))?;
+        echo(&relay.client, "1", "here")?;
+    }
+    let servers = user.servers()?;
+    ensure!(servers.len() == 1 && servers[0].1 == 6, "{servers:?}");
+    Ok(())
+}
+
+#[test]
+fn a_killed_share_host_is_replaced_and_sessions_go_on() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let (first, second) = (user.relay("", "A")?, user.relay("", "B")?);
+    for relay in [&first, &second] {
+        relay.client.open(&json!({}))?;
+    }
+    let uri = json!({ "uri": "fixture:///blob" });
+    let subscribed = first.client.request("1", "resources/subscribe", &uri)?;
+    ensure!(subscribed.at("/result").is_object(), "{subscribed:?}");
+    first
+        .client
+        .send(&wrapping::call("2", "hang", &json!({})))?;
+    echo(&second.client, "1", "before")?;
+    let host = user.host()?;
+    ensure!(kill(host), "the host runs");
+    // The outcome of the open call is not known; everything else goes on.
+    let lost = first.client.answer("2")?;
+    ensure!(lost.text().contains("outcome"), "{lost:?}");
+    echo(&first.client, "3", "after")?;
+    echo(&second.client, "2", "after")?;
+    ensure!(user.host()? != host);
+    ensure!(user.servers()?.len() == 1);
+    second.client.call("3", "touch", &uri)?;
+    first
+        .client
+        .notification("notifications/resources/updated")?;
+    Ok(())
+}
+
+#[test]
+fn a_share_host_is_upgraded_in_place() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let relay = user.relay("", "A")?;
+    relay.client.open(&json!({}))?;
+    echo(&relay.client, "1", "before")?;
+    let (host, servers) = (user.host()?, user.servers()?);
+    let upgraded = user.mainstay(&["upgrade", "--name", "share"])?;
+    ensure!(upgraded.status.success(), "{upgraded:?}");
+    echo(&relay.client, "2", "after")?;
+    ensure!(user.host()? == host && user.servers()? == servers);
+    let other = user.relay("", "B")?;
+    other.client.open(&json!({}))?;
+    echo(&other.client, "1", "new")?;
+    ensure!(user.servers()?[0] == (servers[0].0, 2));
+    Ok(())
+}
+
+#[test]
+fn a_share_host_outlives_its_starter_and_ends_when_idle() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let started = user.mainstay(&["share", "host", "--idle", "2s"])?;
+    ensure!(started.status.success(), "{started:?}");
+    eventually("the host runs", || user.host().is_ok())?;
+    let host = user.host()?;
+    let relay = user.relay("", "A")?;
+    relay.client.open(&json!({}))?;
+    std::thread::sleep(Duration::from_secs(4));
+    echo(&relay.client, "1", "it stays for its client")?;
+    drop(relay);
+    let is_gone = || !Path::new(&format!("/proc/{host}")).exists();
+    eventually("the host ends", is_gone)
+}
+
+#[test]
+fn a_server_cannot_share_servers() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let relay = user.relay("", "A")?;
+    relay.client.open(&json!({}))?;
+    let binary = binary("mainstay")?;
+    let words = [
+        "tools".as_ref(),
+        "--".as_ref(),
+        binary.as_os_str(),
+        "share".as_ref(),
+        "--shared".as_ref(),
+        "--".as_ref(),
+        "mcp-fixture".as_ref(),
+    ];
+    let output = user
+        .command()?
+        .args(words)
+        .env("PATH", binary.parent().context("a folder")?)
+        .output()?;
+    ensure!(!output.status.success(), "{output:?}");
+    ensure!(user.servers()?.len() == 1 && user.servers()?[0].1 == 1);
+    Ok(())
+}
+
+#[test]
+fn the_check_tells_servers_that_may_be_shared_from_others() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let fixture = binary(SERVER)?;
+    let check = |timeout: &str, options: &[&str]| -> anyhow::Result<(Option<i32>, String)> {
+        let mut command = user.command()?;
+        command.args(["share", "check", "--timeout", timeout, "--"]);
+        command.arg(&fixture).args(options);
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((output.status.code(), said))
+    };
+    let (code, said) = check("120", &[])?;
+    ensure!(
+        code == Some(0) && said.contains("looks safe"),
+        "{code:?} {said}"
+    );
+    let (code, said) = check("1", &["--never-ready"])?;
+    ensure!(code == Some(2), "{code:?} {said}");
+    Ok(())
+}
+
+/// One message that a session must never get: it belongs to another one.
+fn is_foreign(session: usize, message: &Message) -> bool {
+    let own = |text: &str| text.starts_with(&format!("s{session}-"));
+    match message.method().as_deref() {
+        Some("notifications/progress") => {
+            let token = message.at("/params/progressToken");
+            !token.as_str().is_some_and(own)
+        }
+        // Sessions with an even number subscribe.
+        Some("notifications/resources/updated") => !session.is_multiple_of(2),
+        Some("notifications/tools/list_changed" | "notifications/message") => false,
+        Some(_) => true,
+        None => {
+            let id = message.id().unwrap_or_default().trim_matches('"');
+            let said = text(message);
+            let is_echo = said.starts_with('s') && said.contains("-echo-");
+            !own(id) && id != "open" || is_echo && said != format!("{id}-echo-")
+        }
+    }
+}
+
+/// Plays one session until the budget is spent.
+fn play(session: usize, client: &Client, left: &AtomicU64) -> anyhow::Result<()> {
+    let opened = client.open(&json!({}))?;
+    ensure!(opened.at("/result").is_object(), "{opened:?}");
+    let mut open = BTreeSet::new();
+    let mut next = 0_u64;
+    let send = |next: u64| -> anyhow::Result<Option<String>> {
+        let id = format!("s{session}-{next}");
+        let quoted = json!(id).to_string();
+        let uri = json!({ "uri": "fixture:///blob" });
+        let line = match next % 16 {
+            0 if session.is_multiple_of(2) => request_line(&quoted, "resources/subscribe", &uri),
+            3 => wrapping::call(&quoted, "alpha__touch", &uri),
+            5 => {
+                let params = json!({ "name": "alpha__sleep", "arguments": { "ms": 20, "steps": 4 },
+                    "_meta": { "progressToken": id } });
+                request_line(&quoted, "tools/call", &params)
+            }
+            7 => {
+                let slow = json!({ "name": "beta__sleep", "arguments": { "ms": 60_000 } });
+                client.send(&request_line(&quoted, "tools/call", &slow))?;
+                let params = json!({ "requestId": id });
+                let method = "notifications/cancelled";
+                client.send(
+                    &json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string(),
+                )?;
+                return Ok(None);
+            }
+            number => {
+                let server = if number % 2 == 0 { "alpha" } else { "beta" };
+                let said = json!({ "text": format!("{id}-echo-") });
+                wrapping::call(&quoted, &format!("{server}__echo"), &said)
+            }
+        };
+        client.send(&line)?;
+        Ok(Some(id))
+    };
+    loop {
+        while open.len() < OPEN && left.load(Ordering::Relaxed) > 0 {
+            open.extend(send(next)?);
+            next += 1;
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let message = client.next()?;
+        ensure!(
+            !is_foreign(session, &message),
+            "session {session}: {message:?}"
+        );
+        if let Some(id) = message.id() {
+            open.remove(id.trim_matches('"'));
+        }
+        let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(1))
+        });
+    }
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a long run reports its size")]
+fn no_message_of_a_shared_server_reaches_another_session() -> anyhow::Result<()> {
+    let patient = json!({ "shared": true, "limits": { "restarts": 1_000_000, "restart_period_ms": 1000,
+        "backoff_min_ms": 0, "backoff_max_ms": 0, "queue": 4000 } });
+    let servers = json!({
+        "alpha": entry("--banner", patient.clone())?,
+        "beta": entry("", patient)?,
+    });
+    let wanted = std::env::var(MESSAGES_VARIABLE).ok();
+    let wanted = wanted
+        .and_then(|wanted| wanted.parse().ok())
+        .unwrap_or(MESSAGES);
+    let running = serve(Serve::socket()?, &servers)?;
+    let (left, is_over) = (AtomicU64::new(wanted), AtomicBool::new(false));
+    let kills = AtomicU64::new(0);
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|session| {
+                let (running, left) = (&running, &left);
+                scope.spawn(move || play(session, &running.connect()?, left))
+            })
+            .collect();
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(400));
+                let victim = servers_below(running.pid()).into_iter().next();
+                kills.fetch_add(u64::from(victim.is_some_and(kill)), Ordering::Relaxed);
+            }
+        });
+        let played: Vec<anyhow::Result<()>> = sessions
+            .into_iter()
+            .map(|session| session.join().map_err(|_| anyhow::anyhow!("it panicked"))?)
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        played.into_iter().collect()
+    })?;
+    ensure!(left.into_inner() == 0);
+    let kills = kills.into_inner();
+    ensure!(kills > 0, "no server was killed");
+    eprintln!("{wanted} messages, {kills} kills");
+    running.stop()
+}
+
+#[test]
+fn clients_of_a_file_share_the_servers_that_it_declares() -> anyhow::Result<()> {
+    let servers = json!({
+        "mine": entry("--page 50", json!({}))?,
+        "ours": entry("--page 51", json!({ "shared": true }))?,
+    });
+    let running = serve(Serve::socket()?, &servers)?;
+    let clients = [running.connect()?, running.connect()?, running.connect()?];
+    for client in &clients {
+        client.open(&json!({}))?;
+        for server in ["mine", "ours"] {
+            crate::says(client, "1", &format!("{server}__echo"), server)?;
+        }
+    }
+    let of = |word: &str| {
+        let has_word = |pid: &u32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words
+                .split(|byte| *byte == 0)
+                .any(|other| other == word.as_bytes())
+        };
+        let servers = servers_below(running.pid()).into_iter();
+        servers.filter(has_word).count()
+    };
+    ensure!((of("50"), of("51")) == (3, 1));
+    running.stop()
+}
+
+/// Clients of the servers of others; with [`MEASURE`] eight of them, beside eight with servers of their own.
+const CLIENTS: usize = 2;
+const MEASURE: &str = "MAINSTAY_SHARE_MEASURE";
+
+/// Variables in which clients differ that are started by a terminal, an editor or ssh.
+const SURROUNDINGS: [&str; 4] = ["TERM", "VSCODE_PID", "SSH_CONNECTION", "DISPLAY"];
+
+/// The memory of a process and all below it, in KiB: each page that several share counts in parts.
+fn memory(pids: &[u32]) -> u64 {
+    let of = |pid: &u32| {
+        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        let line = rollup.lines().find(|line| line.starts_with("Pss:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    pids.iter().filter_map(of).sum()
+}
+
+/// The processes with a variable of this value.
+fn started(marker: &str) -> Vec<u32> {
+    mainstay_testkit::process::marked("MAINSTAY_SHARE_TEST", marker)
+}
+
+/// A client of a server of others.
+fn client_of(mut command: Command) -> anyhow::Result<Relay> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let output = child.stdout.take().context("its output")?;
+    let input = child.stdin.take().context("its input")?;
+    let client = Client::new(output, input).with_patience(Duration::from_secs(600));
+    client.open(&json!({}))?;
+    Ok(Relay { child, client })
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a measurement reports to its terminal")]
+fn clients_share_servers_of_others() -> anyhow::Result<()> {
+    let is_measured = std::env::var_os(MEASURE).is_some();
+    let count = if is_measured { 8 } else { CLIENTS };
+    let user = User::new()?;
+    let files = user.folder.join("files");
+    std::fs::create_dir(&files)?;
+    let mut servers = Vec::new();
+    for server in Foreign::FOREIGN {
+        match server.command(&files)? {
+            Some(command) => servers.push((server, command)),
+            None => eprintln!("{server:?} is not installed (cargo xtask tools installs it)"),
+        }
+    }
+    let mut relays = Vec::new();
+    let mut ready = Vec::new();
+    for number in 0..count {
+        for (server, words) in &servers {
+            let began = std::time::Instant::now();
+            let mut command = user.command()?;
+            command.env(
+                SURROUNDINGS[number % SURROUNDINGS.len()],
+                number.to_string(),
+            );
+            command.args(["share", "--shared", "--name", &format!("{server:?}"), "--"]);
+            command.args(words);
+            let relay = client_of(command)?;
+            if number > 0 {
+                ready.push(began.elapsed());
+            }
+            let (tool, arguments) = server.quick_call(&files);
+            let answer = relay.client.call("1", tool, &arguments)?;
+            ensure!(answer.at("/result/content").is_array(), "{answer:?}");
+            relays.push(relay);
+        }
+    }
+    let shared = user.servers()?;
+    ensure!(shared.len() == servers.len(), "{shared:?}");
+    let has_all = |(_, sessions): &(u64, u64)| *sessions == count as u64;
+    ensure!(shared.iter().all(has_all), "{shared:?}");
+    if !is_measured || servers.is_empty() {
+        return Ok(());
+    }
+    for (server, words) in &servers {
+        let mut command = user.command()?;
+        command.args(["share", "check", "--"]).args(words);
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+        eprintln!("check {server:?}: {:?} {said}", output.status.code());
+    }
+    // Children of the host: a shim for each server, and the server.
+    let host = user.host()?;
+    let mut family = vec![host];
+    family.extend(relays.iter().map(|relay| relay.child.id()));
+    family.extend(
+        shared
+            .iter()
+            .filter_map(|(pid, _)| u32::try_from(*pid).ok()),
+    );
+    family.extend(children_of(host));
+    family.sort_unstable();
+    family.dedup();
+    let together = memory(&family);
+    let processes = family.len();
+    drop(relays);
+    let marker = format!("{}", std::process::id());
+    let mut separate = Vec::new();
+    for _ in 0..count {
+        for (_, words) in &servers {
+            let (program, arguments) = words.split_first().context("a command")?;
+            let mut command = Command::new(program);
+            command.args(arguments).env("MAINSTAY_SHARE_TEST", &marker);
+            separate.push(client_of(command)?);
+        }
+    }
+    let alone = started(&marker);
+    let apart = memory(&alone);
+    ready.sort_unstable();
+    let median = ready[ready.len() / 2];
+    eprintln!(
+        "{count} clients x {} servers: shared {processes} processes {} MiB, separate {} processes {} MiB, \
+         ratio {:.3}; later clients ready within {median:?} (median), {:?} (fastest), {:?} (slowest)",
+        servers.len(),
+        together / 1024,
+        alone.len(),
+        apart / 1024,
+        together as f64 / apart as f64,
+        ready[0],
+        ready[ready.len() - 1],
+    );
+    Ok(())
+}
+
+/// The servers among the processes below this one. Shared ones do not have the variables that mark those of a test.
+fn servers_below(parent: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut next = vec![parent];
+    while let Some(pid) = next.pop() {
+        let children = children_of(pid);
+        next.extend(&children);
+        found.extend(children.into_iter().filter(|pid| {
+            let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            program.file_name().is_some_and(|name| name == SERVER)
+        }));
+    }
+    found
+}
+
+/// The processes whose parent is this one.
+fn children_of(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        after.split_whitespace().nth(1) == Some(&parent.to_string())
+    })
+    .collect()
+}

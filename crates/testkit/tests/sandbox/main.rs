@@ -1,0 +1,318 @@
+//! Ways out of `wrap --sandbox`, each tried by a real process inside, beside the same attempt without the sandbox.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+
+use anyhow::Context as _;
+use mainstay_testkit::process::{Launch, Running, TempDir, binary, give_away, is_root};
+use serde_json::json;
+
+/// An interpreter that every user may read.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The escape script where every user can read it.
+fn script(folder: &Path) -> anyhow::Result<PathBuf> {
+    let path = folder.join("escape.py");
+    std::fs::write(&path, include_str!("escape.py"))?;
+    Ok(path)
+}
+
+/// A hostile server behind `wrap` with options, as root or as an ordinary user.
+struct Hostile {
+    running: Running,
+    _folder: TempDir,
+}
+
+impl Hostile {
+    fn start(options: &[&str], ordinary: bool) -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        if ordinary && is_root() {
+            give_away(folder.path())?;
+        }
+        let mut words = vec![binary("mainstay")?.into_os_string(), "wrap".into()];
+        words.extend(options.iter().map(Into::into));
+        words.extend([
+            "--".into(),
+            PYTHON.into(),
+            script(folder.path())?.into_os_string(),
+        ]);
+        let mut launch = Launch::new(words)?.env("HOST_SECRET", "do-not-read");
+        if ordinary {
+            launch = launch.as_nobody()?;
+        }
+        let running = launch.spawn()?;
+        running.client()?.open(&json!({}))?;
+        Ok(Self {
+            running,
+            _folder: folder,
+        })
+    }
+
+    fn attempt(&self, way: &str, at: &str) -> anyhow::Result<String> {
+        let answer = self
+            .running
+            .client()?
+            .call("7", "attempt", &json!({"way": way, "at": at}))?;
+        let text = answer.at("/result/content/0/text");
+        Ok(text
+            .as_str()
+            .with_context(|| format!("{answer:?}"))?
+            .to_owned())
+    }
+
+    fn gets_through(&self, way: &str, at: &str) -> anyhow::Result<bool> {
+        let said = self.attempt(way, at)?;
+        anyhow::ensure!(
+            said.starts_with("through: ") || said.starts_with("blocked: "),
+            "{way}: {said}"
+        );
+        Ok(said.starts_with("through: "))
+    }
+}
+
+/// Targets outside the sandbox that a hostile server reaches for.
+struct Outside {
+    folder: TempDir,
+    sibling: Child,
+    tcp: String,
+    udp: String,
+    socket: PathBuf,
+    name: String,
+}
+
+impl Outside {
+    fn new() -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        for (name, text) in [(".ssh/id_rsa", "private key"), ("notes.txt", "notes")] {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().context("a folder")?)?;
+            std::fs::write(&path, text)?;
+        }
+        std::fs::create_dir(folder.join("open"))?;
+        // Without the sandbox its user could use all of it.
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        for name in ["", ".ssh", "open"] {
+            std::fs::set_permissions(folder.join(name), std::fs::Permissions::clone(&all))?;
+        }
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let udp = UdpSocket::bind("127.0.0.1:0")?;
+        let socket = folder.join("control.sock");
+        let unix = UnixListener::bind(&socket)?;
+        std::fs::set_permissions(&socket, all)?;
+        let name = format!("mainstay-test-{}", std::process::id());
+        let hidden = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        let outside = Self {
+            sibling: Command::new("sleep")
+                .arg("600")
+                .env("HOST_SECRET", "sibling")
+                .spawn()?,
+            tcp: tcp.local_addr()?.to_string(),
+            udp: udp.local_addr()?.to_string(),
+            folder,
+            socket,
+            name,
+        };
+        thread::spawn(move || {
+            for mut stream in tcp.incoming().flatten() {
+                let mut bytes = [0; 64];
+                let count = stream.read(&mut bytes).unwrap_or_default();
+                let _ = stream.write_all(bytes.get(..count).unwrap_or_default());
+            }
+        });
+        thread::spawn(move || {
+            let mut bytes = [0; 64];
+            while let Ok((count, from)) = udp.recv_from(&mut bytes) {
+                let _ = udp.send_to(bytes.get(..count).unwrap_or_default(), from);
+            }
+        });
+        thread::spawn(move || while unix.accept().is_ok() {});
+        thread::spawn(move || while hidden.accept().is_ok() {});
+        Ok(outside)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let _ = self.sibling.kill();
+        let _ = self.sibling.wait();
+    }
+}
+
+/// Attempts with their targets, and whether one succeeds without the sandbox: `None` where that depends on the machine.
+fn battery(outside: &Outside, host: u32, root: bool) -> Vec<(&'static str, String, Option<bool>)> {
+    let (sibling, host) = (outside.sibling.id().to_string(), host.to_string());
+    let none = String::new();
+    vec![
+        ("list", outside.path(""), Some(true)),
+        ("read", outside.path("notes.txt"), Some(true)),
+        ("read", outside.path(".ssh/id_rsa"), Some(true)),
+        ("write", outside.path("open/written"), Some(true)),
+        ("rename", outside.path("open/renamed"), None),
+        ("hard_link", outside.path("notes.txt"), None),
+        ("symlink_race", outside.path(".ssh/id_rsa"), Some(true)),
+        ("read", "/etc/shadow".to_owned(), Some(root)),
+        ("processes", none.clone(), Some(true)),
+        ("environ_of", sibling.clone(), Some(root)),
+        ("memory_of", sibling.clone(), Some(root)),
+        ("descriptors_of", sibling.clone(), Some(root)),
+        ("signal", sibling.clone(), Some(root)),
+        ("ptrace", sibling.clone(), None),
+        ("vm_read", sibling, None),
+        ("environ_of", host.clone(), None),
+        ("memory_of", host.clone(), None),
+        ("signal", host.clone(), Some(true)),
+        ("ptrace", host, None),
+        ("tcp", outside.tcp.clone(), Some(true)),
+        ("udp", outside.udp.clone(), Some(true)),
+        ("unix", outside.socket.display().to_string(), Some(true)),
+        ("abstract", outside.name.clone(), Some(true)),
+        ("packet", none.clone(), None),
+        ("device", "/dev/kmsg".to_owned(), None),
+        ("device", "/dev/tty".to_owned(), None),
+        ("device", "/dev/vda".to_owned(), None),
+        ("make_device", outside.path("open/device"), None),
+        ("mount", outside.path("open"), None),
+        ("user_namespace", none.clone(), None),
+        ("mount_namespace", none.clone(), None),
+        ("chroot", "/".to_owned(), None),
+        ("keyring", none.clone(), None),
+        ("io_uring", none.clone(), None),
+        ("bpf", none.clone(), None),
+        ("setuid", none.clone(), Some(true)),
+        ("environment", "HOST_SECRET".to_owned(), Some(true)),
+        ("capabilities", none.clone(), None),
+        ("descriptors_limit", none.clone(), None),
+        ("core", none, None),
+    ]
+}
+
+/// Runs the battery inside and outside the sandbox.
+fn nothing_gets_through(ordinary: bool) -> anyhow::Result<()> {
+    if !Path::new(PYTHON).exists() {
+        return skip("there is no /usr/bin/python3");
+    }
+    let outside = Outside::new()?;
+    let bare = Hostile::start(&[], ordinary)?;
+    let boxed = Hostile::start(&["--sandbox"], ordinary)?;
+    let root = is_root() && !ordinary;
+    let mut table = BTreeMap::new();
+    for (way, at, expected) in battery(&outside, boxed.running.pid(), root) {
+        let said = boxed.attempt(way, &at)?;
+        assert!(said.starts_with("blocked: "), "{way} {at}: {said}");
+        // A traced process stops at its next signal, and this one would be the host.
+        if way == "ptrace" {
+            continue;
+        }
+        let without = bare.gets_through(way, &at)?;
+        if let Some(expected) = expected {
+            assert_eq!(
+                without,
+                expected,
+                "{way} {at} without the sandbox: {}",
+                bare.attempt(way, &at)?
+            );
+        }
+        table.insert(format!("{way} {at}"), without);
+    }
+    // What a server needs still works.
+    for way in ["temporary", "pair"] {
+        let said = boxed.attempt(way, "")?;
+        assert!(said.starts_with("through: "), "{way}: {said}");
+    }
+    let through = table.values().filter(|through| **through).count();
+    assert!(through > 8, "{table:#?}");
+    Ok(())
+}
+
+fn skip(reason: &str) -> anyhow::Result<()> {
+    let in_ci = std::env::var_os("CI").is_some();
+    anyhow::ensure!(!in_ci, "{reason}, and in CI nothing is skipped");
+    Ok(())
+}
+
+#[test]
+fn nothing_gets_out_of_the_sandbox_of_the_tests_user() -> anyhow::Result<()> {
+    nothing_gets_through(false)
+}
+
+#[test]
+fn nothing_gets_out_of_the_sandbox_of_an_ordinary_user() -> anyhow::Result<()> {
+    nothing_gets_through(true)
+}
+
+#[test]
+fn named_paths_variables_and_endpoints_are_open_and_nothing_beside_them() -> anyhow::Result<()> {
+    let outside = Outside::new()?;
+    let (notes, open) = (outside.path("notes.txt"), outside.path("open"));
+    let options = [
+        "--sandbox",
+        "--read",
+        &notes,
+        "--write",
+        &open,
+        "--net",
+        &outside.tcp,
+        "--env",
+        "HOST_SECRET",
+    ];
+    for ordinary in [false, true] {
+        let boxed = Hostile::start(&options, ordinary)?;
+        let through = |way: &str, at: &str| boxed.gets_through(way, at);
+        assert!(through("read", &notes)?);
+        assert!(!through("write", &notes)?);
+        let file = format!("{open}/by-{ordinary}");
+        assert!(through("write", &file)? && through("read", &file)?);
+        assert!(!through("read", &outside.path(".ssh/id_rsa"))?);
+        assert!(through("environment", "HOST_SECRET")?);
+        assert_eq!(boxed.attempt("tcp", &outside.tcp)?, "through: b'hello\\n'");
+        assert!(!through("udp", &outside.udp)?);
+        assert!(!through("tcp", "127.0.0.1:1")?);
+        assert!(!through("unix", &outside.socket.display().to_string())?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_is_reached_by_its_name_through_the_relay() -> anyhow::Result<()> {
+    let outside = Outside::new()?;
+    let port = outside.tcp.rsplit(':').next().context("a port")?;
+    // The relay resolves it outside; inside the name leads to the relay.
+    let endpoint = format!("localhost.localdomain:{port}");
+    let resolves = std::net::ToSocketAddrs::to_socket_addrs(&endpoint).is_ok();
+    let name = if resolves {
+        "localhost.localdomain"
+    } else {
+        "ip6-localhost"
+    };
+    if std::net::ToSocketAddrs::to_socket_addrs(&format!("{name}:{port}")).is_err() {
+        return Ok(());
+    }
+    let endpoint = format!("{name}:{port}");
+    let boxed = Hostile::start(&["--sandbox", "--net", &endpoint], false)?;
+    let said = boxed.attempt("resolve", name)?;
+    assert!(said.contains("127.77.0.1"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn loopback_is_a_private_one() -> anyhow::Result<()> {
+    let outside = Outside::new()?;
+    let boxed = Hostile::start(&["--sandbox", "--net", "loopback"], false)?;
+    let said = boxed.attempt("tcp", &outside.tcp)?;
+    assert!(said.contains("refused"), "{said}");
+    let all = Hostile::start(&["--sandbox", "--net", "all"], false)?;
+    assert_eq!(all.attempt("tcp", &outside.tcp)?, "through: b'hello\\n'");
+    assert!(!all.gets_through("unix", &outside.socket.display().to_string())?);
+    assert!(!all.gets_through("abstract", &outside.name)?);
+    Ok(())
+}
