@@ -24,6 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// What clients leave to the system to end.
 const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
+/// The versions that clients of others speak.
+const LEGACY_VERSION: &str = "2025-11-25";
+const MODERN_VERSION: &str = "2026-07-28";
+
 /// A client of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
@@ -99,6 +103,17 @@ impl Drive {
                 plan = with_tools_of_host(&plan, &folder)?;
                 served(&server, &folder)?
             }
+            Way::Bridged => {
+                let (era, protocol) = match self.mode {
+                    Mode::Legacy => ("modern", LEGACY_VERSION),
+                    Mode::Auto => ("legacy", MODERN_VERSION),
+                };
+                plan = with_protocol(&plan, &folder, protocol)?;
+                // The fixture speaks the era that the client does not.
+                let other = |word: OsString| if word == "both" { era.into() } else { word };
+                let server = server.into_iter().map(other);
+                Way::Bridged.prefix()?.into_iter().chain(server).collect()
+            }
             way => way.prefix()?.into_iter().chain(server).collect(),
         };
         driver
@@ -107,7 +122,8 @@ impl Drive {
             .arg("--folder")
             .arg(&files)
             .env(MARKER, &marker)
-            .env("MAINSTAY_RUNTIME_DIR", folder.join("run"));
+            .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+            .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
         if self.kills {
             driver.args(["--kill-during", "--victim", self.server.victim()]);
         }
@@ -141,6 +157,15 @@ fn with_tools_of_host(plan: &Path, folder: &TempDir) -> anyhow::Result<PathBuf> 
     let maybe = maybe.entry("maybe").or_insert(json!([]));
     let maybe = maybe.as_array_mut().context("names")?;
     maybe.extend([json!("system_health"), json!("system_telemetry")]);
+    let file = folder.join("plan.json");
+    fs::write(&file, value.to_string()).context("writing the plan")?;
+    Ok(file)
+}
+
+/// A plan that expects this protocol version in every mode.
+fn with_protocol(plan: &Path, folder: &TempDir, version: &str) -> anyhow::Result<PathBuf> {
+    let mut value: Value = serde_json::from_str(&fs::read_to_string(plan)?)?;
+    value["protocol"] = json!({"legacy": version, "auto": version});
     let file = folder.join("plan.json");
     fs::write(&file, value.to_string()).context("writing the plan")?;
     Ok(file)

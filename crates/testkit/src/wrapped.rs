@@ -20,6 +20,8 @@ pub enum Way {
     Bare,
     /// By `mainstay wrap -- COMMAND`.
     Wrapped,
+    /// By `mainstay wrap --bridge -- COMMAND`.
+    Bridged,
     /// By `mainstay serve --config FILE`, which names it beside another server. It has no prefix of words.
     Served,
 }
@@ -42,6 +44,12 @@ impl Way {
         Ok(match self {
             Self::Bare => Vec::new(),
             Self::Wrapped => vec![binary("mainstay")?.into(), "wrap".into(), "--".into()],
+            Self::Bridged => vec![
+                binary("mainstay")?.into(),
+                "wrap".into(),
+                "--bridge".into(),
+                "--".into(),
+            ],
             Self::Served => bail!("a server of a file has no words before its command"),
         })
     }
@@ -59,7 +67,7 @@ impl Way {
 
     /// Whether a session outlives its server.
     pub const fn survives_kills(self) -> bool {
-        matches!(self, Self::Wrapped | Self::Served)
+        matches!(self, Self::Wrapped | Self::Bridged | Self::Served)
     }
 }
 

@@ -90,6 +90,38 @@ tests! {
     inspector_uses_one_of_several_time: Inspector Time;
 }
 
+tests! {
+    a_client_of_the_other_era_works:
+    modern_python_uses_everything: Python Everything;
+    modern_python_uses_filesystem: Python Filesystem;
+    modern_typescript_uses_memory: TypeScript Memory;
+    modern_and_legacy_python_use_the_fixture: Python Fixture;
+}
+
+/// Foreign servers are legacy ones, the fixture is of the era that its client is not. Servers are killed only
+/// where no question is asked while several calls run: such a question is refused.
+fn a_client_of_the_other_era_works(client: Client, server: Server) -> anyhow::Result<()> {
+    let modes: &[(Mode, bool)] = match server {
+        Server::Fixture => &[
+            (Mode::Auto, false),
+            (Mode::Legacy, false),
+            (Mode::Legacy, true),
+        ],
+        Server::Memory | Server::Filesystem => &[(Mode::Auto, false), (Mode::Auto, true)],
+        _ => &[(Mode::Auto, false)],
+    };
+    for (mode, kills) in modes.iter().copied() {
+        done_well(Drive {
+            client,
+            server,
+            mode,
+            way: Way::Bridged,
+            kills,
+        })?;
+    }
+    Ok(())
+}
+
 fn one_of_several_works_and_outlives_its_server(
     client: Client,
     server: Server,

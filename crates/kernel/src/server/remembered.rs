@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 /// Bytes of one catalog.
 const CATALOG_BYTES: usize = 1024 * 1024;
 
-/// What a host knows about a server before it starts one.
+/// Facts about a server that the host has before it starts one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerMemory {
     /// The answer to `server/discover`, for every client.

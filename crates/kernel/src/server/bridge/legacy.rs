@@ -3,7 +3,7 @@
 //! A server that refuses `initialize` is asked `server/discover`; its answer becomes the result of `initialize`. Every
 //! request gets the client's capabilities in its `_meta`. A result with `input_required` begins a *round*: the
 //! host asks the client each question as a request, and repeats the call with the answers. One subscription of the host
-//! stands for the client's own and for changes of lists.
+//! covers those of the client and changes of lists.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::house::{self, refuse_question};
-use super::super::incarnation::{Awaited, Purpose};
+use super::super::incarnation::{Awaited, Incarnation, Purpose};
 use super::super::memory::{Step, request};
 use super::super::replies::response;
 use super::super::requests::ClientRequest;
@@ -30,6 +30,8 @@ use crate::core::action::CoreAction;
 const PARKED: usize = 64;
 /// Bytes of an answer to a parked call that is kept until the client repeats the call.
 const ANSWER_BYTES: usize = 1024 * 1024;
+/// Requests that may end with `input_required`.
+const MAY_ASK: [&str; 3] = ["tools/call", "prompts/get", "resources/read"];
 /// The name of the only question in `inputRequests`.
 const QUESTION: &str = "question";
 /// Members of a modern `_meta` that mean nothing to a legacy server.
@@ -285,10 +287,12 @@ impl Link {
         method: &str,
     ) -> Result<(CallId, RequestId), (i64, &'static str)> {
         let server = self.incarnations.get(&by);
-        let call = server.and_then(super::super::Incarnation::only_call);
-        let request = call.and_then(|call| Some((call, self.requests.get(call)?)));
-        let wire = call.and_then(|call| server?.wire_id(call).cloned());
-        let (Some((call, request)), Some(wire)) = (request, wire) else {
+        let calls = server.into_iter().flat_map(Incarnation::calls);
+        let requests = calls.filter_map(|call| Some((call, self.requests.get(call)?)));
+        let mut able = requests.filter(|(_, request)| MAY_ASK.contains(&request.method.as_str()));
+        let only = able.next().filter(|_| able.next().is_none());
+        let wire = only.and_then(|(call, _)| server?.wire_id(call).cloned());
+        let (Some((call, request)), Some(wire)) = (only, wire) else {
             return Err((
                 -32603,
                 "the client cannot be asked: the server works on no call, or on several",
@@ -435,7 +439,7 @@ impl Link {
     }
 }
 
-/// The parameters of the `initialize` that stands for a modern client.
+/// The parameters of the `initialize` that the host sends for a modern client.
 fn opening(meta: &str) -> String {
     let info = json!({ "name": "modern client", "version": "unknown" }).to_string();
     let newest = LEGACY_VERSIONS.iter().max().copied().unwrap_or_default();
