@@ -36,6 +36,8 @@ const COUNTABLE: u64 = 256;
 /// in postings.
 const WORD_COST: u64 = 30_000;
 const BLOCK_COST: u64 = 3_500;
+/// Blocks of words that are read at most: more of them take longer than a search may.
+const MOST_BLOCKS: usize = 2_500;
 /// Words with the letters that are taken at most.
 const WORDS: usize = 2_000;
 
@@ -297,7 +299,10 @@ impl<'a> Candidates<'a> {
                 let (count, all) = (self.cost(step), u64::from(self.segment.docs.parts()));
                 count <= few.saturating_mul(NOT_WORTH) && count * 100 <= all * COMMON_PERCENT
             }
-            Plan::Word(_) => self.cost(step) <= few.saturating_mul(READ_IN_VAIN),
+            Plan::Word(_) => {
+                let blocks = self.blocks.as_ref().map_or(0, Vec::len);
+                blocks <= MOST_BLOCKS && self.cost(step) <= few.saturating_mul(READ_IN_VAIN)
+            }
             _ => few > FEW,
         }
     }
