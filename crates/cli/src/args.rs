@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// Serve tool packs to MCP clients (the default)
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
-    Wrap(Wrap),
+    Wrap(Box<Wrap>),
     /// Wrap every server in a client's configuration file, or undo it
     Adopt(Adopt),
     /// Call one tool and print its answer
