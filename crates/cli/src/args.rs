@@ -36,7 +36,7 @@ pub(crate) enum Command {
     /// Serve tool packs to MCP clients (the default)
     Serve(Serve),
     /// Run somebody else's MCP server so that its crashes, hangs and floods do not reach its client
-    Wrap(Wrap),
+    Wrap(Box<Wrap>),
     /// Share one process of a server among all clients of this user
     Share(Share),
     /// Wrap every server in a client's configuration file, or undo it

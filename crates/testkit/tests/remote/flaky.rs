@@ -150,7 +150,7 @@ fn make_trouble(upstream: &Upstream, over: &AtomicBool, token: &PathBuf) -> anyh
             0 => {
                 upstream.go_down();
                 thread::sleep(Duration::from_millis(rng.next() % 1500));
-                upstream.come_up(rng.next() % 2 == 0)?;
+                upstream.come_up(rng.next().is_multiple_of(2))?;
             }
             1 => {
                 let mut world = upstream.world();

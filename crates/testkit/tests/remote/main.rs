@@ -4,6 +4,11 @@
     clippy::disallowed_methods,
     reason = "a test that is told by its environment how long to run"
 )]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
 
 mod credentials;
 mod flaky;

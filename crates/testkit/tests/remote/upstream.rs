@@ -465,7 +465,7 @@ impl<S: Read + Write> Connection<S> {
                 None => {
                     thread::sleep(LOOK);
                     // A client that left is noticed.
-                    write!(self.stream, ":\n")?;
+                    writeln!(self.stream, ":")?;
                 }
             }
             self.stream.flush()?;
@@ -496,7 +496,7 @@ impl<S: Read + Write> Connection<S> {
                 Some(message) => write!(self.stream, "event: message\ndata: {message}\n\n")?,
                 None => {
                     thread::sleep(LOOK);
-                    write!(self.stream, ":\n")?;
+                    writeln!(self.stream, ":")?;
                 }
             }
             self.stream.flush()?;
