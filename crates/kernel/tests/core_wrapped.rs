@@ -10,7 +10,6 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
-mod remembered;
 mod shell;
 
 use mainstay_contract::error::ErrorKind;

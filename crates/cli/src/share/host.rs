@@ -24,6 +24,10 @@ use crate::{server_file, start};
 
 /// The name of the host for operators.
 const NAME: &str = "share";
+/// Sessions of all clients together: one for each server of each client.
+const SESSIONS: usize = 1024;
+/// Servers that run at the same time.
+const SERVERS: usize = 128;
 /// The log of the host, in the runtime directory.
 const LOG: &str = "share.log";
 /// Bytes past which a new host begins the log anew.
@@ -39,6 +43,7 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
     }
     start::begin();
     let mut limits = server_file::default_limits(false);
+    (limits.connections, limits.wrapped_workers) = (SESSIONS, SERVERS);
     if let Some(idle) = host.idle {
         limits.share_idle_ms = crate::values::millis(idle);
     }
