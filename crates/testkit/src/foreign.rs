@@ -165,7 +165,9 @@ fn with_tools_of_host(plan: &Path, folder: &TempDir) -> anyhow::Result<PathBuf> 
 /// A plan that expects this protocol version in every mode.
 fn with_protocol(plan: &Path, folder: &TempDir, version: &str) -> anyhow::Result<PathBuf> {
     let mut value: Value = serde_json::from_str(&fs::read_to_string(plan)?)?;
-    value["protocol"] = json!({"legacy": version, "auto": version});
+    let members = value.as_object_mut().context("the plan is not an object")?;
+    let protocol = json!({"legacy": version, "auto": version});
+    members.insert("protocol".to_owned(), protocol);
     let file = folder.join("plan.json");
     fs::write(&file, value.to_string()).context("writing the plan")?;
     Ok(file)

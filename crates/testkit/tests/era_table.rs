@@ -1,5 +1,10 @@
 //! Every row of docs/eras.md: a client of one era on a server of the other, behind `mainstay wrap --bridge`.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a missing member of a JSON value is null"
+)]
+
 mod wrapping;
 
 use std::collections::BTreeSet;

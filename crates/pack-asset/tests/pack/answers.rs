@@ -66,7 +66,7 @@ fn every_contract_is_closed_and_compiles() {
             registry.compile(schema).unwrap();
         }
         registry.compile(&tool.full_input_schema()).unwrap();
-        assert!((1..=3).contains(&tool.schema_version), "{}", tool.name);
+        assert!((1..=4).contains(&tool.schema_version), "{}", tool.name);
     }
 }
 

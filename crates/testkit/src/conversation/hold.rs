@@ -34,6 +34,16 @@ impl Transcript {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// The transcript with the first occurrence of a text replaced.
+    #[must_use]
+    pub fn replacing(&self, from: &str, to: &str) -> Self {
+        let text = String::from_utf8_lossy(&self.bytes);
+        Self {
+            bytes: text.replacen(from, to, 1).into_bytes(),
+            status: self.status,
+        }
+    }
+
     /// An error that shows the first line that differs, if one does.
     pub fn same_as(&self, other: &Self) -> anyhow::Result<()> {
         if self == other {

@@ -1,5 +1,11 @@
 //! Several wrapped servers and packs behind one host: names, routes, isolation, and what survives.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "variables choose the size of tests; a missing member of a JSON value is null"
+)]
+
 mod life;
 mod names;
 mod search;
