@@ -137,6 +137,9 @@ fn event() -> impl Strategy<Value = Event> {
 /// A request of a client: its session and its id.
 type Asked = (SessionId, u64);
 
+/// A request about a subscription: its id, the number of earlier requests with that id, and true if it ends one.
+type Subscription = (u64, usize, bool);
+
 /// One run, and what its clients know.
 struct Run {
     shell: Shell,
@@ -149,9 +152,8 @@ struct Run {
     /// Clients that left, with the number of actions before.
     left: BTreeMap<SessionId, usize>,
     ended_input: BTreeSet<SessionId>,
-    /// Requests about subscriptions of each client and resource: the id, the number of earlier requests with it, and
-    /// true for one that ends the subscription.
-    subscriptions: BTreeMap<(SessionId, String), Vec<(u64, usize, bool)>>,
+    /// Requests about subscriptions of each client and resource.
+    subscriptions: BTreeMap<(SessionId, String), Vec<Subscription>>,
 }
 
 impl Run {
