@@ -108,7 +108,9 @@ def check(step, answer):
     if "structured" in step:
         expect(answer.structured == step["structured"], f"{name}: {step['structured']!r}", answer)
     if "progress" in step:
-        expect(answer.progress == step["progress"], f"{name}: {step['progress']} steps", answer)
+        # A client may drop the last step, which arrives together with the answer.
+        missed = step["progress"] - answer.progress
+        expect(missed in (0, 1), f"{name}: {step['progress']} steps", answer)
 
 
 async def take(session, step):

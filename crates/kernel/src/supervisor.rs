@@ -247,9 +247,9 @@ impl Supervisor {
         }
     }
 
-    /// Nobody needs a worker: the one that was ready may go.
+    /// No call needs a worker: the one that is ready or starting may go.
     pub fn rest(&mut self) {
-        if matches!(self.state, State::Ready { .. }) {
+        if self.generation().is_some() {
             self.state = State::Cold;
         }
     }

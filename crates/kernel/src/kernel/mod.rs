@@ -216,6 +216,12 @@ impl Kernel {
         self.slots.get(&slot)?.supervisor.ready_generation()
     }
 
+    /// True if a worker of the slot is ready or starting.
+    pub fn has_worker(&self, slot: SlotId) -> bool {
+        let slot = self.slots.get(&slot);
+        slot.is_some_and(|slot| slot.supervisor.generation().is_some())
+    }
+
     /// Whether whatever this worker says does not count any more.
     pub fn is_fenced(&self, generation: Generation) -> bool {
         self.worker(generation)

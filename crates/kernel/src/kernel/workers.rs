@@ -102,12 +102,13 @@ impl Kernel {
         true
     }
 
-    /// Dismisses a slot's worker that is idle; the next call starts another. False if it is not.
+    /// Dismisses a slot's worker that is idle, also one that is starting; the next call starts another. False if it is
+    /// not idle.
     pub fn rest(&mut self, slot: SlotId) -> bool {
         let Some(owner) = self.slots.get_mut(&slot) else {
             return false;
         };
-        let Some(generation) = owner.supervisor.ready_generation() else {
+        let Some(generation) = owner.supervisor.generation() else {
             return false;
         };
         let needed = !owner.queue.is_empty() || owner.running() > 0;

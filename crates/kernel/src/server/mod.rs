@@ -361,7 +361,7 @@ impl Link {
 
     /// Since when the link has been idle; `None` while it is not, or has no server to stop.
     pub(crate) fn idle_since(&self, kernel: &Kernel) -> Option<Time> {
-        let has_server = kernel.serving(self.slot).is_some();
+        let has_server = kernel.has_worker(self.slot);
         (has_server && self.is_idle(kernel)).then_some(self.upkeep.last_work)
     }
 
@@ -414,6 +414,7 @@ impl Link {
         let (idle_stop, max_memory) = (self.rules().idle_stop, self.rules().max_memory);
         if let Some(seconds) = idle_stop
             && cx.now.ms_since(self.upkeep.last_work) >= seconds.saturating_mul(1000)
+            && self.serving(cx).is_some()
         {
             self.rest(cx, "it had nothing to do");
         }
