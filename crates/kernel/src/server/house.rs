@@ -135,6 +135,7 @@ impl Link {
                 .progress_token
                 .as_ref()
                 .map(|_| id.as_raw().to_owned()),
+            own_token: None,
             id,
             dialect: request.dialect,
             method: method.to_owned(),

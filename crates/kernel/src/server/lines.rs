@@ -141,19 +141,34 @@ impl Link {
             _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
         };
         let Some(id) = id else { return };
+        let token = self
+            .requests
+            .get(call)
+            .and_then(|request| request.token.clone());
         let known = self.incarnations.get_mut(&generation);
-        // The answer to an abandoned call under the same id may still come: it must not end this call.
-        let taken = known.is_some_and(|server| server.is_taken(&id));
-        let (id, line) = if taken || self.is_shared() {
+        // The answer to an abandoned call under the same id may still come, and its progress: neither may be
+        // taken for that of this call.
+        let taken = known.is_some_and(|server| {
+            let is_taken = |token: &String| server.is_token_taken(token);
+            token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
+        });
+        let (id, line, own_token) = if taken || self.is_shared() {
             let own = self.own_id();
-            let mut line = edit::with_member(line.as_str(), "id", own.as_raw());
-            if self.is_shared() {
-                line = with_own_token(&line, &own);
-            }
-            (own, Json::from_scanned(&line))
+            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            let line = with_own_token(&line, &own);
+            let token = own.as_raw().to_owned();
+            (own, Json::from_scanned(&line), Some(token))
         } else {
-            (id, line.clone())
+            (id, line.clone(), None)
         };
+        if let (Some(server), Some(token), None) =
+            (self.incarnations.get_mut(&generation), token, &own_token)
+        {
+            server.has_token(id.clone(), token);
+        }
+        if let Some(request) = self.requests.get_mut(call) {
+            request.own_token = own_token;
+        }
         let request = self.requests.get(call);
         let method = request.map_or("", |request| request.method.as_str());
         if let Some(server) = self.incarnations.get_mut(&generation) {

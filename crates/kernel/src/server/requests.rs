@@ -17,6 +17,13 @@ use super::tasks::CallTask;
 use crate::defect::{Defect, is_planted};
 use crate::time::Time;
 
+/// True for one token, also if a number is spelled in two ways, as servers may do.
+pub(super) fn is_same_token(known: &str, token: &str) -> bool {
+    let value = |token: &str| RequestId::parse(token).ok();
+    known == token
+        || matches!((value(known), value(token)), (Some(known), Some(token)) if known.same_value(&token))
+}
+
 /// Longest progress token that is followed.
 const TOKEN_BYTES: usize = 1024;
 
@@ -40,6 +47,9 @@ pub(crate) struct ClientRequest {
     /// The line as the client wrote it.
     pub(super) line: Json,
     pub(super) token: Option<String>,
+    /// The token that the server got in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) own_token: Option<String>,
     /// The client's own line that cancels it.
     pub(super) cancel: Option<Json>,
     /// The server whose tools it was admitted for.
@@ -69,6 +79,7 @@ impl ClientRequest {
                 .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| token.len() <= TOKEN_BYTES)
                 .map(str::to_owned),
+            own_token: None,
             cancel: None,
             admitted: None,
             checked: None,
@@ -85,6 +96,12 @@ impl ClientRequest {
     /// One of its parameters, as JSON text.
     pub(super) fn param(&self, key: &str) -> Option<&str> {
         scan::member(self.params()?, key)
+    }
+
+    /// The token under which the server reports its progress.
+    fn wire_token(&self) -> Option<&str> {
+        self.token.as_deref()?;
+        self.own_token.as_deref().or(self.token.as_deref())
     }
 
     /// A member of its `_meta`, as JSON text.
@@ -128,18 +145,14 @@ impl Requests {
         self.open.values().map(|request| &**request)
     }
 
-    /// The call that reports progress under a token.
+    /// The call of which a server reports progress under a token.
     pub(super) fn by_token(&self, token: &str) -> Option<CallId> {
         let find = |is_it: &dyn Fn(&str) -> bool| {
             let mut open = self.open.iter();
-            let found = open.find(|(_, request)| request.token.as_deref().is_some_and(is_it));
+            let found = open.find(|(_, request)| request.wire_token().is_some_and(is_it));
             found.map(|(call, _)| *call)
         };
-        find(&|known| known == token).or_else(|| {
-            // Servers may spell a number differently.
-            let wanted = RequestId::parse(token).ok()?;
-            find(&|known| RequestId::parse(known).is_ok_and(|known| known.same_value(&wanted)))
-        })
+        find(&|known| known == token).or_else(|| find(&|known| is_same_token(known, token)))
     }
 
     /// The client's last request.

@@ -221,7 +221,8 @@ impl Link {
         text: &'a str,
         params: Option<&str>,
     ) -> Cow<'a, str> {
-        let request = self.requests.get(call).filter(|_| self.is_shared());
+        let request = self.requests.get(call);
+        let request = request.filter(|request| request.own_token.is_some());
         match (request.and_then(|request| request.token.as_deref()), params) {
             (Some(token), Some(params)) => {
                 let params = edit::with_member(params, PROGRESS_TOKEN, token);
@@ -391,7 +392,7 @@ impl Link {
     }
 }
 
-/// A request as a shared server gets it: under an id of the host, which is its progress token, too.
+/// A request whose progress token, if it has one, is the id under which the host sends it.
 pub(super) fn with_own_token(line: &str, own: &RequestId) -> String {
     let params = scan::member(line, "params").unwrap_or("{}");
     let meta = scan::member(params, "_meta").unwrap_or("{}");

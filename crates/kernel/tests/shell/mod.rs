@@ -715,6 +715,17 @@ impl Shell {
         Some(&end.outcome)
     }
 
+    /// The progress token of the only call that a server got.
+    pub fn forwarded_token(&self) -> Value {
+        let mut lines = self.actions().filter_map(|action| match action {
+            CoreAction::Forward { line, .. } => Some(line),
+            _ => None,
+        });
+        let line: Value = serde_json::from_str(lines.next().unwrap().as_str()).unwrap();
+        assert!(lines.next().is_none(), "one call");
+        line["params"]["_meta"]["progressToken"].clone()
+    }
+
     /// Lines that a client got beside the ends of its requests.
     pub fn told(&self, to: SessionId) -> Vec<Value> {
         let told = self.actions().filter_map(|action| match action {

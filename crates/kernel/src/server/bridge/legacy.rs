@@ -23,6 +23,7 @@ use super::super::house;
 use super::super::incarnation::Awaited;
 use super::super::memory::request;
 use super::super::requests::ClientRequest;
+use super::super::shared::with_own_token;
 use super::super::{Cx, Link, edit};
 use super::{Way, common_capabilities};
 use crate::core::action::CoreAction;
@@ -309,6 +310,10 @@ impl Link {
         let line = edit::with_member(request.line.as_str(), "params", &params);
         let id = self.own_id();
         let line = edit::with_member(&line, "id", id.as_raw());
+        let line = with_own_token(&line, &id);
+        if let Some(request) = self.requests.get_mut(call) {
+            request.own_token = Some(id.as_raw().to_owned());
+        }
         let line = self.with_own_meta(&Json::from_scanned(&line));
         if let Some(server) = self.incarnations.get_mut(&generation) {
             let _ = server.awaited.open(id, Awaited::Call(call));
