@@ -142,8 +142,8 @@ pub(crate) struct ToolLists {
     #[arg(long, value_name = "FORM", value_enum)]
     pub(crate) tool_definitions: Option<Definitions>,
     /// Replace a list of more than N tools by search_tools and call_tool
-    #[arg(long, value_name = "N")]
-    pub(crate) search_above: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub(crate) search_above: Option<u32>,
     /// Keep this tool in a replaced list; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) pin: Vec<String>,
@@ -155,7 +155,8 @@ impl ToolLists {
         if let Some(form) = self.tool_definitions {
             rules.definitions = form.into();
         }
-        rules.search_above = self.search_above.or(rules.search_above);
+        let above = self.search_above.and_then(|above| above.try_into().ok());
+        rules.search_above = above.or(rules.search_above);
         rules.pinned.extend(self.pin.iter().cloned());
         rules
     }
@@ -321,33 +322,35 @@ pub(crate) struct WrapRules {
     pub(crate) remote: RemoteArgs,
 }
 
+/// Options that only a server at a URL has; all others keep the usual heading.
+const AT_A_URL: &str = "A server at a URL";
+
 /// A server that is reached over HTTP. Credentials are never arguments: other users see those.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "A server at a URL")]
 pub(crate) struct RemoteArgs {
     /// The server's URL, instead of a command
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "URL", conflicts_with = "command")]
     pub(crate) url: Option<String>,
     /// Its transport: http is Streamable HTTP, sse the older one of 2024-11-05 [default: auto]
-    #[arg(long, value_name = "TYPE", value_enum)]
+    #[arg(long, help_heading = AT_A_URL, value_name = "TYPE", value_enum)]
     pub(crate) url_type: Option<UrlType>,
     /// File with the bearer token, read again when the server rejects the token
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
     pub(crate) token_file: Option<PathBuf>,
     /// Command that prints the bearer token, run again when the server rejects the token
-    #[arg(long, value_name = "COMMAND", conflicts_with = "token_env")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "COMMAND", conflicts_with = "token_env")]
     pub(crate) token_command: Option<String>,
     /// Variable that holds the bearer token
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "NAME")]
     pub(crate) token_env: Option<String>,
     /// File with more headers, NAME: VALUE in each line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) header_file: Option<PathBuf>,
     /// Certificates to trust beside those of the system, in PEM form
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// HTTP proxy to use, instead of HTTPS_PROXY and NO_PROXY
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "URL")]
     pub(crate) proxy: Option<String>,
 }
 
@@ -590,7 +593,7 @@ pub(crate) struct LockDiff {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Chosen {
     /// The host with this process id
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub(crate) pid: Option<u32>,
     /// The host that was started with this --name
     #[arg(long, value_name = "NAME", conflicts_with = "pid")]
@@ -679,7 +682,7 @@ pub(crate) enum TasksCommand {
     /// Remove tasks that have ended
     Prune {
         /// Only those that ended longer ago
-        #[arg(long, value_name = "HOURS", default_value_t = 0)]
+        #[arg(long, value_name = "HOURS", default_value_t = 0, value_parser = values::count)]
         older_than: u32,
     },
 }

@@ -240,7 +240,11 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
         let said = anyhow!("a pack cannot be called {name:?}");
-        return Err(Failure::input(said).hint("use letters, digits, '-', '_' and '.'"));
+        let hint = match name.contains(',') {
+            true => "name each pack by an option of its own: --pack asset --pack code",
+            false => "use letters, digits, '-', '_' and '.'",
+        };
+        return Err(Failure::input(said).hint(hint));
     }
     Ok(())
 }
@@ -248,12 +252,14 @@ fn check_name(name: &str) -> Result<(), Failure> {
 fn split(word: &str, command: &str) -> Result<Vec<String>, Failure> {
     match shlex::split(command) {
         Some(parts) if !parts.is_empty() => Ok(parts),
-        Some(_) => Err(Failure::input(anyhow!(
-            "--pack {word}: the command is empty"
-        ))),
-        None => Err(Failure::input(anyhow!(
-            "--pack {word}: a quote is not closed"
-        ))),
+        Some(_) => Err(
+            Failure::input(anyhow!("--pack {word}: the command is empty"))
+                .hint("write it as --pack NAME=COMMAND, or only NAME for a built-in pack"),
+        ),
+        None => Err(
+            Failure::input(anyhow!("--pack {word}: a quote is not closed"))
+                .hint("close it: the command is split into words as a shell does"),
+        ),
     }
 }
 

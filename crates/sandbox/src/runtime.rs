@@ -149,6 +149,10 @@ fn home_of_environment(environment: &Path) -> Option<PathBuf> {
 fn head_of(file: &Path) -> Option<String> {
     use std::io::Read as _;
     let mut head = Vec::new();
+    // Opening a FIFO would wait for its writer.
+    if !fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
     let file = fs::File::open(file).ok()?;
     file.take(HEAD.try_into().ok()?)
         .read_to_end(&mut head)

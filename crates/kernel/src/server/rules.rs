@@ -6,6 +6,9 @@ use mainstay_contract::replay::Replay;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Fewest bytes of text that a result can be cut to, its note included.
+const LEAST_OUTPUT: u64 = 256;
+
 /// The rules for a server; those of its tools count before its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -206,17 +209,18 @@ impl Rules {
                 ));
             }
         }
-        for (key, zero) in [
-            ("idle_stop", self.idle_stop == Some(0)),
-            ("max_memory", self.max_memory == Some(0)),
+        for (key, value, least) in [
+            ("idle_stop", self.idle_stop, 1),
+            ("max_memory", self.max_memory, 1),
             (
                 "max_output",
-                self.max_output.is_some_and(|bytes| bytes < 256),
+                self.max_output.map(|bytes| bytes as u64),
+                LEAST_OUTPUT,
             ),
-            ("timeout_ms", self.timeout_ms == Some(0)),
+            ("timeout_ms", self.timeout_ms, 1),
         ] {
-            if zero {
-                mistakes.push(format!("{key} is too small"));
+            if value.is_some_and(|value| value < least) {
+                mistakes.push(format!("{key} must be at least {least}"));
             }
         }
         mistakes

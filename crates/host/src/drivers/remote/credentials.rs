@@ -9,6 +9,7 @@ use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 
+use crate::files::{self, Links};
 use crate::process::PipedChild;
 use crate::remote::{Remote, TokenSource};
 
@@ -134,12 +135,8 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
 
 fn read_file(path: &Path) -> Result<String, String> {
     let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| named(&error))?;
-    let mut text = String::new();
-    file.take(BYTES)
-        .read_to_string(&mut text)
-        .map_err(|error| named(&error))?;
-    Ok(text)
+    let (bytes, _) = files::read(path, BYTES, Links::Follow).map_err(|error| named(&error))?;
+    String::from_utf8(bytes).map_err(|_| named(&"it is not UTF-8"))
 }
 
 /// Runs a command and gives what it prints.
@@ -233,6 +230,26 @@ mod tests {
             let said = read(words).await.unwrap_err();
             assert!(said.contains(why), "{said}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_in_the_place_of_a_file_is_rejected_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode};
+        let path = std::env::temp_dir().join(format!("mainstay-pipe-{}", std::process::id()));
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut token = remote();
+        token.token = Some(TokenSource::File(path.clone()));
+        let mut header = remote();
+        header.header_file = Some(path.clone());
+        for remote in [token, header] {
+            let said = Credentials::default().headers(&remote).await.unwrap_err();
+            assert!(said.contains("not a regular file"), "{said}");
+        }
+        let mut authority = remote();
+        authority.ca_file = Some(path.clone());
+        let said = super::super::tls::config(&authority).unwrap_err();
+        assert!(said.contains("not a regular file"), "{said}");
+        std::fs::remove_file(path).unwrap();
     }
 
     #[tokio::test]
