@@ -102,6 +102,14 @@ defects! {
     ResumedWithoutProbe = "resumed-without-probe";
     /// A host takes a task of a lost host over and does nothing with it.
     ClaimedTaskDropped = "claimed-task-dropped";
+    /// An upgrade drops output that was not written.
+    UnwrittenLost = "unwritten-lost";
+    /// An upgrade drops the rest of a line that was written in part.
+    RestLost = "rest-lost";
+    /// An upgrade drops the beginning of a line that was read in part.
+    HalfLineLost = "half-line-lost";
+    /// An upgrade drops the streams of HTTP sessions.
+    StreamsLost = "streams-lost";
 }
 
 #[cfg(feature = "simulation")]

@@ -23,6 +23,7 @@ fn no_seed_breaks_a_rule() {
     }
     assert_eq!(found.seeds, SEEDS);
     assert!(found.requests > SEEDS, "{} requests", found.requests);
+    assert!(found.upgraded > SEEDS, "{} upgrades", found.upgraded);
 }
 
 #[test]

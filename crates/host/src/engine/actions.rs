@@ -118,8 +118,13 @@ impl Engine {
             crate::sim::Check::Now(verdict) => self.report(CoreEvent::Checked { ticket, verdict }),
             crate::sim::Check::Later(late, verdict) => {
                 let events = self.events();
+                // The checkers of a host end with it.
+                let host = self.upgrade.alive();
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
+                    if host.strong_count() == 0 {
+                        return;
+                    }
                     let checked = crate::check::Checked {
                         ticket,
                         verdict,

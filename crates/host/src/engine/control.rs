@@ -57,6 +57,12 @@ impl Operators {
         Ok(())
     }
 
+    /// Operators of a simulated host have no connection that could be saved.
+    #[cfg(feature = "simulation")]
+    pub(super) fn take_over(&mut self, before: &mut Self) {
+        self.waiting.append(&mut before.waiting);
+    }
+
     /// Refuses everything that is waited for: the host ends.
     pub(super) fn refuse_all(&mut self) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {

@@ -10,6 +10,8 @@ mod control;
 mod encode;
 mod isolate;
 mod share;
+#[cfg(feature = "simulation")]
+mod simulated_upgrade;
 mod upgrade;
 mod workers;
 
@@ -313,6 +315,10 @@ impl Engine {
         while !self.is_done() {
             if self.upgrade.is_proved() {
                 self.hand_over().await;
+            }
+            #[cfg(feature = "simulation")]
+            {
+                self = self.upgraded().await;
             }
             // After every burst, so that no flood of events delays a deadline.
             let next = self.core.next_timeout();

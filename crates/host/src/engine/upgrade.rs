@@ -151,6 +151,12 @@ impl Upgrades {
         }
     }
 
+    /// Lives as long as the host, for tasks that must not outlive it.
+    #[cfg(feature = "simulation")]
+    pub(super) fn alive(&self) -> Weak<()> {
+        Arc::downgrade(&self.reading)
+    }
+
     pub(super) fn build(&self) -> &str {
         self.facts.as_ref().map_or("", |facts| &facts.build)
     }
@@ -260,11 +266,16 @@ impl Engine {
                 front.put_back(moved);
             }
         }
+        self.go_on().await;
+        self.refuse_upgrade(attempt.waiter, reason);
+        self.act();
+    }
+
+    /// Ends the pause: the tasks start again where they stopped.
+    pub(super) async fn go_on(&mut self) {
         self.upgrade.pauses.set(false);
         self.collect().await;
         self.run_tasks();
-        self.refuse_upgrade(attempt.waiter, reason);
-        self.act();
     }
 
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
@@ -339,7 +350,7 @@ impl Engine {
     }
 
     /// Lets every task come to rest. Events are handled until none is left.
-    async fn pause(&mut self) -> Result<(), String> {
+    pub(super) async fn pause(&mut self) -> Result<(), String> {
         self.upgrade.pauses.set(true);
         let (listener, control) = (&self.upgrade.listener, &self.upgrade.control);
         self.upgrade.doors = (listener.upgrade(), control.upgrade());
@@ -440,6 +451,26 @@ impl Engine {
         tasks: bool,
         descriptors: &mut Outgoing<'a>,
     ) -> Result<OwnedFd, String> {
+        let mut start = match &self.upgrade.facts {
+            Some(facts) => facts.start.clone(),
+            None => Start::default(),
+        };
+        if let Some(attempt) = &self.upgrade.attempt {
+            start.program = attempt.path.clone().into_os_string();
+        }
+        let header = Header::new(self.upgrade.build(), start);
+        let (core, shell) = self.state(waiter, tasks, descriptors)?;
+        upgrade::seal(&header, &core, &shell)
+            .map_err(|error| format!("the state cannot be saved: {error}"))
+    }
+
+    /// The core and the shell as text.
+    pub(super) fn state<'a>(
+        &'a mut self,
+        waiter: Option<u64>,
+        tasks: bool,
+        descriptors: &mut Outgoing<'a>,
+    ) -> Result<(String, String), String> {
         let clock = self.clock.save();
         let this = &*self;
         let core = this.core.save().map_err(|error| error.to_string())?;
@@ -471,15 +502,7 @@ impl Engine {
             this.save_tasks(&mut shell, descriptors)?;
         }
         let text = serde_json::to_string(&shell).map_err(|error| error.to_string())?;
-        let mut start = match &this.upgrade.facts {
-            Some(facts) => facts.start.clone(),
-            None => Start::default(),
-        };
-        if let Some(attempt) = &this.upgrade.attempt {
-            start.program = attempt.path.clone().into_os_string();
-        }
-        upgrade::seal(&Header::new(this.upgrade.build(), start), &core, &text)
-            .map_err(|error| format!("the state cannot be saved: {error}"))
+        Ok((core, text))
     }
 
     fn save_tasks<'a>(

@@ -112,6 +112,24 @@ pub(crate) struct SavedProcess {
     reports: Vec<String>,
     hears: bool,
     clean: bool,
+    #[cfg(feature = "simulation")]
+    #[serde(default)]
+    simulated: Option<u64>,
+}
+
+#[cfg(feature = "simulation")]
+impl SavedProcess {
+    fn simulated(process: &crate::sim::Process) -> Self {
+        Self {
+            shim: 0,
+            lifeline: Place::nowhere(),
+            said: Vec::new(),
+            reports: Vec::new(),
+            hears: true,
+            clean: false,
+            simulated: Some(crate::sim::carry(process.duplicate())),
+        }
+    }
 }
 
 /// What happens to a process.
@@ -156,7 +174,7 @@ impl Process {
         match self {
             Self::Kept(kept) => matches!(kept.phase, Phase::Watched { .. }),
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => false,
+            Self::Simulated(_) => true,
         }
     }
 
@@ -165,11 +183,15 @@ impl Process {
         match self {
             Self::Kept(kept) => kept.save(descriptors),
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => None,
+            Self::Simulated(simulated) => Some(SavedProcess::simulated(simulated)),
         }
     }
 
     pub(crate) fn restore(saved: SavedProcess, descriptors: &mut Incoming) -> io::Result<Self> {
+        #[cfg(feature = "simulation")]
+        if let Some(place) = saved.simulated {
+            return crate::sim::arrived(place).map(Self::Simulated);
+        }
         Ok(Self::Kept(Box::new(Kept::restore(saved, descriptors)?)))
     }
 
@@ -214,6 +236,8 @@ impl Kept {
             reports: self.reports.iter().map(Report::to_string).collect(),
             hears,
             clean,
+            #[cfg(feature = "simulation")]
+            simulated: None,
         })
     }
 

@@ -187,6 +187,7 @@ impl Host {
         oneshot::Receiver<Result<Box<End>, Problem>>,
         oneshot::Sender<()>,
     ) {
+        super::upgrade::open().await;
         let (reply, end) = oneshot::channel();
         let (want, wanted) = oneshot::channel();
         let single = Single {

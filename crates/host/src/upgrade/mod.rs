@@ -24,6 +24,7 @@ use std::path::Path;
 use std::process::Command;
 
 use mainstay_contract::frame::{FrameReader, Unread};
+use mainstay_kernel::defect::{Defect, is_planted};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +142,14 @@ pub(crate) fn execute(
 #[serde(transparent)]
 pub(crate) struct Place(usize);
 
+#[cfg(feature = "simulation")]
+impl Place {
+    /// The place of something that is not a descriptor.
+    pub(crate) const fn nowhere() -> Self {
+        Self(usize::MAX)
+    }
+}
+
 /// Descriptors that travel.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing<'a>(Vec<BorrowedFd<'a>>);
@@ -184,7 +193,10 @@ impl SavedFrames {
             starved,
         } = frames.unread();
         Self {
-            bytes,
+            bytes: match is_planted(Defect::HalfLineLost) {
+                true => Vec::new(),
+                false => bytes,
+            },
             discarding,
             starved,
         }

@@ -46,6 +46,10 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::NeverReplayResumed, 40),
     (Defect::ResumedWithoutProbe, 100),
     (Defect::ClaimedTaskDropped, 10),
+    (Defect::UnwrittenLost, 60),
+    (Defect::RestLost, 60),
+    (Defect::HalfLineLost, 90),
+    (Defect::StreamsLost, 130),
 ];
 
 /// A defect that was found.

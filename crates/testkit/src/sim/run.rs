@@ -15,7 +15,7 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_host::config::{Command, Expected, Pack};
-use mainstay_host::sim::{self, CheckNoise, Host, HttpDoor, Trace, Weather, pipe};
+use mainstay_host::sim::{self, CheckNoise, Host, HttpDoor, Trace, Upgraded, Weather, pipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -47,6 +47,8 @@ pub struct Report {
     pub events: u64,
     pub virtual_ms: u64,
     pub requests: usize,
+    /// How often the host was replaced by one that continued its saved state.
+    pub upgraded: Upgraded,
     pub violations: Vec<Violation>,
     pub text: Option<String>,
 }
@@ -64,6 +66,7 @@ pub fn run(scenario: &Scenario, keep_text: bool) -> Report {
             events: 0,
             virtual_ms: 0,
             requests: 0,
+            upgraded: Upgraded::default(),
             violations: vec![Violation {
                 rule: "no runtime",
                 detail: error.to_string(),
@@ -89,6 +92,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     };
     let world = sim::enter(Arc::new(machine), scenario.seed);
     sim::swap_one_in(scenario.swap_one_in);
+    sim::upgrade_one_in(scenario.upgrade_one_in);
     sim::disturb_checks(scenario.check_noise);
     let has_tasks = !scenario.tasks.is_empty();
     let backlog = match (!has_tasks).then(|| start_host(scenario)) {
@@ -122,6 +126,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     if let Some(complaint) = sim::complaint() {
         book.violation("a seam complains", complaint);
     }
+    let upgraded = sim::upgraded();
     drop(world);
     check::check(scenario, &book, &backlog);
     let pages = book.lock();
@@ -132,6 +137,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         events: trace.events(),
         virtual_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         requests,
+        upgraded,
         violations: pages.violations.clone(),
         text: trace.text(),
     }
@@ -422,7 +428,7 @@ impl Around<'_> {
             );
             self.book.violation("the host is not idle", detail);
         }
-        let links = self.door.links();
+        let links = self.door.links().await;
         if health.sessions != piped + links || links > most_links {
             let detail = format!(
                 "{} sessions, {piped} clients on pipes, {links} HTTP links of at most {most_links}",
