@@ -27,7 +27,7 @@ use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
     Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
-    Setup, Upgrades,
+    Setup, Shell, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -39,7 +39,7 @@ use crate::ready::{ReadyFile, Written};
 use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
-use crate::upgrade::UpgradeConfig;
+use crate::upgrade::{UpgradeConfig, first_loss};
 use crate::watchdog::Watchdog;
 use crate::wrap::{self, MemoryFiles, WrapConfig};
 
@@ -90,12 +90,40 @@ pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
 
 /// Reads the state of a running host as its successor would, and changes nothing.
 pub fn check_state(config: Config, log: &Log) -> Result<(), ServeError> {
+    loses_nothing(config.upgrade.as_ref())?;
     Plan::packs(config, log).map(drop)
 }
 
 /// As [`check_state`], for a host that wraps a server.
 pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    loses_nothing(config.upgrade.as_ref())?;
     Plan::wrapped(config, log).map(drop)
+}
+
+/// Rejects a state with parts that this program does not know: it would drop them.
+fn loses_nothing(upgrade: Option<&UpgradeConfig>) -> Result<(), ServeError> {
+    let Some(arrival) = upgrade.and_then(|upgrade| upgrade.arrival.as_ref()) else {
+        return Ok(());
+    };
+    let (_, core, shell) = arrival.read().map_err(ServeError::State)?;
+    let unreadable = |error: &dyn std::fmt::Display| ServeError::State(error.to_string());
+    let again = Core::restore(&core).and_then(|core| core.save());
+    let again = again.map_err(|error| unreadable(&error))?;
+    let lost = first_loss(&core, &again);
+    let lost = match lost {
+        Some(place) => Some(place),
+        None => {
+            let again: Shell = serde_json::from_str(&shell).map_err(|error| unreadable(&error))?;
+            let again = serde_json::to_string(&again).map_err(|error| unreadable(&error))?;
+            first_loss(&shell, &again).map(|place| format!("/shell{place}"))
+        }
+    };
+    match lost {
+        None => Ok(()),
+        Some(place) => Err(ServeError::State(format!(
+            "this executable does not know {place} of its state and would lose it; restart the host instead"
+        ))),
+    }
 }
 
 /// A host that is configured and not yet running.

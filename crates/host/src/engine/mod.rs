@@ -32,7 +32,7 @@ pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
 pub use self::share::SHARE_HOST_VARIABLE;
-pub(crate) use self::upgrade::{Resumed, Upgrades};
+pub(crate) use self::upgrade::{Resumed, Shell, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
 use crate::check::{Checked, Checkers};

@@ -10,6 +10,7 @@
 //! The state holds secrets. It is never in the environment or on a disk, and the new process is not dumpable
 //! before it reads it.
 
+mod loss;
 mod parcel;
 mod pause;
 mod probe;
@@ -28,6 +29,7 @@ use mainstay_kernel::defect::{Defect, is_planted};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::loss::first_loss;
 pub use self::parcel::Arrival;
 pub(crate) use self::parcel::{Header, seal};
 pub(crate) use self::pause::{Pause, Pauses};
