@@ -9,12 +9,11 @@ use mainstay_contract::limits::Limits;
 use mainstay_host::config::{Command, Pack, Server, ServerLaunch, TreeKill};
 
 use crate::config_file::ConfigFile;
-use crate::environment::{inherited, variable, withheld};
+use crate::environment::{variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::server_file::{self, ServerEntry};
-use crate::share::server::is_listed;
 
 /// Longest prefix: names of tools have at most 64 characters.
 const PREFIX_CHARS: usize = 48;
@@ -83,10 +82,7 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                 program,
                 called: None,
                 arguments,
-                without_env: match entry.shared {
-                    Some(true) => withheld().into_iter().chain(unlisted()).collect(),
-                    _ => withheld(),
-                },
+                without_env: withheld(),
                 env: entry
                     .env
                     .into_iter()
@@ -107,13 +103,6 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
         shared: entry.shared,
         name: key,
     })
-}
-
-/// Variables of this process that a shared server does not get, unless its entry sets them.
-fn unlisted() -> impl Iterator<Item = String> {
-    let names = inherited().into_iter().map(|(name, _)| name);
-    let names = names.filter_map(|name| name.into_string().ok());
-    names.filter(|name| !is_listed(name))
 }
 
 /// The prefix of a server's names: the configured one, else its key.

@@ -41,6 +41,7 @@ mod ready;
 mod remote;
 mod reread;
 mod serve;
+mod shared_environment;
 mod shim;
 #[cfg(feature = "simulation")]
 pub mod sim;
@@ -60,6 +61,7 @@ pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
 pub use self::serve::{ServeError, Served, check_state, check_wrapped_state, serve, serve_wrapped};
+pub use self::shared_environment::is_shared_variable;
 pub use self::shim::run_shim;
 pub use self::telemetry::OtlpConfig;
 pub use self::upgrade::{Arrival, CHECK, MARKER, SettingsFile, Start, UpgradeConfig};

@@ -36,6 +36,7 @@ use crate::http::{FrontFacts, MIN_TOKEN, Serves};
 use crate::log::{Level, Log};
 use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
+use crate::shared_environment::is_shared_variable;
 use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
@@ -190,6 +191,9 @@ impl Plan {
         let (servers, version) = (&config.servers, &config.server_version);
         let build = build_of(config.upgrade.as_ref(), version);
         let folder = config.cache_dir.as_deref();
+        let names = config.environment.iter().map(|(name, _)| name);
+        let names = names.filter_map(|name| name.to_str().map(str::to_owned));
+        let unshared = names.filter(|name| !is_shared_variable(name)).collect();
         let mut remembered = MemoryFiles::new(folder, config.environment, &build);
         let configs = servers.iter();
         let configs = configs.map(|server| ServerConfig {
@@ -224,6 +228,7 @@ impl Plan {
             commands: Commands {
                 packs: commands,
                 servers,
+                unshared,
             },
             named_only,
             shim,
@@ -323,6 +328,7 @@ impl Plan {
             commands: Commands {
                 packs: Vec::new(),
                 servers: [(config.name.clone(), config.launch)].into(),
+                unshared: Vec::new(),
             },
             named_only: Vec::new(),
             shim,

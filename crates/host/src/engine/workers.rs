@@ -1,5 +1,6 @@
 //! Workers: processes of packs and of wrapped servers, as the loop holds them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -53,6 +54,9 @@ pub(crate) struct Commands {
     pub(crate) packs: Vec<PackCommand>,
     /// Of wrapped servers, by their keys.
     pub(crate) servers: BTreeMap<String, ServerLaunch>,
+    /// Variables of this process that a shared server does not get, unless its command sets them.
+    #[serde(default)]
+    pub(crate) unshared: Vec<String>,
 }
 
 /// The command of a pack.
@@ -244,6 +248,11 @@ impl Engine {
                     }
                     None => return Err(("belongs to no server".to_owned(), false)),
                 };
+                let mut command = Cow::Borrowed(command);
+                if self.core.is_shared(slot) {
+                    let unshared = commands.unshared.iter().cloned();
+                    command.to_mut().without_env.extend(unshared);
+                }
                 let stderr = match self.facts.mode {
                     _ if self.core.is_served_beside_others(slot) => {
                         ServerStderr::Log(self.core.name_of(slot))
@@ -255,7 +264,7 @@ impl Engine {
                     tree_kill: *tree_kill,
                     ..shim.clone()
                 };
-                drivers::start_server(shim, command, stderr, around)
+                drivers::start_server(shim, &command, stderr, around)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {

@@ -494,6 +494,11 @@ impl Core {
         server.is_some_and(|server| self.links.served().any(|(key, _)| key == server))
     }
 
+    /// True if several sessions share the server of a slot.
+    pub fn is_shared(&self, slot: SlotId) -> bool {
+        self.links.is_shared(slot)
+    }
+
     /// The key of a worker's server, if it is one.
     pub fn server_of(&self, slot: SlotId) -> Option<&str> {
         self.links.get(slot).map(crate::server::Link::server)

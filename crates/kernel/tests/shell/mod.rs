@@ -283,6 +283,19 @@ impl Shell {
     /// The same, in a revision.
     pub fn greet_as(&mut self, version: &str) -> SessionId {
         let session = self.open();
+        self.shake_hands(session, version);
+        session
+    }
+
+    /// The same, of a client with a credential.
+    pub fn greet_with(&mut self, credential: &str) -> SessionId {
+        let session = self.open();
+        self.core.set_caller(session, credential);
+        self.shake_hands(session, TASKS_VERSION);
+        session
+    }
+
+    fn shake_hands(&mut self, session: SessionId, version: &str) {
         let params = json!({
             "protocolVersion": version,
             "capabilities": {},
@@ -293,7 +306,6 @@ impl Shell {
             session,
             json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         );
-        session
     }
 
     /// A client sends a request with this id, as JSON text.
