@@ -34,25 +34,37 @@ pub struct Host {
     crashed: Arc<Flag>,
 }
 
+/// A server of a file.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// Its key, which is its prefix, too.
+    pub key: String,
+    pub command: Command,
+    pub rules: Rules,
+    /// One process serves all clients.
+    pub shared: bool,
+}
+
 /// The settings for tasks of a host, by the name of the tool.
 pub type TaskSettings = TaskRules;
 
 impl Host {
-    /// Starts a host whose clients share one server.
-    pub fn share(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
-        let server = Server {
-            name: "simulated".to_owned(),
-            prefix: String::new(),
+    /// Starts a host that serves servers of a file to many clients.
+    pub fn several(servers: Vec<ServerPlan>, limits: Limits) -> io::Result<Self> {
+        let servers = servers.into_iter().map(|server| Server {
+            prefix: server.key.clone(),
+            name: server.key,
             launch: ServerLaunch::Process {
-                command,
+                command: server.command,
                 tree_kill: TreeKill::Subreaper,
             },
-            rules: Arc::new(rules),
+            rules: Arc::new(server.rules),
             locked: None,
             limits: limits.clone(),
-            shared: Some(true),
-        };
-        Self::serve_both(Vec::new(), vec![server], limits, TaskSettings::default())
+            shared: Some(server.shared),
+        });
+        let servers = servers.collect();
+        Self::serve_both(Vec::new(), servers, limits, TaskSettings::default())
     }
 
     /// Starts a host that serves packs to many clients.

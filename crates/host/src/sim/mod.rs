@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub use self::check::CheckNoise;
 pub(crate) use self::check::{Check, check};
-pub use self::host::{Host, TaskSettings};
+pub use self::host::{Host, ServerPlan, TaskSettings};
 pub(crate) use self::ledger::{Clerk, backend};
 pub use self::ledger::{LedgerNoise, keep_ledger, recorded};
 pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use mainstay_contract::limits::Limits;
 pub use mainstay_kernel::locked::Locked;
 pub use mainstay_kernel::server::{
-    Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay,
+    Condition, OnTimeout, ProbeRule, Rules, SEPARATOR, ToolRules, declared_replay,
 };
 
 pub(crate) use self::identity::identity;

@@ -126,7 +126,7 @@ impl Condition {
 
 impl Rules {
     /// Whether the operator lets a tool be used.
-    pub(super) fn permits(&self, tool: &str) -> bool {
+    pub fn permits(&self, tool: &str) -> bool {
         let allowed = self.allow.iter().any(|pattern| fits(pattern, tool));
         // A server may take a name in any case for the same tool.
         let folded = tool.to_lowercase();

@@ -31,6 +31,7 @@ use super::requests::ClientRequest;
 use super::{Client, Cx, Link, edit};
 use crate::call::Work;
 use crate::core::action::{CoreAction, LogLevel};
+use crate::defect::{Defect, is_planted};
 use crate::log_limit::{LogLimit, suppressed};
 
 /// Log levels of MCP, the most verbose first.
@@ -71,6 +72,9 @@ impl Shared {
 
     /// Sessions that subscribed to a resource, or to one that contains it.
     fn subscribers_of(&self, uri: &str) -> BTreeSet<SessionId> {
+        if is_planted(Defect::UpdateToAll) {
+            return self.sessions.clone();
+        }
         let contains = |known: &str| {
             let rest = uri.strip_prefix(known.trim_end_matches('/'));
             known == uri || rest.is_some_and(|rest| rest.starts_with('/'))
@@ -233,10 +237,15 @@ impl Link {
 
     /// Sends progress of a call to its client. A client of a shared server that does not read gets none.
     pub(super) fn report_progress(&self, cx: &mut Cx<'_>, call: CallId, line: String) {
-        if self.shared.is_none() {
+        let Some(shared) = &self.shared else {
             return self.tell_client(cx, line);
-        }
+        };
         let session = cx.kernel.request_of(call).map(|(session, _)| session);
+        let oldest = || shared.sessions.first().copied();
+        let session = match is_planted(Defect::ProgressAstray) {
+            true => oldest(),
+            false => session,
+        };
         let has_token = self
             .requests
             .get(call)

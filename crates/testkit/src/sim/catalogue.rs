@@ -28,6 +28,8 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::QueueUnbounded, 200),
     (Defect::CancelTwice, 20),
     (Defect::AnswerTwice, 50),
+    (Defect::UpdateToAll, 600),
+    (Defect::ProgressAstray, 600),
     (Defect::WrongSession, 10),
     (Defect::LateProgress, 20),
     (Defect::SessionNotRestored, 400),

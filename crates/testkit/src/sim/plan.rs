@@ -80,6 +80,13 @@ pub enum Backend {
     Pack,
     /// A wrapped server, one process for each client.
     Server,
+    /// Two servers of a file.
+    Several {
+        /// Those of which one process serves all clients.
+        shared: [bool; 2],
+        /// They speak the stateless revision, too.
+        stateless: bool,
+    },
 }
 
 /// One worker process.
@@ -207,6 +214,8 @@ pub enum Step {
     List,
     /// Sets the log level of a legacy session, and waits for the answer.
     SetLevel,
+    /// Subscribes to a resource that only this client knows.
+    Subscribe,
     /// Cancels one of the requests in flight.
     Cancel {
         answered: bool,
@@ -311,6 +320,7 @@ impl Scenario {
             ledger_noise: LedgerNoise::default(),
         };
         scenario.give_tasks();
+        scenario.give_servers();
         scenario
     }
 
@@ -432,7 +442,7 @@ impl Deed {
     }
 }
 
-fn one_in(rng: &mut Rng, many: u64) -> bool {
+pub(super) fn one_in(rng: &mut Rng, many: u64) -> bool {
     rng.next().is_multiple_of(many)
 }
 

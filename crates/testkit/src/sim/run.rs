@@ -147,6 +147,19 @@ pub(super) fn start_host(scenario: &Scenario) -> std::io::Result<Host> {
             Host::serve(vec![pack(scenario)], limits, tasks)
         }
         Backend::Server => Host::wrap(command(), server::rules(has_tasks), limits),
+        Backend::Several { shared, .. } => {
+            let servers = Backend::KEYS.into_iter().zip(shared);
+            let servers = servers.map(|(key, shared)| sim::ServerPlan {
+                key: key.to_owned(),
+                command: Command {
+                    arguments: vec![key.into()],
+                    ..command()
+                },
+                rules: server::rules(false),
+                shared,
+            });
+            Host::several(servers.collect(), limits)
+        }
     }
 }
 
@@ -281,7 +294,8 @@ impl Around<'_> {
                 let number = first + index;
                 self.book.lock().clients.push(ClientPage::default());
                 let (host, book) = (Arc::clone(&self.host), self.book.clone());
-                tokio::spawn(single(number, *plan, host, book))
+                let name = self.scenario.backend.name_of(plan.tool, 1);
+                tokio::spawn(single(number, *plan, name, host, book))
             })
             .collect()
     }
@@ -322,6 +336,10 @@ impl Around<'_> {
         let queues = match self.scenario.backend {
             Backend::Pack => 1,
             Backend::Server => self.scenario.clients.len() + self.scenario.singles.len(),
+            Backend::Several { .. } => {
+                let callers = self.scenario.clients.len() + self.scenario.singles.len();
+                Backend::KEYS.len() * callers
+            }
         };
         let most = queues * (limits.queue + 2 * limits.pool);
         tokio::spawn(async move {
@@ -479,7 +497,7 @@ impl Around<'_> {
 }
 
 /// One request over REST: its answer is the kernel's own end.
-async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
+async fn single(number: usize, plan: SinglePlan, name: String, host: Arc<Host>, book: Book) {
     tokio::time::sleep(Duration::from_millis(plan.at_ms)).await;
     let key = format!("c{number}-1");
     let Ok(id) = RequestId::parse("1") else {
@@ -490,7 +508,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         id,
         dialect: Dialect::Rest,
         op: Op::CallTool {
-            name: plan.tool.name().to_owned(),
+            name,
             arguments: arguments.into(),
         },
         progress_token: None,
