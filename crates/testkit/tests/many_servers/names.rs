@@ -112,11 +112,12 @@ fn names_that_locks_and_packs_give_away_must_not_collide_at_the_start() -> anyho
     let said = refused(&json!({ "x": plain(&other)?, "y": plain(&other)? }))?;
     ensure!(said.contains("x and y both have the tool c"), "{said}");
     ensure!(said.contains("another prefix"), "{said}");
-    // A denied name does not count, and two names with a server each are no collision.
+    // A denied tool does not count; the prompts of both are still equal.
     let mut denied = plain(&other)?;
     denied["mainstay"]["deny"] = json!(["c"]);
-    let servers =
-        json!({ "x": plain(&other)?, "y": denied, "z": entry("", json!({ "lock": other }))? });
+    let said = refused(&json!({ "x": plain(&other)?, "y": denied }))?;
+    ensure!(said.contains("x and y both have the prompt "), "{said}");
+    let servers = json!({ "x": plain(&other)?, "z": entry("", json!({ "lock": other }))? });
     stop(open(&servers, "--pack asset")?)
 }
 
@@ -378,7 +379,8 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
         answer["result"]["content"][0]["text"] == "over MCP",
         "{answer}"
     );
-    for pid in running.workers(SERVER) {
+    // A shared process does not have the variable that marks those of a test.
+    for pid in crate::shared::servers_below(running.pid()) {
         kill(pid);
     }
     let lost = |page: &str, pack: &str| {
