@@ -68,8 +68,6 @@ defects! {
     AnswerTwice = "answer-twice";
     /// An update of a resource of a shared server goes to every session.
     UpdateToAll = "update-to-all";
-    /// Progress of a shared server goes to the oldest session.
-    ProgressAstray = "progress-astray";
     /// An answer goes to the oldest session.
     WrongSession = "wrong-session";
     /// The last progress of a call is sent after its answer.

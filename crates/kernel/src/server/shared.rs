@@ -237,15 +237,10 @@ impl Link {
 
     /// Sends progress of a call to its client. A client of a shared server that does not read gets none.
     pub(super) fn report_progress(&self, cx: &mut Cx<'_>, call: CallId, line: String) {
-        let Some(shared) = &self.shared else {
+        if self.shared.is_none() {
             return self.tell_client(cx, line);
-        };
+        }
         let session = cx.kernel.request_of(call).map(|(session, _)| session);
-        let oldest = || shared.sessions.first().copied();
-        let session = match is_planted(Defect::ProgressAstray) {
-            true => oldest(),
-            false => session,
-        };
         let has_token = self
             .requests
             .get(call)
