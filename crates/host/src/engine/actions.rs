@@ -46,7 +46,8 @@ impl Engine {
                 generation,
                 call,
                 line,
-            } => self.forward(generation, call, &line),
+                headers,
+            } => self.forward(generation, call, &line, headers),
             CoreAction::Say {
                 generation,
                 line,
@@ -138,10 +139,16 @@ impl Engine {
         }
     }
 
-    fn forward(&mut self, generation: Generation, call: CallId, line: &Json) {
+    fn forward(
+        &mut self,
+        generation: Generation,
+        call: CallId,
+        line: &Json,
+        headers: Vec<(String, String)>,
+    ) {
         let worker = self.workers.get(&generation);
         if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
-            server.send(line.as_str(), call);
+            server.send(line.as_str(), call, headers);
             if server.is_behind() {
                 self.unpaced.extend(self.core.client_of(generation));
             }

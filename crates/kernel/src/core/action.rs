@@ -201,6 +201,9 @@ pub enum CoreAction {
         generation: Generation,
         call: CallId,
         line: Json,
+        /// Arguments that an HTTP request repeats as headers, with their values.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
     },
     /// Send another line to a wrapped server; `if_room` drops it if the server does not read.
     Say {

@@ -469,7 +469,10 @@ impl Core {
         }
         let client = Client::House(House::of(String::new()));
         let slot = self.add_link(server, client, false, nonce)?;
-        self.with_link(slot, |link, _| link.share());
+        self.with_link(slot, |link, cx| {
+            link.share();
+            link.identify_member(cx, None);
+        });
         self.links.shared.insert(server.to_owned(), slot);
         Some(slot)
     }

@@ -12,8 +12,7 @@ use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
-use mainstay_contract::meta;
-use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::method::ListKind;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
-use super::{Cx, Link, edit};
+use super::{Cx, Link};
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -190,26 +189,13 @@ impl Link {
         if let Some(shelf) = &mut self.shelf {
             return shelf.change(kind);
         }
-        let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
         let is_declared = self.memory.announces(kind.capability()) && !self.serves_modern();
         if is_declared || self.serves_legacy() {
-            self.tell_client(cx, notice(None));
+            self.tell_client(cx, encode::notification(kind.changed(), None));
         }
-        for id in self.listeners(kind) {
-            let meta = edit::with_member("{}", meta::SUBSCRIPTION_ID, id);
-            let params = edit::with_member("{}", "_meta", &meta);
-            self.tell_client(cx, notice(Some(&params)));
+        for call in self.listeners(kind) {
+            self.announce_on(cx, call, kind);
         }
-    }
-
-    /// Ids of the subscriptions that ask for changes of a list.
-    fn listeners(&self, kind: ListKind) -> impl Iterator<Item = &str> {
-        self.requests.values().filter_map(move |request| {
-            let is_listening = request.method == Method::Listen.name();
-            let wanted = request.param("notifications").filter(|_| is_listening)?;
-            let wants = scan::member(wanted, kind.wanted()) == Some("true");
-            wants.then(|| request.id.as_raw())
-        })
     }
 
     /// True if a change of a list reaches the client.
@@ -217,7 +203,7 @@ impl Link {
         self.shelf.is_some()
             || self.serves_legacy()
             || self.memory.announces(kind.capability())
-            || self.listeners(kind).next().is_some()
+            || !self.listeners(kind).is_empty()
     }
 
     /// Sends notifications that the client sent before a call, or all that are deferred.

@@ -13,8 +13,9 @@ use mainstay_contract::scan;
 
 use super::client::cancel_line;
 use super::edit;
-use super::house::refuse_question;
+use super::house::{refuse_question, speaks_modern};
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::param_headers::param_headers;
 use super::shared::with_own_token;
 use super::{Cx, Link};
 use crate::core::action::{CoreAction, LogLevel};
@@ -156,6 +157,11 @@ impl Link {
         };
         let request = self.requests.get(call);
         let method = request.map_or("", |request| request.method.as_str());
+        // A probe is a call of another tool.
+        let headers = match cx.kernel.is_probing(call) {
+            true => Vec::new(),
+            false => self.headers_of(call),
+        };
         if let Some(server) = self.incarnations.get_mut(&generation) {
             server.start = server.start.asked(cx.now, method);
             let _ = server.awaited.open(id, Awaited::Call(call));
@@ -163,8 +169,20 @@ impl Link {
                 generation,
                 call,
                 line,
+                headers,
             });
         }
+    }
+
+    /// The arguments of a tool call that an HTTP request repeats as headers.
+    pub(super) fn headers_of(&self, call: CallId) -> Vec<(String, String)> {
+        let request = self.requests.get(call);
+        let tool = request.and_then(|request| self.tools.get(request.tool.as_ref()?));
+        let (Some(request), Some(tool)) = (request, tool) else {
+            return Vec::new();
+        };
+        let arguments = request.param("arguments").unwrap_or("{}");
+        param_headers(tool.definition.as_str(), arguments)
     }
 
     /// Asks a server to stop a call, in the client's own words if there are any.
@@ -332,7 +350,10 @@ impl Link {
                 self.touch(cx.now);
                 let waits = match result {
                     Some(result) => self.asks_client(cx, generation, call, result),
-                    None => self.tries_modern(cx, generation, call, text),
+                    None => {
+                        self.tries_modern(cx, generation, call, text)
+                            || self.listens_alone(cx, generation, call, text)
+                    }
                 };
                 if waits {
                     return;
@@ -385,7 +406,10 @@ impl Link {
                 }
             }
             Awaited::Script { purpose, .. } => {
-                if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
+                let tries_other = result.is_none()
+                    && (self.house_tries_modern(cx, generation, purpose)
+                        || self.tries_other_era(cx, generation, purpose));
+                if tries_other {
                     return self.run_script(cx, generation);
                 }
                 let is_last = purpose == Purpose::Open || self.was_last_try(purpose);
@@ -393,8 +417,11 @@ impl Link {
                     let detail = "the server refused to open the session again";
                     return self.unfit(cx, generation, detail);
                 }
-                let is_handshake = purpose == Purpose::Open || self.memory.own_meta().is_some();
-                if let Some(result) = result.filter(|_| is_handshake) {
+                let is_handshake = |result: &&str| {
+                    let is_open = purpose == Purpose::Open || self.memory.own_meta().is_some();
+                    is_open || (purpose == Purpose::Discover && speaks_modern(result))
+                };
+                if let Some(result) = result.filter(is_handshake) {
                     self.record_handshake(cx, result);
                     if purpose == Purpose::Open && self.memory.has_session() {
                         self.memory.record_capabilities(result);
@@ -501,6 +528,9 @@ impl Link {
                     let line = edit::with_member(text, "params", &changed.unwrap_or_default());
                     return self.tell_client(cx, line);
                 }
+            }
+            Some(Method::Acknowledged) if self.session().is_some() && !self.serves_legacy() => {
+                return self.acknowledged(cx, text, params.unwrap_or("{}"));
             }
             Some(Method::ToolsChanged) => {
                 self.tools.forget();

@@ -3,16 +3,18 @@
 //! The kernel counts calls; this table keeps the client's own words of each: its id, its line, its progress
 //! token, and its cancel. A call whose tool is not known yet is held until the list is here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::{Dialect, RelayedRequest};
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::Json;
 use mainstay_contract::meta::PROGRESS_TOKEN;
+use mainstay_contract::method::ListKind;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 
+use super::listening::is_listen;
 use super::tasks::CallTask;
 use crate::defect::{Defect, is_planted};
 use crate::time::Time;
@@ -48,9 +50,21 @@ pub(crate) struct ClientRequest {
     pub(super) checked: Option<Fingerprint>,
     /// The server listed its tool when it was admitted.
     pub(super) listed: bool,
+    /// The part of a subscription.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) listening: Option<Box<Listening>>,
     /// Its part in a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) task: Option<Box<CallTask>>,
+}
+
+/// A subscription of a modern client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Listening {
+    /// The client got the acknowledgement, which comes before every notification.
+    pub(super) acknowledged: bool,
+    /// Lists whose change the client must hear of once it got it.
+    pub(super) owed: BTreeSet<ListKind>,
 }
 
 impl ClientRequest {
@@ -73,6 +87,7 @@ impl ClientRequest {
             admitted: None,
             checked: None,
             listed: false,
+            listening: is_listen(&request.method, request.dialect).then(Box::default),
             task: None,
         }
     }
@@ -122,6 +137,10 @@ impl Requests {
     pub(super) fn remove(&mut self, call: CallId) -> Option<Box<ClientRequest>> {
         self.held.retain(|(held, _)| *held != call);
         self.open.remove(&call)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &ClientRequest)> {
+        self.open.iter().map(|(call, request)| (*call, &**request))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &ClientRequest> {

@@ -142,10 +142,12 @@ fn a_modern_client_reaches_a_modern_server_without_a_session() -> anyhow::Result
         "2026-07-28",
         "{found:?}"
     );
-    let params = json!({"name": "read", "arguments": {"key": "k"}, "_meta": meta});
+    let arguments = json!({"key": "k", "region": "us-west1"});
+    let params = json!({"name": "read", "arguments": arguments, "_meta": meta});
     let answer = client.request("2", "tools/call", &params)?;
     assert_eq!(text(&answer), "k", "{answer:?}");
     let calls = upstream.asked("tools/call");
+    assert_eq!(calls[0].headers["mcp-param-region"], "us-west1");
     assert_eq!(calls[0].headers["mcp-method"], "tools/call");
     assert_eq!(calls[0].headers["mcp-name"], "read");
     assert!(!calls[0].headers.contains_key("mcp-session-id"));

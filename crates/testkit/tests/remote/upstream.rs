@@ -358,7 +358,10 @@ impl<S: Read + Write> Connection<S> {
         if is_modern {
             let name = seen.headers.get("mcp-name").map(String::as_str);
             let named = seen.body["params"]["name"].as_str();
-            let fits = seen.headers.get("mcp-method") == Some(&method) && name == named;
+            let region = seen.headers.get("mcp-param-region").map(String::as_str);
+            let fits = seen.headers.get("mcp-method") == Some(&method)
+                && name == named
+                && region == seen.body["params"]["arguments"]["region"].as_str();
             if !fits {
                 let error = json!({"jsonrpc": "2.0", "id": seen.body["id"], "error": {"code": -32020, "message": "headers"}});
                 return self.answer(400, "", &error.to_string());
@@ -422,7 +425,8 @@ impl<S: Read + Write> Connection<S> {
                 "serverInfo": {"name": "upstream", "version": "1"}, "ttlMs": 0, "cacheScope": "private",
             }),
             "tools/list" => json!({"tools": [
-                {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+                {"name": "read", "annotations": {"readOnlyHint": true}, "inputSchema": {"type": "object",
+                    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}},
                 {"name": "effect", "inputSchema": {"type": "object"}},
             ]}),
             "tools/call" if params["name"] == "effect" => {

@@ -19,17 +19,21 @@ const HEADERS: usize = 64;
 /// Time for a command that prints a token.
 const COMMAND: Duration = Duration::from_secs(30);
 /// Headers that belong to the transport.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "accept",
     "connection",
     "content-length",
     "content-type",
     "host",
     "last-event-id",
+    "mcp-method",
+    "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
     "transfer-encoding",
 ];
+/// The headers that repeat arguments of a call begin so.
+const OF_ARGUMENTS: &str = "mcp-param-";
 
 /// The credentials for one server.
 #[derive(Debug, Default)]
@@ -121,7 +125,8 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
     let parsed: HeaderName = name
         .parse()
         .map_err(|_| format!("{name:?} is not the name of a header"))?;
-    if OWN.contains(&parsed.as_str()) {
+    let name = parsed.as_str();
+    if OWN.contains(&name) || name.starts_with(OF_ARGUMENTS) {
         return Err(format!("the header {parsed} cannot be configured"));
     }
     let mut value = HeaderValue::from_str(value).map_err(|_| {
@@ -237,9 +242,11 @@ mod tests {
 
     #[tokio::test]
     async fn headers_of_the_transport_cannot_be_configured() {
-        let mut remote = remote();
-        remote.headers = vec![("Mcp-Session-Id".to_owned(), "x".to_owned())];
-        let said = Credentials::default().headers(&remote).await.unwrap_err();
-        assert!(said.contains("cannot be configured"), "{said}");
+        for name in ["Mcp-Session-Id", "Mcp-Param-Region"] {
+            let mut remote = remote();
+            remote.headers = vec![(name.to_owned(), "x".to_owned())];
+            let said = Credentials::default().headers(&remote).await.unwrap_err();
+            assert!(said.contains("cannot be configured"), "{said}");
+        }
     }
 }

@@ -87,8 +87,8 @@ impl RemoteHandle {
     }
 
     /// Hands over a line, or that of a call.
-    pub(crate) fn push(&self, line: &str, call: Option<CallId>) {
-        self.state.queue.push(line, call);
+    pub(crate) fn push(&self, line: &str, call: Option<CallId>, headers: Vec<(String, String)>) {
+        self.state.queue.push(line, call, headers);
     }
 
     pub(crate) fn stop(&self, how: Manner) {

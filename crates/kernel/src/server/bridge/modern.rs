@@ -5,7 +5,7 @@
 //! repeats the call with the `requestState` that the host made up, and then belongs to the repeated call. Legacy
 //! questions do not name their calls, so the server may work on only one call at that time.
 
-use mainstay_contract::dialect::{Dialect, LEGACY_VERSIONS, encode};
+use mainstay_contract::dialect::{LEGACY_VERSIONS, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::super::house::{self, refuse_question};
 use super::super::incarnation::{Awaited, Incarnation, Purpose};
+use super::super::listening::{acknowledgement, is_listen, subscription};
 use super::super::memory::{Step, request};
 use super::super::replies::response;
 use super::super::requests::ClientRequest;
@@ -93,6 +94,22 @@ impl Link {
         script
     }
 
+    /// The script for a server that had sessions in its last run and refuses to open one: a modern handshake.
+    pub(super) fn modern_after_all(&mut self, cx: &mut Cx<'_>) -> Option<Vec<Step>> {
+        let is_legacy = cx.memory.discovered == Some(Discovered::Legacy);
+        let is_open = self.bridge.way.is_some() || self.memory.has_session();
+        let meta = self.memory.modern_meta.clone();
+        let meta = meta.filter(|_| is_legacy && !is_open && self.may_bridge())?;
+        cx.memory.discovered = None;
+        self.remember(cx);
+        self.recall.is_bridged = false;
+        let id = self.own_id();
+        let params = edit::with_member("{}", "_meta", meta.as_str());
+        let line = request(&id, Method::Discover.name(), &params);
+        let purpose = Purpose::Discover;
+        Some(vec![Step::Ask { id, line, purpose }])
+    }
+
     /// A scripted request of the bridge was answered.
     pub(in super::super) fn bridge_answer(
         &mut self,
@@ -128,8 +145,7 @@ impl Link {
                 let discovered = Some(Discovered::Legacy);
                 if cx.memory.discovered != discovered {
                     cx.memory.discovered = discovered;
-                    let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
-                    cx.out.push_back(CoreAction::Remember { server, memory });
+                    self.remember(cx);
                 }
             }
             Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
@@ -137,7 +153,7 @@ impl Link {
     }
 
     /// Acknowledges a subscription: the host announces changes itself.
-    pub(super) fn acknowledge(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) {
+    pub(super) fn acknowledge(&mut self, cx: &mut Cx<'_>, call: CallId, request: &ClientRequest) {
         let wanted = request.param("notifications").unwrap_or("{}");
         let mut granted = ObjectWriter::with_capacity(96);
         for kind in ListKind::ALL {
@@ -158,12 +174,8 @@ impl Link {
                 self.tell_servers(cx, Method::SubscribeResource, &params);
             }
         }
-        let params = ObjectWriter::with_capacity(128)
-            .raw("_meta", &subscription(request.id.as_raw()))
-            .raw("notifications", &granted.finish())
-            .finish();
-        let line = encode::notification(Method::Acknowledged, Some(&params));
-        self.tell_client(cx, line);
+        self.tell_client(cx, acknowledgement(&request.id, &granted.finish()));
+        self.begin_listening(cx, call);
     }
 
     /// The client cancelled a subscription. False if the request is another one.
@@ -424,6 +436,7 @@ impl Link {
             generation,
             call,
             line,
+            headers: Vec::new(),
         });
         if let Some(text) = parked.answer {
             let result = scan::member(text.as_str(), "result").map(str::to_owned);
@@ -457,7 +470,7 @@ fn opening(meta: &str) -> String {
 }
 
 /// The result of `server/discover` for the `initialize` of a legacy server.
-fn discovery(result: &str) -> Json {
+pub(super) fn discovery(result: &str) -> Json {
     let declared = scan::member(result, "capabilities").unwrap_or("{}");
     let info = scan::member(result, "serverInfo").unwrap_or("{}");
     let versions = json!([mainstay_contract::dialect::MODERN_VERSION]);
@@ -510,14 +523,10 @@ pub(super) fn plain_line(line: &Json) -> Json {
 
 /// The resources that a subscription names, as JSON texts.
 fn resources_of(request: &ClientRequest) -> Vec<&str> {
-    let is_listen = request.method == Method::Listen.name() && request.dialect == Dialect::Modern;
+    let is_listen = is_listen(&request.method, request.dialect);
     let wanted = request.param("notifications").filter(|_| is_listen);
     let uris = wanted.and_then(|wanted| scan::member(wanted, "resourceSubscriptions"));
     edit::items(uris.unwrap_or("[]"))
-}
-
-fn subscription(id: &str) -> String {
-    edit::with_member("{}", meta::SUBSCRIPTION_ID, id)
 }
 
 #[cfg(test)]
