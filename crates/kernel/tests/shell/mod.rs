@@ -61,6 +61,8 @@ pub struct Shell {
 #[derive(Clone, Debug)]
 pub struct Server {
     pub is_modern: bool,
+    /// It opens no sessions: it is a modern server, and only that.
+    pub refuses_sessions: bool,
     pub tools: Vec<Value>,
     pub capabilities: Value,
     /// The answer of the tool `lookup`.
@@ -146,6 +148,7 @@ impl Default for Server {
         ];
         Self {
             is_modern: false,
+            refuses_sessions: false,
             tools,
             capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
             found: false,
@@ -659,7 +662,7 @@ impl Shell {
                 Some(ttl_ms) => json!({ "tools": self.server.tools, "ttlMs": ttl_ms }),
                 None => json!({ "tools": self.server.tools }),
             },
-            "initialize" => self.server.opened(),
+            "initialize" if !self.server.refuses_sessions => self.server.opened(),
             "server/discover" if self.server.is_modern => json!({
                 "supportedVersions": [MODERN_VERSION],
                 "capabilities": { "tools": {} },
