@@ -134,6 +134,41 @@ impl Drive {
     }
 }
 
+/// Has PyPI's client try every feature of the table of eras, against the fixture behind a bridge. The fixture speaks
+/// the other era, and asks for roots on its own. The report names the features.
+pub fn try_eras(mode: Mode) -> anyhow::Result<Driven> {
+    let Some(words) = python("python")? else {
+        return Ok(skipped(Client::Python));
+    };
+    let folder = TempDir::new()?;
+    let (state, marker) = (folder.join("state.jsonl"), unique("eras"));
+    let era = match mode {
+        Mode::Legacy => "modern",
+        Mode::Auto => "legacy",
+    };
+    let mut driver = command_of(&words)?;
+    driver
+        .arg("-B")
+        .arg(workspace()?.join("tests/clients/python_eras.py"))
+        .args([&lower(mode), "--"])
+        .args(Way::Bridged.prefix()?)
+        .arg(binary("mcp-fixture")?)
+        .args(["--era", era, "--page", "3", "--roots-at-start", "--state"])
+        .arg(&state)
+        .env(MARKER, &marker)
+        .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+        .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
+    let driven = finish(&mut driver, &folder)?;
+    leftovers(MARKER, &marker, REAPED_WITHIN)?;
+    if let Driven::Well(_) = driven {
+        let told = fs::read_to_string(&state).context("reading what the fixture was told")?;
+        ensure!(told.contains("notifications/cancelled"), "{told}");
+        let refused = told.contains("the client cannot be asked");
+        ensure!(refused == (mode == Mode::Auto), "{told}");
+    }
+    Ok(driven)
+}
+
 /// The command of a host that serves a server under its own names, beside another one.
 fn served(server: &[OsString], folder: &TempDir) -> anyhow::Result<Vec<OsString>> {
     let words: Vec<_> = server.iter().map(|word| word.to_string_lossy()).collect();

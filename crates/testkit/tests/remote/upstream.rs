@@ -40,6 +40,8 @@ pub(crate) enum Fault {
 pub(crate) struct Seen {
     pub(crate) http: String,
     pub(crate) path: String,
+    /// Scheme and host before the path, as a proxy gets them.
+    pub(crate) origin: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
@@ -55,6 +57,8 @@ pub(crate) struct World {
     pub(crate) challenge: Option<String>,
     /// The metadata of an OAuth resource.
     pub(crate) metadata: Option<Value>,
+    /// The only place of the metadata, if not every one.
+    pub(crate) metadata_at: Option<String>,
     pub(crate) redirect: Option<String>,
     /// Faults for the next calls of tools.
     pub(crate) faults: VecDeque<Fault>,
@@ -275,10 +279,12 @@ impl<S: Read + Write> Connection<S> {
         let head = String::from_utf8(self.buffer.drain(..end).collect())?;
         let mut lines = head.lines();
         let mut first = lines.next().unwrap_or_default().split(' ');
-        let (http, path) = (
+        let (http, target) = (
             first.next().unwrap_or_default(),
             first.next().unwrap_or_default(),
         );
+        let begin = target.find("://").map_or(0, |at| at + 3);
+        let (origin, path) = target.split_at(begin + target[begin..].find('/').unwrap_or(0));
         let headers: BTreeMap<String, String> = lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
@@ -295,6 +301,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(Some(Seen {
             http: http.to_owned(),
             path: path.to_owned(),
+            origin: origin.to_owned(),
             headers,
             body: serde_json::from_slice(&body).unwrap_or_default(),
         }))
@@ -303,7 +310,9 @@ impl<S: Read + Write> Connection<S> {
     /// Answers a request. False if the connection ends.
     fn handle(&mut self, seen: &Seen) -> anyhow::Result<bool> {
         if seen.path.starts_with("/.well-known/") {
-            let metadata = self.world().metadata.clone();
+            let place = self.world().metadata_at.clone();
+            let is_here = place.is_none_or(|place| place == seen.path);
+            let metadata = self.world().metadata.clone().filter(|_| is_here);
             return match metadata {
                 Some(metadata) => self.answer(200, "", &metadata.to_string()),
                 None => self.answer(404, "", "{}"),
