@@ -139,6 +139,7 @@ impl Link {
             dialect: request.dialect,
             method: method.to_owned(),
             tool,
+            wire_token: None,
             cancel: None,
             admitted: None,
             checked: None,

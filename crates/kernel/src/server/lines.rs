@@ -481,6 +481,29 @@ impl Link {
         self.pause_deadlines(cx);
     }
 
+    /// A server reports progress of an open call.
+    pub(super) fn own_progress(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        text: &str,
+        params: Option<&str>,
+    ) {
+        let request = self.requests.get(call);
+        // A client that repeats a call may want no progress any more.
+        let is_unwanted =
+            request.is_some_and(|request| request.wire_token.is_some() && request.token.is_none());
+        if is_unwanted || !cx.kernel.handle_own_progress(cx.now, generation, call) {
+            return;
+        }
+        let rate = cx.kernel.limits().progress_per_second;
+        let shown = self.with_client_token(call, text, params);
+        if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
+            self.report_progress(cx, call, line);
+        }
+    }
+
     fn server_notification(
         &mut self,
         cx: &mut Cx<'_>,
@@ -504,15 +527,10 @@ impl Link {
                         .kernel
                         .handle_progress(cx.now, generation, call, progress);
                 }
-                let Some(call) = call else { return };
-                if cx.kernel.handle_own_progress(cx.now, generation, call) {
-                    let rate = cx.kernel.limits().progress_per_second;
-                    let shown = self.with_client_token(call, text, params);
-                    if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
-                        self.report_progress(cx, call, line);
-                    }
-                }
-                return;
+                return match call {
+                    Some(call) => self.own_progress(cx, generation, call, text, params),
+                    None => self.park_progress(generation, token, text),
+                };
             }
             Some(Method::Cancelled) => {
                 let id = param("requestId").and_then(|id| RequestId::parse(id).ok());

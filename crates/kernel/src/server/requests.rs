@@ -42,6 +42,9 @@ pub(crate) struct ClientRequest {
     /// The line as the client wrote it.
     pub(super) line: Json,
     pub(super) token: Option<String>,
+    /// The progress token that the server knows, where it is that of another request: this one repeats it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) wire_token: Option<String>,
     /// The client's own line that cancels it.
     pub(super) cancel: Option<Json>,
     /// The server whose tools it was admitted for.
@@ -83,12 +86,21 @@ impl ClientRequest {
                 .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| token.len() <= TOKEN_BYTES)
                 .map(str::to_owned),
+            wire_token: None,
             cancel: None,
             admitted: None,
             checked: None,
             listed: false,
             listening: is_listen(&request.method, request.dialect).then(Box::default),
             task: None,
+        }
+    }
+
+    /// The progress token that its server knows.
+    pub(super) const fn server_token(&self) -> Option<&String> {
+        match &self.wire_token {
+            Some(token) => Some(token),
+            None => self.token.as_ref(),
         }
     }
 
@@ -151,7 +163,10 @@ impl Requests {
     pub(super) fn by_token(&self, token: &str) -> Option<CallId> {
         let find = |is_it: &dyn Fn(&str) -> bool| {
             let mut open = self.open.iter();
-            let found = open.find(|(_, request)| request.token.as_deref().is_some_and(is_it));
+            let found = open.find(|(_, request)| {
+                let token = request.server_token();
+                token.is_some_and(|token| is_it(token))
+            });
             found.map(|(call, _)| *call)
         };
         find(&|known| known == token).or_else(|| {

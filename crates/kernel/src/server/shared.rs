@@ -221,7 +221,8 @@ impl Link {
         text: &'a str,
         params: Option<&str>,
     ) -> Cow<'a, str> {
-        let request = self.requests.get(call).filter(|_| self.is_shared());
+        let is_other = |request: &&ClientRequest| self.is_shared() || request.wire_token.is_some();
+        let request = self.requests.get(call).filter(is_other);
         match (request.and_then(|request| request.token.as_deref()), params) {
             (Some(token), Some(params)) => {
                 let params = edit::with_member(params, PROGRESS_TOKEN, token);

@@ -76,6 +76,8 @@ pub(crate) struct World {
     pub(crate) retry_ms: u64,
     /// Reject the modern era, or know only the older transport.
     pub(crate) only_sse: bool,
+    /// The only era that is spoken, if it is not both: true for the modern one.
+    pub(crate) era: Option<bool>,
     pub(crate) next_id: u64,
     pub(crate) turn: usize,
 }
@@ -351,6 +353,11 @@ impl<S: Read + Write> Connection<S> {
             .headers
             .get("mcp-protocol-version")
             .is_some_and(|v| v == "2026-07-28");
+        let era = self.world().era;
+        if era.is_some_and(|only_modern| only_modern != is_modern) {
+            let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32022, "message": "unsupported protocol version"}});
+            return self.answer(400, "", &error.to_string());
+        }
         let session = seen.headers.get("mcp-session-id").cloned();
         let has_sessions = !self.world().replicas.is_empty();
         if has_sessions && !is_modern && method != "initialize" {

@@ -5,6 +5,8 @@
 //! repeats the call with the `requestState` that the host made up, and then belongs to the repeated call. Legacy
 //! questions do not name their calls, so the server may work on only one call at that time.
 
+use std::collections::VecDeque;
+
 use mainstay_contract::dialect::{LEGACY_VERSIONS, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
@@ -31,6 +33,9 @@ use crate::core::action::CoreAction;
 const PARKED: usize = 64;
 /// Bytes of an answer to a parked call that is kept until the client repeats the call.
 const ANSWER_BYTES: usize = 1024 * 1024;
+/// Progress of a parked call that is kept, and its bytes; older progress is dropped.
+const PROGRESS: usize = 64;
+const PROGRESS_BYTES: usize = 64 * 1024;
 /// Requests that may end with `input_required`.
 const MAY_ASK: [&str; 3] = ["tools/call", "prompts/get", "resources/read"];
 /// The name of the only question in `inputRequests`.
@@ -56,6 +61,12 @@ pub(super) struct Parked {
     tool: Option<String>,
     /// The server's answer, if it did not wait.
     answer: Option<Json>,
+    /// The progress token that the server knows.
+    #[serde(default)]
+    token: Option<String>,
+    /// Progress that the server reported meanwhile, oldest first.
+    #[serde(default)]
+    progress: VecDeque<Json>,
     /// Counts up, for the oldest one.
     number: u64,
 }
@@ -363,6 +374,8 @@ impl Link {
             method: request.method.clone(),
             tool: request.tool.clone(),
             answer: None,
+            token: request.server_token().cloned(),
+            progress: VecDeque::new(),
             number,
         };
         self.bridge.parked.insert(key, parked);
@@ -379,7 +392,26 @@ impl Link {
             )
             .raw("requestState", state.as_raw())
             .finish();
+        if let Some(last) = self.progress.finish(call) {
+            self.report_progress(cx, call, last);
+        }
         self.answer_here(cx, by, call, &request, &result);
+    }
+
+    /// Keeps progress of a parked call until the client repeats the call.
+    pub(in super::super) fn park_progress(&mut self, by: Generation, token: &str, text: &str) {
+        let is_its = |parked: &&mut Parked| {
+            parked.generation == by && parked.token.as_deref() == Some(token)
+        };
+        let mut parked = self.bridge.parked.values_mut();
+        let Some(parked) = parked.find(is_its).filter(|_| text.len() <= PROGRESS_BYTES) else {
+            return;
+        };
+        parked.progress.push_back(Json::from_scanned(text));
+        let bytes = |all: &VecDeque<Json>| all.iter().map(Json::len).sum::<usize>();
+        while parked.progress.len() > PROGRESS || bytes(&parked.progress) > PROGRESS_BYTES {
+            parked.progress.pop_front();
+        }
     }
 
     /// The server answered a parked call: the client gets it when it repeats the call.
@@ -438,6 +470,14 @@ impl Link {
             line,
             headers: Vec::new(),
         });
+        // The server goes on to report under the token of the first request.
+        if let Some(request) = self.requests.get_mut(call) {
+            request.wire_token.clone_from(&parked.token);
+        }
+        for text in parked.progress {
+            let params = scan::member(text.as_str(), "params");
+            self.own_progress(cx, generation, call, text.as_str(), params);
+        }
         if let Some(text) = parked.answer {
             let result = scan::member(text.as_str(), "result").map(str::to_owned);
             self.server_answer(
