@@ -547,8 +547,8 @@ impl Link {
                     return self.tell_client(cx, line);
                 }
             }
-            Some(Method::Acknowledged) if self.session().is_some() && !self.serves_legacy() => {
-                return self.acknowledged(cx, text, params.unwrap_or("{}"));
+            Some(Method::Acknowledged) if self.acknowledged(cx, text, params.unwrap_or("{}")) => {
+                return;
             }
             Some(Method::ToolsChanged) => {
                 self.tools.forget();

@@ -52,8 +52,9 @@ impl Link {
         }
     }
 
-    /// Passes the acknowledgement of a server on, with the lists whose changes the host announces.
-    pub(super) fn acknowledged(&mut self, cx: &mut Cx<'_>, text: &str, params: &str) {
+    /// Passes the acknowledgement of a server on, with the lists whose changes the host announces. False if it belongs to
+    /// no subscription of the client.
+    pub(super) fn acknowledged(&mut self, cx: &mut Cx<'_>, text: &str, params: &str) -> bool {
         let own = scan::member(params, "_meta").unwrap_or("{}");
         let id = scan::member(own, meta::SUBSCRIPTION_ID).and_then(|id| RequestId::parse(id).ok());
         let found = id.and_then(|id| {
@@ -61,7 +62,7 @@ impl Link {
             open.find(|(_, request)| request.listening.is_some() && request.id.same_value(&id))
         });
         let Some((call, request)) = found else {
-            return self.tell_client(cx, text.to_owned());
+            return false;
         };
         let granted = scan::member(params, "notifications").unwrap_or("{}");
         let mut more = granted.to_owned();
@@ -79,6 +80,7 @@ impl Link {
         };
         self.tell_client(cx, line);
         self.begin_listening(cx, call);
+        true
     }
 
     /// A server refused a subscription because it knows none: the host keeps it for the lists that it watches. False
