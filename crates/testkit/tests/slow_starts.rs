@@ -6,7 +6,6 @@
     clippy::disallowed_methods,
     reason = "a test that is told by its environment how long to run"
 )]
-#![expect(clippy::print_stdout, reason = "times are shown")]
 
 mod wrapping;
 
