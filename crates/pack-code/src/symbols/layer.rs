@@ -18,7 +18,8 @@ use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
-use crate::symbols::{Symbol, extract, names};
+use crate::symbols::names::{self, Kept};
+use crate::symbols::{Symbol, extract};
 use crate::text::defs::Kind;
 use crate::tree::file::{Content, Reader, Skip};
 use crate::tree::walk::{stand_back, threads};
@@ -305,7 +306,7 @@ fn publish(
         let name = format!("{}-{generation}.sym", entry.name());
         let path = place.folder.join(&name);
         write(&path, &batch.table)?;
-        names::write(&path)?;
+        names::write(&path, Kept::Trigrams)?;
         entry.symbols.push(name);
     }
     entry.symbols_to = entry.symbols_to.max(last + 1);
@@ -332,7 +333,7 @@ fn publish(
             &place.folder.join(&name),
             &AtomicBool::new(false),
         )?;
-        names::write(&place.folder.join(&name))?;
+        names::write(&place.folder.join(&name), Kept::Trigrams)?;
         entry.symbols = vec![name];
     }
     manifest.generation = generation;
