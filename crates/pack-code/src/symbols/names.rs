@@ -53,7 +53,7 @@ pub(crate) fn row_of(trigram: &[u8]) -> usize {
 pub(crate) fn rows_of_ended(trigram: &[u8], last: u8) -> impl Iterator<Item = usize> {
     let hash = hash(trigram.iter().chain(&[last]));
     // An odd step, so that they differ.
-    let step = hash / ENDED_ROWS | 1;
+    let step = (hash / ENDED_ROWS) | 1;
     (0..ENDED_CLASSES).map(move |number| ROWS + (hash + number * step) % ENDED_ROWS)
 }
 
