@@ -13,7 +13,7 @@ use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::side::DocSet;
 use crate::store::table::Table;
-use crate::symbols::names::{self, Kept};
+use crate::symbols::names;
 use crate::tree::git_index::GitIndex;
 
 /// Share of dead documents in percent, of a segment and of the whole index, past which they are
@@ -182,7 +182,7 @@ fn join(
         }
         join_tables(tables, shape, &file(ending), stop)?;
     }
-    names::write(&file("term"), Kept::Ended)?;
+    names::write(&file("term"))?;
     if entries.iter().all(|entry| entry.symbols_to >= entry.docs) {
         let mut tables = Vec::new();
         for (entry, map) in entries.iter().zip(&maps) {
@@ -192,7 +192,7 @@ fn join(
         }
         let name = format!("{}.sym", joined.name());
         join_tables(tables, Shape::Symbol, &place.folder.join(&name), stop)?;
-        names::write(&place.folder.join(&name), Kept::Trigrams)?;
+        names::write(&place.folder.join(&name))?;
         joined.symbols = vec![name];
         joined.symbols_to = joined.docs;
         let mut missed = DocSet::default();

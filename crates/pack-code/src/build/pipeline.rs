@@ -17,7 +17,7 @@ use crate::store::docs::{self, Doc, GONE, parts_of_size};
 use crate::store::manifest::SegmentEntry;
 use crate::store::merge::{Run, join_runs};
 use crate::store::side::DocSet;
-use crate::symbols::names::{self, Kept};
+use crate::symbols::names;
 use crate::tree::file::{Content, Reader};
 use crate::tree::git_index::GitIndex;
 use crate::tree::lang::Lang;
@@ -124,7 +124,7 @@ fn finish(
     let (one, two) = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             join_runs(terms, &term_path, &progress.stop)?;
-            names::write(&term_path, Kept::Ended)
+            names::write(&term_path)
         });
         let one = join_runs(trigrams, &tri_path, &progress.stop);
         (one, other.join())

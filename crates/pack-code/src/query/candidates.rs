@@ -272,7 +272,8 @@ impl<'a> Candidates<'a> {
         if few == 0 {
             self.steps.clear();
         } else if let (Plan::Word(word), None) = (&step, &self.blocks) {
-            self.blocks = known_blocks_with(&self.segment.terms, word.rows(), 0);
+            let pieces = word.long_pieces().flat_map(|piece| piece.windows(3));
+            self.blocks = known_blocks_with(&self.segment.terms, pieces, 0);
             if self.blocks.is_some() {
                 self.postpone(step);
             }

@@ -7,14 +7,10 @@
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 use crate::query::plan::{DEPTH, Letters, of_class};
-use crate::symbols::names::{row_of, rows_of_ended};
 use crate::text::words::is_word;
 
 /// Letters in a row that a word must have to be looked for among the words of the index.
 const PIECE_BYTES: usize = 3;
-
-/// Trigrams that are looked for together with the last letter: more of them tell nothing apart.
-const ENDED_TRIGRAMS: usize = 4;
 
 /// What is known of a word, in lower case and without underscores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,18 +36,6 @@ impl Word {
     pub(crate) fn long_pieces(&self) -> impl Iterator<Item = &[u8]> {
         let pieces = self.pieces.iter().map(Vec::as_slice);
         pieces.filter(|piece| piece.len() >= PIECE_BYTES)
-    }
-
-    /// The rows of blocks that may have such a word.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
-        let last = self.pieces.last().and_then(|piece| piece.last().copied());
-        let last = last.filter(|_| self.ends);
-        let trigrams = || self.long_pieces().flat_map(|piece| piece.windows(3));
-        let ended = last.into_iter().flat_map(move |last| {
-            let some = trigrams().take(ENDED_TRIGRAMS);
-            some.flat_map(move |trigram| rows_of_ended(trigram, last))
-        });
-        trigrams().map(row_of).chain(ended)
     }
 
     /// How far a word is told from others by this: the trigrams that it is known to have.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Version of everything in the folder. Another version is built anew, never read.
-pub(crate) const FORMAT: u32 = 8;
+pub(crate) const FORMAT: u32 = 7;
 
 /// Creates a file of an index. One that is there is replaced and never written to: other indexes
 /// may have it by a link.

@@ -18,8 +18,7 @@ use crate::store::manifest::{Manifest, SegmentEntry};
 use crate::store::merge::{Shape, join_tables};
 use crate::store::segment::Segment;
 use crate::store::table::{Found, KEY_BYTES, Table, TableWriter};
-use crate::symbols::names::{self, Kept};
-use crate::symbols::{Symbol, extract};
+use crate::symbols::{Symbol, extract, names};
 use crate::text::defs::Kind;
 use crate::tree::file::{Content, Reader, Skip};
 use crate::tree::walk::{stand_back, threads};
@@ -306,7 +305,7 @@ fn publish(
         let name = format!("{}-{generation}.sym", entry.name());
         let path = place.folder.join(&name);
         write(&path, &batch.table)?;
-        names::write(&path, Kept::Trigrams)?;
+        names::write(&path)?;
         entry.symbols.push(name);
     }
     entry.symbols_to = entry.symbols_to.max(last + 1);
@@ -333,7 +332,7 @@ fn publish(
             &place.folder.join(&name),
             &AtomicBool::new(false),
         )?;
-        names::write(&place.folder.join(&name), Kept::Trigrams)?;
+        names::write(&place.folder.join(&name))?;
         entry.symbols = vec![name];
     }
     manifest.generation = generation;

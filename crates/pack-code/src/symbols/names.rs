@@ -3,8 +3,6 @@
 //! Beside a table of symbols, and of terms, lies a file with one row of bits for each of
 //! [`ROWS`] classes of trigrams: the blocks of keys that have a trigram of the class. A search for a
 //! part of a name reads the rows of its trigrams and then only the blocks that are in all of them.
-//! Beside a table of terms there are as many rows again, and more, for trigrams together with the
-//! last letter of their word: of `IRQ_H\w*2\b` both are known, and few words have both.
 //! The file is a help and nothing else: without it, or with a damaged one, every block is read. A
 //! small table has none.
 
@@ -19,11 +17,7 @@ use crate::store::{StoreError, create};
 
 /// Classes of trigrams.
 const ROWS: usize = 2048;
-/// Classes of trigrams with the last letter of their word, and how many of them each of these is in:
-/// a block that has one by chance seldom has all.
-const ENDED_ROWS: usize = 4096;
-const ENDED_CLASSES: usize = 3;
-const MAGIC: &[u8; 8] = b"mstnam03";
+const MAGIC: &[u8; 8] = b"mstnam02";
 const SUM_BYTES: usize = 4;
 /// Blocks of a table below which all of them are read.
 const FEW_BLOCKS: usize = 128;
@@ -37,48 +31,12 @@ fn beside(table: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn hash<'a>(bytes: impl Iterator<Item = &'a u8>) -> usize {
-    let hash = bytes.fold(0_u32, |hash, byte| {
+/// The row of a trigram.
+fn row_of(trigram: &[u8]) -> usize {
+    let hash = trigram.iter().fold(0_u32, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193) ^ hash >> 15
     });
-    (hash >> 7) as usize
-}
-
-/// The row of a trigram.
-pub(crate) fn row_of(trigram: &[u8]) -> usize {
-    hash(trigram.iter()) % ROWS
-}
-
-/// The rows of a trigram in a word that ends in a letter, behind the trigram or with it.
-pub(crate) fn rows_of_ended(trigram: &[u8], last: u8) -> impl Iterator<Item = usize> {
-    let hash = hash(trigram.iter().chain(&[last]));
-    // An odd step, so that they differ.
-    let step = (hash / ENDED_ROWS) | 1;
-    (0..ENDED_CLASSES).map(move |number| ROWS + (hash + number * step) % ENDED_ROWS)
-}
-
-/// Which rows a table has beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    Trigrams,
-    /// Those of trigrams with the last letter, too.
-    Ended,
-}
-
-impl Kept {
-    const fn rows(self) -> usize {
-        match self {
-            Self::Trigrams => ROWS,
-            Self::Ended => ROWS + ENDED_ROWS,
-        }
-    }
-}
-
-/// The places behind which a word may end: its end, and where a letter is followed by what is none
-/// in ASCII, which the index takes for a letter and a pattern may not.
-fn ends(word: &[u8]) -> impl Iterator<Item = usize> {
-    let is_edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-    (3..=word.len()).filter(move |end| is_edge(word.get(*end)))
+    (hash >> 7) as usize % ROWS
 }
 
 /// Words of 64 blocks in a row.
@@ -87,28 +45,19 @@ const fn row_words(blocks: usize) -> usize {
 }
 
 /// Writes the rows of a table that has just been written.
-pub(crate) fn write(table: &Path, kept: Kept) -> Result<(), StoreError> {
+pub(crate) fn write(table: &Path) -> Result<(), StoreError> {
     let opened = Table::open(table)?;
     if opened.blocks() < FEW_BLOCKS {
         return Ok(());
     }
     let words = row_words(opened.blocks());
-    let mut rows = vec![0_u64; words * kept.rows()];
+    let mut rows = vec![0_u64; words * ROWS];
     let mut plain = Vec::new();
     for block in 0..opened.blocks() {
         let mut add = |name: &[u8]| {
-            let mut set = |row: usize| {
-                if let Some(word) = rows.get_mut(row * words + block / 64) {
+            for trigram in name.windows(3) {
+                if let Some(word) = rows.get_mut(row_of(trigram) * words + block / 64) {
                     *word |= 1 << (block % 64);
-                }
-            };
-            name.windows(3).for_each(|trigram| set(row_of(trigram)));
-            if kept == Kept::Ended {
-                for end in ends(name) {
-                    let ended = name.get(..end).unwrap_or_default();
-                    let last = ended.last().copied().unwrap_or_default();
-                    let trigrams = ended.windows(3);
-                    trigrams.for_each(|trigram| rows_of_ended(trigram, last).for_each(&mut set));
                 }
             }
         };
@@ -124,9 +73,9 @@ pub(crate) fn write(table: &Path, kept: Kept) -> Result<(), StoreError> {
             true
         })?;
     }
-    let mut out = Vec::with_capacity(MAGIC.len() + kept.rows() * (words * 8 + SUM_BYTES));
+    let mut out = Vec::with_capacity(MAGIC.len() + ROWS * (words * 8 + SUM_BYTES));
     out.extend_from_slice(MAGIC);
-    for number in 0..kept.rows() {
+    for number in 0..ROWS {
         let row = rows.get(number * words..(number + 1) * words);
         let mut sealed: Vec<u8> = row
             .unwrap_or_default()
@@ -142,19 +91,17 @@ pub(crate) fn write(table: &Path, kept: Kept) -> Result<(), StoreError> {
         .map_err(|error| StoreError::io(path, error))
 }
 
-/// Some rows, each once.
-fn read_rows(table: &Table, mut numbers: Vec<usize>) -> Option<Vec<Vec<u64>>> {
+/// The rows of some trigrams, each once.
+fn read_rows<'a>(table: &Table, trigrams: impl Iterator<Item = &'a [u8]>) -> Option<Vec<Vec<u64>>> {
     let file = File::open(beside(table.path())).ok()?;
     let length = row_words(table.blocks()) * 8 + SUM_BYTES;
-    let whole = |kept: Kept| (MAGIC.len() + kept.rows() * length) as u64;
+    let whole = (MAGIC.len() + ROWS * length) as u64;
     let mut magic = [0; MAGIC.len()];
     file.read_exact_at(&mut magic, 0).ok()?;
-    let found = file.metadata().ok()?.len();
-    let mut known = [Kept::Trigrams, Kept::Ended].into_iter();
-    let kept = known.find(|kept| whole(*kept) == found)?;
-    if magic != *MAGIC || numbers.iter().any(|number| *number >= kept.rows()) {
+    if magic != *MAGIC || file.metadata().ok()?.len() != whole {
         return None;
     }
+    let mut numbers: Vec<usize> = trigrams.map(row_of).collect();
     numbers.sort_unstable();
     numbers.dedup();
     let mut bytes = vec![0; length];
@@ -167,18 +114,18 @@ fn read_rows(table: &Table, mut numbers: Vec<usize>) -> Option<Vec<Vec<u64>>> {
     numbers.into_iter().map(&mut read).collect()
 }
 
-/// The blocks of a table that are in these rows, but for `missing` of them; `None` where that is not
-/// known.
-pub(crate) fn known_blocks_with(
+/// The blocks of a table that may have a name with these trigrams, but for `missing` of them;
+/// `None` where that is not known.
+pub(crate) fn known_blocks_with<'a>(
     table: &Table,
-    rows: impl Iterator<Item = usize>,
+    trigrams: impl Iterator<Item = &'a [u8]>,
     missing: usize,
 ) -> Option<Vec<usize>> {
     if table.blocks() < FEW_BLOCKS {
         return Some((0..table.blocks()).collect());
     }
-    let rows = read_rows(table, rows.collect())?;
-    // Bits of the blocks that lack at most 0, 1, 2 ... rows.
+    let rows = read_rows(table, trigrams)?;
+    // Bits of the blocks that lack at most 0, 1, 2 ... trigrams.
     let all = vec![!0_u64; row_words(table.blocks())];
     let mut lacking = vec![all; missing.min(rows.len()) + 1];
     for row in &rows {
@@ -213,7 +160,7 @@ pub(crate) fn known_blocks_with(
 /// The blocks of a table that may have a name with this part, but for `missing` trigrams of it; all
 /// of them where that is not known.
 pub(crate) fn blocks_with(table: &Table, part: &[u8], missing: usize) -> Vec<usize> {
-    known_blocks_with(table, part.windows(3).map(row_of), missing)
+    known_blocks_with(table, part.windows(3), missing)
         .unwrap_or_else(|| (0..table.blocks()).collect())
 }
 
@@ -246,7 +193,7 @@ mod tests {
             table.blocks(),
             "not written yet"
         );
-        write(&path, Kept::Trigrams).unwrap();
+        write(&path).unwrap();
         let having = |part: &str, missing| {
             let blocks = blocks_with(&table, part.as_bytes(), missing);
             let mut found = false;
@@ -260,7 +207,7 @@ mod tests {
             }
             (found, blocks.len())
         };
-        assert!(known_blocks_with(&table, b"chrdev".windows(3).map(row_of), 0).is_some());
+        assert!(known_blocks_with(&table, b"chrdev".windows(3), 0).is_some());
         let (found, blocks) = having("chrdev", 0);
         assert!(
             found && blocks < table.blocks() / 4,
@@ -276,55 +223,7 @@ mod tests {
             .for_each(|byte| *byte ^= 1);
         for damaged in [b"damaged".to_vec(), flipped, sound[1..].to_vec()] {
             std::fs::write(beside(&path), damaged).unwrap();
-            assert_eq!(
-                known_blocks_with(&table, b"chrdev".windows(3).map(row_of), 0),
-                None
-            );
+            assert_eq!(known_blocks_with(&table, b"chrdev".windows(3), 0), None);
         }
-    }
-    #[test]
-    fn words_with_a_trigram_and_another_last_letter_are_left_out() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("seg-1.term");
-        let mut words: Vec<Vec<u8>> = (0..20_000_u32)
-            .map(|number| format!("reg{:x}0", number.wrapping_mul(2_654_435_761)).into_bytes())
-            .collect();
-        words.push(b"dmareg2c".to_vec());
-        words.push("zregc\u{2192}next".as_bytes().to_vec());
-        words.sort();
-        words.dedup();
-        let mut writer = TableWriter::create(&path).unwrap();
-        for word in &words {
-            writer.add(word, 1, &[0]).unwrap();
-        }
-        writer.finish().unwrap();
-        let table = Table::open(&path).unwrap();
-        write(&path, Kept::Ended).unwrap();
-        let blocks = |last: Option<u8>| {
-            let ended = last
-                .into_iter()
-                .flat_map(|last| rows_of_ended(b"reg", last));
-            let rows = [row_of(b"reg")].into_iter().chain(ended);
-            known_blocks_with(&table, rows, 0).unwrap()
-        };
-        assert_eq!(blocks(None).len(), table.blocks());
-        let few = blocks(Some(b'c'));
-        assert!(few.len() < table.blocks() / 4, "{few:?}");
-        let mut found = Vec::new();
-        for block in few {
-            table
-                .scan_block(block, |key, _| {
-                    found.push(key.to_vec());
-                    true
-                })
-                .unwrap();
-        }
-        for word in [b"dmareg2c".as_slice(), "zregc\u{2192}next".as_bytes()] {
-            assert!(found.iter().any(|key| key == word), "{word:?}");
-        }
-        // A table without such rows does not know, which is no reason to leave a block out.
-        write(&path, Kept::Trigrams).unwrap();
-        let ended = rows_of_ended(b"reg", b'c');
-        assert_eq!(known_blocks_with(&table, ended, 0), None);
     }
 }
