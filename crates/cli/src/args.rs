@@ -302,9 +302,17 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
-    /// Run the server without access to your files, the network and other processes; see --read, --write, --net and --env
-    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
-    pub(crate) sandbox: Option<sandbox::Mode>,
+    /// Run the server without access to your files, the network and other processes: strict (the default), best-effort, learn
+    /// (only write a profile of what it uses), or the path of a profile; see --read, --write, --net and --env
+    #[arg(long, value_name = "MODE|FILE", num_args = 0..=1, require_equals = true, default_missing_value = "strict",
+        value_parser = sandbox::Choice::parse)]
+    pub(crate) sandbox: Option<sandbox::Choice>,
+    /// The profile that --sandbox=learn writes [default: sandbox/NAME.toml in the state directory]; else the profile to use
+    #[arg(long, value_name = "FILE", requires = "sandbox")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Let the sandboxed server download and run itself as these do, with a cache of its own; may be repeated
+    #[arg(long, value_name = "NAME", requires = "sandbox")]
+    pub(crate) preset: Vec<sandbox::Preset>,
     /// Let the sandboxed server read this file or directory; may be repeated
     #[arg(long, value_name = "PATH", requires = "sandbox")]
     pub(crate) read: Vec<PathBuf>,

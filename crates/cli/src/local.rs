@@ -17,6 +17,7 @@ use crate::config_file::{ConfigFile, PackSection};
 use crate::environment::{Environment, withheld};
 use crate::exit::{self, Failure};
 use crate::program;
+use crate::sandbox::Subject;
 use crate::server_file::FRAME_BYTES;
 use crate::servers;
 use crate::start;
@@ -229,7 +230,13 @@ fn select(
         pack.follows_roots = follows_roots;
         if let Some(settings) = section.and_then(|section| section.sandbox.as_ref()) {
             let command = &mut pack.command;
-            command.sandbox = Some(settings.sandbox(&command.program, &command.arguments, None)?);
+            let subject = Subject {
+                name: &pack.name,
+                program: &command.program,
+                arguments: &command.arguments,
+                cwd: None,
+            };
+            command.sandbox = Some(settings.sandbox(subject)?);
         }
         selected.push(pack);
     }

@@ -23,6 +23,7 @@ mod mistakes;
 mod once;
 mod operate;
 mod own_host;
+mod presets;
 mod program;
 mod progress_bar;
 mod remote;

@@ -13,6 +13,7 @@ use crate::environment::{inherited, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
+use crate::sandbox::Subject;
 use crate::server_file::{self, ServerEntry};
 use crate::share::server::is_listed;
 
@@ -77,7 +78,13 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
             let arguments: Vec<OsString> = entry.args.into_iter().map(OsString::from).collect();
             let cwd = entry.cwd.as_deref();
             let sandbox = entry.sandbox.as_ref();
-            let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+            let subject = Subject {
+                name: &key,
+                program: &program,
+                arguments: &arguments,
+                cwd,
+            };
+            let sandbox = sandbox.map(|settings| settings.sandbox(subject));
             let sandbox = sandbox.transpose().map_err(failed)?;
             let command = Command {
                 program,

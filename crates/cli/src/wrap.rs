@@ -25,6 +25,7 @@ use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::remote_server;
+use crate::sandbox::Subject;
 use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
 use crate::start;
@@ -250,7 +251,13 @@ impl Wanted {
             WantedServer::Process { program, arguments } => {
                 let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
                 let sandbox = entry.sandbox.as_ref();
-                let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+                let subject = Subject {
+                    name: &name,
+                    program: &program,
+                    arguments: &arguments,
+                    cwd,
+                };
+                let sandbox = sandbox.map(|settings| settings.sandbox(subject));
                 let sandbox = sandbox.transpose()?;
                 let command = Command {
                     program,
@@ -337,9 +344,11 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     if rules.standby {
         limits.standby = 1;
     }
-    if let Some(mode) = rules.sandbox {
+    if let Some(choice) = &rules.sandbox {
         let settings = entry.sandbox.get_or_insert_default();
-        settings.mode = mode;
+        choice.clone().over(settings);
+        settings.profile = rules.profile.clone().or(settings.profile.take());
+        settings.preset.extend(rules.preset.iter().copied());
         settings.read.extend(rules.read.iter().cloned());
         settings.write.extend(rules.write.iter().cloned());
         settings.env.extend(rules.env.iter().cloned());

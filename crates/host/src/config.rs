@@ -229,6 +229,8 @@ pub struct Sandbox {
     pub policy: Policy,
     /// Variables that it gets beside those of [`mainstay_sandbox::ENVIRONMENT`].
     pub env: Vec<String>,
+    /// Variables that are set, unless the server's own settings do.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Sandbox {

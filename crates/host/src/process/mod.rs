@@ -258,6 +258,7 @@ impl Kept {
         if let Some(sandbox) = &command.sandbox {
             builder.env_clear();
             builder.envs(std::env::vars_os().filter(|(name, _)| sandbox.passes(name)));
+            builder.envs(sandbox.variables.iter().map(|(name, value)| (name, value)));
         }
         for name in &command.without_env {
             builder.env_remove(name);
