@@ -86,10 +86,15 @@ pub enum Driven {
 impl Drive {
     /// Runs the driver to its end, and looks for processes that were left over.
     pub fn run(self) -> anyhow::Result<Driven> {
+        let files = TempDir::new()?;
+        self.run_with(&files.join("files"), &[])
+    }
+
+    /// The same with a folder for the server's files, and with options of `wrap`.
+    pub fn run_with(self, files: &Path, options: &[&str]) -> anyhow::Result<Driven> {
         let folder = TempDir::new()?;
-        let files = folder.join("files");
-        fs::create_dir(&files).context("creating a folder")?;
-        let Some(server) = self.server.command(&files)? else {
+        fs::create_dir(files).context("creating a folder")?;
+        let Some(server) = self.server.command(files)? else {
             return Ok(skipped(self.server));
         };
         let Some(mut driver) = self.client.command(&folder)? else {
@@ -114,13 +119,22 @@ impl Drive {
                 let server = server.into_iter().map(other);
                 Way::Bridged.prefix()?.into_iter().chain(server).collect()
             }
-            way => way.prefix()?.into_iter().chain(server).collect(),
+            way => {
+                let mut words = way.prefix()?;
+                let options = options.iter().map(OsString::from);
+                // Before the two dashes that end the host's own words.
+                words.splice(
+                    words.len().saturating_sub(1)..words.len().saturating_sub(1),
+                    options,
+                );
+                words.into_iter().chain(server).collect()
+            }
         };
         driver
             .arg(lower(self.mode))
             .arg(plan)
             .arg("--folder")
-            .arg(&files)
+            .arg(files)
             .env(MARKER, &marker)
             .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
             .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
