@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
+use crate::secrets::SecretSource;
 use crate::start;
 use crate::{sandbox, values};
 
@@ -32,6 +33,8 @@ pub(crate) struct ConfigFile {
     #[serde(alias = "mcp_servers", alias = "mcpServers")]
     pub(crate) servers: Map<String, Value>,
     pub(crate) roots: Roots,
+    /// Where the values of `${secret:NAME}` come from.
+    pub(crate) secrets: SecretSource,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
     pub(crate) render: Option<Render>,

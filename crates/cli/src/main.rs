@@ -28,6 +28,7 @@ mod progress_bar;
 mod remote;
 mod remote_server;
 mod sandbox;
+mod secrets;
 mod serve;
 mod server_file;
 mod servers;

@@ -115,16 +115,23 @@ pub(crate) fn approve(approval: Option<String>) -> Result<ExitCode, Failure> {
 /// Knows the secrets that this process and its packs are started with.
 pub(crate) fn redactor(config: &Config) -> Redactor {
     let mut values = environment::secret_values();
+    values.extend(secrets_of(config));
+    if let Transport::Http(http) = &config.transport {
+        values.extend(http.token.clone());
+    }
+    Redactor::new(values)
+}
+
+/// The secrets that packs and servers are started with.
+fn secrets_of(config: &Config) -> Vec<String> {
+    let mut values = Vec::new();
     for pack in &config.packs {
         if let Ok(settings) = pack.settings.to_value() {
             add_secrets(&settings, &mut values);
         }
     }
     values.extend(servers::secrets(&config.servers));
-    if let Transport::Http(http) = &config.transport {
-        values.extend(http.token.clone());
-    }
-    Redactor::new(values)
+    values
 }
 
 /// Adds every text below a name that is that of a secret.
@@ -185,11 +192,16 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let read = read_packs(&packs, reads_stdio);
         let now = read.map_err(|failure| format!("{:#}", failure.error))?;
         let later = Fixed::of(&now).differences(&first);
+        let secrets = secrets_of(&now);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
         let servers = now.servers;
         let changed = Changed::Served { settings, servers };
-        Ok(Found { changed, later })
+        Ok(Found {
+            changed,
+            later,
+            secrets,
+        })
     })
 }
 

@@ -13,6 +13,7 @@ use crate::environment::{inherited, variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
+use crate::secrets::Secrets;
 use crate::server_file::{self, ServerEntry};
 use crate::share::server::is_listed;
 
@@ -21,7 +22,9 @@ const PREFIX_CHARS: usize = 48;
 
 /// The servers of a file, by their keys. None may share its key with a pack, or its prefix with another one.
 pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, Failure> {
-    let entries = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
+    let secrets = Secrets::new(file.secrets.clone());
+    let entries =
+        server_file::entries(&file.servers, &secrets, &variable).map_err(Failure::input)?;
     let servers = entries
         .into_iter()
         .map(|entry| server(entry, &file.limits))
@@ -92,6 +95,7 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                     .into_iter()
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
+                secrets: entry.secrets,
                 cwd: entry.cwd,
                 sandbox,
             };

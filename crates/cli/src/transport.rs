@@ -126,7 +126,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 
 /// Rejects a token file that others than its owner may use. Mounted secrets belong to root and are readable by
 /// the group of the process that they are meant for.
-fn check_access(owner: u32, mode: u32) -> anyhow::Result<()> {
+pub(crate) fn check_access(owner: u32, mode: u32) -> anyhow::Result<()> {
     let allowed = if owner == 0 { 0o740 } else { 0o700 };
     if mode & 0o777 & !allowed == 0 {
         Ok(())

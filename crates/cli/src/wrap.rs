@@ -25,6 +25,7 @@ use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::remote_server;
+use crate::secrets;
 use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
 use crate::start;
@@ -122,8 +123,19 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
         let now =
             Wanted::read(&rules, &command).map_err(|failure| format!("{:#}", failure.error))?;
         let later = now.differences(&first);
-        let changed = Changed::Rules(Arc::new(now.entry.rules));
-        Ok(Found { changed, later })
+        let is_same = now.is_same_but_for_secrets(&first);
+        let entry = now.entry.clone();
+        let launch = launch_of(entry, now.server, first.isolates);
+        let launch = launch.map_err(|failure| format!("{:#}", failure.error))?;
+        let secrets = launch.secrets();
+        let rules = Arc::new(now.entry.rules);
+        let launch = is_same.then(|| Box::new(launch));
+        let changed = Changed::Wrapped { rules, launch };
+        Ok(Found {
+            changed,
+            later,
+            secrets,
+        })
     }))
 }
 
@@ -131,6 +143,7 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
 struct Wanted {
     entry: ServerEntry,
     server: WantedServer,
+    isolates: bool,
 }
 
 /// The server itself.
@@ -169,12 +182,17 @@ impl Wanted {
                 return Err(Failure::input(said).hint("leave them out for a server at a URL"));
             }
             let server = WantedServer::Remote(Arc::new(remote));
-            return Ok(Self { entry, server });
+            return Ok(Self {
+                entry,
+                server,
+                isolates,
+            });
         }
         let (program, arguments) = match command.split_first() {
             Some((program, arguments)) => {
                 // The file then gives only the rules.
                 entry.env.clear();
+                entry.secrets.clear();
                 entry.cwd = None;
                 (program.clone(), arguments.to_vec())
             }
@@ -198,16 +216,37 @@ impl Wanted {
         };
         apply(rules, &mut entry)?;
         let server = WantedServer::Process { program, arguments };
-        Ok(Self { entry, server })
+        let isolates = entry.isolate || rules.isolate;
+        Ok(Self {
+            entry,
+            server,
+            isolates,
+        })
     }
 
-    /// What is different from what the host was started with, apart from the rules.
+    /// True if the host was started with the same server, where its secrets do not count.
+    fn is_same_but_for_secrets(&self, first: &Self) -> bool {
+        let (now, before) = (&self.entry, &first.entry);
+        self.server.without_secrets() == first.server.without_secrets()
+            && now.env_without_secrets() == before.env_without_secrets()
+            && now.cwd == before.cwd
+            && now.sandbox == before.sandbox
+            && self.isolates == first.isolates
+    }
+
+    /// What is different from what the host was started with, apart from the rules and the values of secrets.
     fn differences(&self, first: &Self) -> Vec<&'static str> {
         let (now, before) = (&self.entry, &first.entry);
         let differs = [
             ("name", now.name != before.name),
-            ("command", self.server != first.server),
-            ("env", now.env != before.env),
+            (
+                "command",
+                self.server.without_secrets() != first.server.without_secrets(),
+            ),
+            (
+                "env",
+                now.env_without_secrets() != before.env_without_secrets(),
+            ),
             ("cwd", now.cwd != before.cwd),
             ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
@@ -222,7 +261,11 @@ impl Wanted {
 
     /// A host's configuration for the server.
     fn config(self, rules: &WrapRules, transport: Transport) -> Result<WrapConfig, Failure> {
-        let Self { entry, server } = self;
+        let Self {
+            entry,
+            server,
+            isolates,
+        } = self;
         let (mut locked, mut read_lock) = (None, None);
         if let Some(path) = rules.lock.as_ref().or(entry.host.lock.as_ref()).cloned() {
             locked = Some(Arc::new(lock::foreign(&path)?));
@@ -231,39 +274,15 @@ impl Wanted {
             }));
         }
         let executable = Executable::open()?;
-        // Namespaces change what a server sees; it gets one only when that is asked for.
-        let tree_kill = if rules.isolate || entry.isolate {
-            TreeKill::Namespace
-        } else {
-            TreeKill::Subreaper
-        };
         let named = match &server {
             WantedServer::Process { program, arguments } => name_of(program, arguments),
             WantedServer::Remote(remote) => remote.host(),
         };
         let name = match entry.name.is_empty() {
             true => named,
-            false => entry.name,
+            false => entry.name.clone(),
         };
-        let launch = match server {
-            WantedServer::Remote(remote) => ServerLaunch::Remote(remote),
-            WantedServer::Process { program, arguments } => {
-                let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
-                let sandbox = entry.sandbox.as_ref();
-                let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
-                let sandbox = sandbox.transpose()?;
-                let command = Command {
-                    program,
-                    called: None,
-                    arguments,
-                    without_env: withheld(),
-                    env: env.map(|(key, value)| (key.into(), value.into())).collect(),
-                    cwd: entry.cwd,
-                    sandbox,
-                };
-                ServerLaunch::Process { command, tree_kill }
-            }
-        };
+        let launch = launch_of(entry.clone(), server, isolates)?;
         Ok(WrapConfig {
             host_name: name.clone(),
             name,
@@ -273,7 +292,7 @@ impl Wanted {
             locked,
             read_lock,
             limits: entry.limits,
-            shim: executable.shim(tree_kill),
+            shim: executable.shim(tree_kill_of(isolates)),
             transport,
             ready_file: None,
             telemetry: None,
@@ -291,6 +310,56 @@ impl Wanted {
     }
 }
 
+impl WantedServer {
+    fn without_secrets(&self) -> Self {
+        match self {
+            Self::Process { program, arguments } => Self::Process {
+                program: program.clone(),
+                arguments: arguments.clone(),
+            },
+            Self::Remote(remote) => Self::Remote(Arc::new(secrets::remote_without(remote))),
+        }
+    }
+}
+
+/// Namespaces change what a server sees; it gets one only when that is asked for.
+const fn tree_kill_of(isolates: bool) -> TreeKill {
+    match isolates {
+        true => TreeKill::Namespace,
+        false => TreeKill::Subreaper,
+    }
+}
+
+/// The way in which a server is started or reached.
+fn launch_of(
+    entry: ServerEntry,
+    server: WantedServer,
+    isolates: bool,
+) -> Result<ServerLaunch, Failure> {
+    let (program, arguments) = match server {
+        WantedServer::Remote(remote) => return Ok(ServerLaunch::Remote(remote)),
+        WantedServer::Process { program, arguments } => (program, arguments),
+    };
+    let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
+    let sandbox = entry.sandbox.as_ref();
+    let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+    let sandbox = sandbox.transpose()?;
+    let command = Command {
+        program,
+        called: None,
+        arguments,
+        without_env: withheld(),
+        env: env.map(|(key, value)| (key.into(), value.into())).collect(),
+        secrets: entry.secrets,
+        cwd: entry.cwd,
+        sandbox,
+    };
+    Ok(ServerLaunch::Process {
+        command,
+        tree_kill: tree_kill_of(isolates),
+    })
+}
+
 /// A host's configuration for a server of a file, without its rules and its lock.
 pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<WrapConfig, Failure> {
     let place = program::Place {
@@ -305,9 +374,11 @@ pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<Wr
                 arguments: server.args.iter().map(OsString::from).collect(),
             },
         },
+        isolates: false,
         entry: ServerEntry {
             name: server.name.clone(),
             env: server.env.clone(),
+            secrets: server.secrets.clone(),
             cwd: server.cwd.clone(),
             sandbox: server.sandbox.clone(),
             ..ServerEntry::default()

@@ -161,11 +161,11 @@ impl ServerLaunch {
     pub fn secrets(&self) -> Vec<String> {
         match self {
             Self::Process { command, .. } => {
-                let secrets = command.env.iter().filter_map(|(name, value)| {
+                let named = command.env.iter().filter_map(|(name, value)| {
                     let is_secret = name.to_str().is_some_and(is_secret_variable);
                     value.to_str().filter(|_| is_secret).map(str::to_owned)
                 });
-                secrets.collect()
+                named.chain(command.secrets.iter().cloned()).collect()
             }
             Self::Remote(remote) => remote.secrets(),
         }
@@ -217,6 +217,9 @@ pub struct Command {
     pub without_env: Vec<String>,
     /// Variables that are set.
     pub env: Vec<(OsString, OsString)>,
+    /// The values of secrets that are a part of what is set.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// Where it runs, if not where the host does.
     pub cwd: Option<PathBuf>,
     /// The restrictions of its process and of all processes that it starts.

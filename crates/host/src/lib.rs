@@ -59,6 +59,7 @@ pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
+pub use self::process::read_secret_command;
 pub use self::serve::{ServeError, Served, check_state, check_wrapped_state, serve, serve_wrapped};
 pub use self::shim::run_shim;
 pub use self::telemetry::OtlpConfig;

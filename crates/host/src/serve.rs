@@ -26,8 +26,8 @@ use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
-    Setup, Upgrades,
+    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports,
+    Rereading, Resumed, Setup, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -245,6 +245,7 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                rereading: Rereading::No,
                 read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
@@ -344,6 +345,7 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                rereading: Rereading::No,
                 read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),

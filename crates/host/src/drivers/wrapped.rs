@@ -184,7 +184,7 @@ pub(crate) fn start<E: Listener>(
 ) -> io::Result<ServerHandle> {
     let outbox = Outbox::with_mark(around.limits.backlog_bytes);
     let form = match stderr {
-        ServerStderr::Client => StderrForm::Unchanged,
+        ServerStderr::Client => StderrForm::Known,
         ServerStderr::Host => StderrForm::Redacted,
         ServerStderr::Log(name) => {
             let generation = around.generation;

@@ -12,12 +12,13 @@ use mainstay_kernel::core::action::{CoreAction, CoreEvent, LogLevel, WorkerNews}
 use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::system_tools;
 
+use super::control::clean_fault;
 use super::workers::Handle;
 use super::{Engine, Event};
 use crate::client_roots;
 use crate::log::Level;
 use crate::process::usage;
-use crate::telemetry::with_client_ids;
+use crate::telemetry::show_mismatches;
 
 impl Engine {
     pub(super) fn carry_out(&mut self, action: CoreAction) {
@@ -207,7 +208,16 @@ impl Engine {
         let envelopes = &self.reports.envelopes;
         telemetry.envelopes = Some(envelopes.checks());
         telemetry.schema_mismatches.extend(envelopes.mismatches());
-        with_client_ids(&mut telemetry.schema_mismatches);
+        let redactor = self.reports.log.redactor();
+        show_mismatches(&mut telemetry.schema_mismatches, redactor);
+        // Servers choose the names of their tools.
+        for method in &mut telemetry.methods {
+            method.method = redactor.known(&method.method).into_owned();
+        }
+        let faults = [&mut telemetry.last_fault, &mut telemetry.last_restart_fault];
+        for fault in faults.into_iter().flatten() {
+            clean_fault(fault, redactor);
+        }
         telemetry
     }
 

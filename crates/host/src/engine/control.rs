@@ -1,19 +1,22 @@
 //! Operators: status, metrics, stop, rollout, upgrade, and a configuration that is read again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
+use mainstay_contract::envelope::redact::Redactor;
+use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
 use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
 
-use super::Engine;
-use crate::config::{Changed, ReadLock, Server};
+use super::{Engine, Event, Rereading};
+use crate::config::{Changed, Found, ReadLock, Server, ServerLaunch};
 use crate::control::{Control, Replier};
-use crate::telemetry::with_client_ids;
+use crate::telemetry::show_mismatches;
 use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// Operators that wait for a rollout or an upgrade.
@@ -65,6 +68,12 @@ impl Operators {
         }
     }
 
+    /// A number for which nobody waits.
+    const fn silent(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
     fn add(&mut self, reply: Replier) -> u64 {
         self.next += 1;
         self.waiting.insert(self.next, reply);
@@ -86,6 +95,20 @@ impl Operators {
     }
 }
 
+/// Takes secrets out of a fault, which quotes a server.
+pub(super) fn clean_fault(fault: &mut Fault, redactor: &Redactor) {
+    let texts = [
+        Some(&mut fault.detail),
+        fault.said.as_mut(),
+        fault.stderr.as_mut(),
+    ];
+    for text in texts.into_iter().flatten() {
+        if let Cow::Owned(clean) = redactor.text(text) {
+            *text = clean;
+        }
+    }
+}
+
 impl Engine {
     pub(super) fn control(&mut self, control: Control) {
         let Control {
@@ -98,7 +121,12 @@ impl Engine {
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
                 let mut metrics = self.core.metrics(self.clock.now());
-                with_client_ids(&mut metrics.schema_mismatches);
+                let redactor = self.reports.log.redactor();
+                show_mismatches(&mut metrics.schema_mismatches, redactor);
+                let tools = metrics.methods.iter_mut();
+                for tool in tools.filter_map(|method| method.tool.as_mut()) {
+                    *tool = redactor.known(tool).into_owned();
+                }
                 ControlReply::Metrics(Box::new(metrics))
             }
             ControlRequest::Stop {} => {
@@ -140,14 +168,15 @@ impl Engine {
         let mut health = self.core.health(self.clock.now());
         let redactor = self.reports.log.redactor();
         for fault in health.faults_mut() {
-            let texts = [
-                Some(&mut fault.detail),
-                fault.said.as_mut(),
-                fault.stderr.as_mut(),
-            ];
-            for text in texts.into_iter().flatten() {
-                *text = redactor.text(text).into_owned();
-            }
+            clean_fault(fault, redactor);
+        }
+        // What packs and servers say about themselves.
+        for facts in health
+            .workers
+            .iter_mut()
+            .filter_map(|worker| worker.facts.as_mut())
+        {
+            *facts = redactor.json(facts);
         }
         health
     }
@@ -168,28 +197,74 @@ impl Engine {
     /// Reads the configuration again. A file that cannot be read changes nothing.
     pub(super) fn reread(&mut self) {
         self.read_lock();
-        let Some(reread) = &self.facts.reread else {
+        let Some(reread) = self.facts.reread.clone() else {
             return;
         };
+        if self.facts.rereading != Rereading::No {
+            self.facts.rereading = Rereading::Again;
+            return;
+        }
+        self.facts.rereading = Rereading::Once;
+        self.upgrade.lookups += 1;
+        // Commands that print secrets may take long.
+        let events = self.events();
+        tokio::task::spawn_blocking(move || {
+            let found = reread.read().map(Box::new);
+            let _ = events.blocking_send(Event::Found(found));
+        });
+    }
+
+    /// Applies a configuration that was read again.
+    pub(super) fn apply_found(&mut self, found: Result<Box<Found>, String>) {
+        self.upgrade.lookups -= 1;
+        let is_old = std::mem::take(&mut self.facts.rereading) == Rereading::Again;
+        if is_old {
+            return self.reread();
+        }
         let log = &self.reports.log;
-        let found = match reread.read() {
-            Ok(found) => found,
+        let found = match found {
+            Ok(found) => *found,
             Err(why) => {
                 let why = why.replace('\n', " ");
                 return log.line(&format!("mcp:error reason=config_refused {why}"));
             }
         };
+        log.redactor().learn(found.secrets);
         for what in &found.later {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
         log.line(&format!("mcp:config reread name={}", self.facts.name));
         match found.changed {
-            Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
+            Changed::Wrapped { rules, launch } => {
+                self.report(CoreEvent::Rules(rules));
+                if let Some(launch) = launch {
+                    self.change_wrapped(*launch);
+                }
+            }
             Changed::Served { settings, servers } => {
                 self.report(CoreEvent::Settings(settings));
                 self.change_servers(&servers);
             }
         }
+    }
+
+    /// Starts the wrapped server with other secrets from now on.
+    fn change_wrapped(&mut self, launch: ServerLaunch) {
+        let servers = &mut self.launch.commands.servers;
+        let changed = servers.iter_mut().find(|(_, before)| **before != launch);
+        let Some((name, before)) = changed else {
+            return;
+        };
+        let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+        files.open(name, &launch, log);
+        log.line(&format!("mcp:config changed server={name}"));
+        *before = launch;
+        let waiter = self.operators.silent();
+        self.report(CoreEvent::Rollout {
+            waiter,
+            pack: None,
+            reasons: Vec::new(),
+        });
     }
 
     /// Applies changed servers. One with another command is rolled out; the others go on.

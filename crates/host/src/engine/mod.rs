@@ -35,7 +35,7 @@ use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
-use crate::config::{ReadLock, Reread};
+use crate::config::{Found, ReadLock, Reread};
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -83,6 +83,8 @@ pub(crate) enum Event {
     Control(Control),
     /// The configuration must be read again.
     Reread,
+    /// The configuration was read again, or cannot be used.
+    Found(Result<Box<Found>, String>),
     /// The executable must be replaced by the one that is on disk now.
     Upgrade,
     /// The new executable has read the state of the host, and has this build; or why it has not.
@@ -107,7 +109,7 @@ impl Event {
             Self::RootsFound { .. } => Doing::ClientRoots,
             Self::Ledger { .. } => Doing::Ledger,
             Self::Control(_) => Doing::Control,
-            Self::Reread => Doing::Reread,
+            Self::Reread | Self::Found(_) => Doing::Reread,
             Self::Upgrade | Self::Proved(_) => Doing::Upgrade,
             Self::Stop | Self::LeaveClients => Doing::Stop,
         }
@@ -216,8 +218,19 @@ pub(crate) struct HostFacts {
     pub(crate) remembered: MemoryFiles,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
+    pub(crate) rereading: Rereading,
     /// Reads the lock of the packs again.
     pub(crate) read_lock: Option<ReadLock>,
+}
+
+/// Whether the configuration is being read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rereading {
+    #[default]
+    No,
+    Once,
+    /// It must be read once more after that.
+    Again,
 }
 
 /// The loop's own queue of events.
@@ -393,6 +406,7 @@ impl Engine {
             }
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
+            Event::Found(found) => self.apply_found(found),
             Event::Upgrade => self.begin_upgrade(None, None, false),
             Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),

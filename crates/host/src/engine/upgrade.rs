@@ -542,6 +542,12 @@ impl Engine {
         self.clock = Clock::restore(&shell.clock);
         self.facts.started = shell.started;
         self.launch.commands = shell.commands;
+        // Secrets may have changed since the settings were read that this program starts with.
+        let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+        for (key, launch) in &self.launch.commands.servers {
+            log.redactor().learn(launch.secrets());
+            files.open(key, launch, log);
+        }
         self.launch.named_only = shell.named_only;
         self.launch.programs = Programs::restore(shell.programs, &mut descriptors)?;
         self.uses = shell.uses;

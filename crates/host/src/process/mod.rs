@@ -22,6 +22,7 @@
 //! * [`orphans`]: what a killed shim leaves;
 //! * [`piped_child`]: children of the host without a shim;
 //! * [`programs`]: executables that are held open;
+//! * [`secret_command`]: commands that print a secret;
 //! * `taskkill`: the semantics of Windows.
 //!
 //! There is no host-wide wait, no signal handler and no parent-death signal: that one is bound to a
@@ -33,6 +34,7 @@ pub(crate) mod lifeline;
 mod orphans;
 mod piped_child;
 pub(crate) mod programs;
+mod secret_command;
 #[cfg(any(windows, test))]
 mod taskkill;
 pub(crate) mod usage;
@@ -55,6 +57,7 @@ pub(crate) use self::ladder::{Climb, Ladder, SavedLadder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
 pub(crate) use self::orphans::{adopt, children, end_orphans, end_others, is_below_a_host};
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
+pub use self::secret_command::read_secret_command;
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};
 use crate::shim;

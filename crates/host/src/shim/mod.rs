@@ -159,6 +159,7 @@ mod tests {
             arguments: vec!["--flag".into(), "".into(), "shim".into()],
             without_env: Vec::new(),
             env: Vec::new(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         };

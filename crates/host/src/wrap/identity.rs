@@ -184,6 +184,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         }

@@ -196,6 +196,7 @@ mod tests {
             arguments: vec![argument.into()],
             without_env: Vec::new(),
             env: Vec::new(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         };

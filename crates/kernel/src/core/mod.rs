@@ -504,6 +504,13 @@ impl Core {
         self.kernel.slot_name(slot).unwrap_or_default()
     }
 
+    /// True if known secrets must be taken out of what the server of a worker says.
+    pub fn redacts_results(&self, generation: Generation) -> bool {
+        let slot = self.workers.slot_of(generation);
+        let link = slot.and_then(|slot| self.links.get(slot));
+        link.is_some_and(crate::server::Link::redacts_results)
+    }
+
     /// True if a worker belongs to a wrapped server.
     pub fn is_server(&self, slot: SlotId) -> bool {
         self.links.get(slot).is_some()

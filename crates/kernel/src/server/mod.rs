@@ -318,6 +318,11 @@ impl Link {
         matches!(&self.client, Client::House(house) if house.session.is_none())
     }
 
+    /// True if known secrets must be taken out of what the server says.
+    pub(crate) fn redacts_results(&self) -> bool {
+        self.rules().redact_results
+    }
+
     fn rules(&self) -> &Rules {
         self.tools.rules()
     }

@@ -34,6 +34,8 @@ pub struct Rules {
     pub tasks: bool,
     /// Bytes of text that one result may have.
     pub max_output: Option<usize>,
+    /// Whether values that the host knows as secrets are taken out of everything that the server says.
+    pub redact_results: bool,
     /// Milliseconds for a call.
     pub timeout_ms: Option<u64>,
     pub on_timeout: OnTimeout,
@@ -60,6 +62,7 @@ impl Default for Rules {
             max_memory: None,
             tasks: false,
             max_output: None,
+            redact_results: false,
             timeout_ms: None,
             on_timeout: OnTimeout::Cancel,
             allow: Vec::new(),
@@ -161,7 +164,7 @@ impl Rules {
     }
 
     /// Every key that they may have.
-    pub const KEYS: [&str; 17] = [
+    pub const KEYS: [&str; 18] = [
         "trust_hints",
         "check_input",
         "check_output",
@@ -174,6 +177,7 @@ impl Rules {
         "max_memory",
         "tasks",
         "max_output",
+        "redact_results",
         "timeout_ms",
         "on_timeout",
         "allow",

@@ -157,6 +157,7 @@ fn command() -> Command {
         arguments: Vec::new(),
         without_env: Vec::new(),
         env: Vec::new(),
+        secrets: Vec::new(),
         cwd: None,
         sandbox: None,
     }

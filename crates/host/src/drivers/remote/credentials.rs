@@ -3,14 +3,16 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use mainstay_contract::envelope::redact::Redactor;
 use tokio::sync::Mutex;
 
 use crate::process::PipedChild;
-use crate::remote::{Remote, TokenSource};
+use crate::remote::{Remote, TokenSource, credentials_in};
 
 /// Longest file or output with a credential.
 const BYTES: u64 = 64 * 1024;
@@ -35,6 +37,8 @@ const OWN: [&str; 9] = [
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     current: Mutex<Option<Current>>,
+    /// Learns them, so that nothing that the host writes down shows them.
+    redactor: OnceLock<Redactor>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,11 +49,25 @@ struct Current {
 }
 
 impl Credentials {
+    /// Nothing that goes through `redactor` shows them from now on.
+    pub(super) fn hide_from(&self, redactor: &Redactor) {
+        let _ = self.redactor.set(redactor.clone());
+    }
+
+    async fn read(&self, remote: &Remote) -> Result<HeaderMap, String> {
+        let headers = read(remote).await?;
+        if let Some(redactor) = self.redactor.get() {
+            let values = headers.values().filter_map(|value| value.to_str().ok());
+            redactor.learn(values.flat_map(credentials_in));
+        }
+        Ok(headers)
+    }
+
     /// The headers, and their edition. An error names the file or the command.
     pub(super) async fn headers(&self, remote: &Remote) -> Result<(HeaderMap, u64), String> {
         let mut current = self.current.lock().await;
         if current.is_none() {
-            let headers = read(remote).await?;
+            let headers = self.read(remote).await?;
             *current = Some(Current {
                 headers,
                 edition: 1,
@@ -69,7 +87,7 @@ impl Credentials {
         if known > rejected {
             return Ok(true);
         }
-        let headers = read(remote).await?;
+        let headers = self.read(remote).await?;
         let changed = current
             .as_ref()
             .is_none_or(|current| current.headers != headers);

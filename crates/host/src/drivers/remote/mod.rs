@@ -124,6 +124,7 @@ impl RemoteHandle {
         let Some(incoming) = self.incoming.take() else {
             return;
         };
+        self.state.credentials.hide_from(around.log.redactor());
         let driver = Driver {
             wire: Arc::new(Wire {
                 state: Arc::clone(&self.state),
