@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::SettingsFile;
-use mainstay_host::config::{EnvelopeMode, ToolListRules, TreeKill};
+use mainstay_host::config::{EnvelopeMode, ToolListRules, ToolQuotas, TreeKill};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -57,6 +57,8 @@ pub(crate) struct ConfigFile {
     pub(crate) log: Option<LogLevel>,
     /// The settings of `tools/list`.
     pub(crate) tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub(crate) quotas: ToolQuotas,
     pub(crate) watch: Option<Watch>,
 }
 
@@ -72,7 +74,7 @@ pub(crate) enum Watch {
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 16] = [
+pub(crate) const HOST_KEYS: [&str; 17] = [
     "name",
     "socket",
     "socket_mode",
@@ -88,6 +90,7 @@ pub(crate) const HOST_KEYS: [&str; 16] = [
     "envelopes",
     "log",
     "tool_list",
+    "quotas",
     "watch",
 ];
 

@@ -71,6 +71,7 @@ pub(crate) fn config(
         reread: None,
         tasks,
         tool_list: file.tool_list,
+        quotas: file.quotas,
         state_dir: None,
         cache_dir: None,
         environment: Vec::new(),

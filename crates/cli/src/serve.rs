@@ -9,7 +9,8 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{
-    Changed, Command, Config, EnvelopeMode, Found, ReadLock, Reread, Transport, TreeKill,
+    Changed, Command, Config, EnvelopeMode, Found, ReadLock, Reread, ToolQuotas, Transport,
+    TreeKill,
 };
 use mainstay_host::{Log, ServeError};
 use serde_json::Value;
@@ -157,6 +158,7 @@ struct Fixed {
     telemetry: Option<PathBuf>,
     tree_kill: TreeKill,
     envelopes: EnvelopeMode,
+    quotas: ToolQuotas,
 }
 
 impl Fixed {
@@ -170,6 +172,7 @@ impl Fixed {
             telemetry: config.telemetry.clone(),
             tree_kill: config.shim.tree_kill,
             envelopes: config.envelopes,
+            quotas: config.quotas.clone(),
         }
     }
 
@@ -180,6 +183,7 @@ impl Fixed {
             ("telemetry", self.telemetry != first.telemetry),
             ("tree_kill", self.tree_kill != first.tree_kill),
             ("envelopes", self.envelopes != first.envelopes),
+            ("quotas", self.quotas != first.quotas),
         ];
         let differs = differs.into_iter().filter(|(_, differs)| *differs);
         differs.map(|(what, _)| what).collect()

@@ -289,6 +289,7 @@ impl Wanted {
             launch,
             rules: Arc::new(entry.rules),
             tool_list: entry.host.tool_list,
+            quotas: entry.host.quotas,
             locked,
             read_lock,
             limits: entry.limits,

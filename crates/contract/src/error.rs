@@ -282,6 +282,14 @@ table! {
         "overloaded", Resource, Tool, retry true,
         "too many calls are waiting; this one was not started", Some("retry in a moment, or send fewer calls at once"),
         "A bounded queue is full; the call never started.";
+    QuotaExceeded = "quota_exceeded", QueueOverloaded, InternalError, 429, -31429,
+        "overloaded", Resource, Tool, retry true,
+        "the quota of this caller is used up; this call was not started", Some("wait until the period is over; the message says when"),
+        "More calls, bytes or time of tools than the operator lets one caller use within a period; the call never started.";
+    RepeatedFailure = "repeated_failure", QueueOverloaded, InternalError, 429, -31429,
+        "overloaded", Resource, Tool, retry false,
+        "this call failed too often with the same error; it was not run again", Some("change the arguments, or wait until the message says"),
+        "The same call of the same caller failed as often as limits.repeated_failures says; it was answered without running.";
     Timeout = "timeout", ToolTimeout, InternalError, 504, -31504,
         "timeout", Timeout, Tool, retry false,
         "the tool did not finish before its deadline", Some("narrow the request, or raise the tool's timeout"),

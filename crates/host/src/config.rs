@@ -23,6 +23,7 @@ use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
+pub use mainstay_kernel::quotas::{Quota, ToolQuotas};
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 pub use mainstay_kernel::tool_list::ToolListRules;
 
@@ -69,6 +70,8 @@ pub struct Config {
     pub tasks: TaskRules,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub quotas: ToolQuotas,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
     /// Where the catalogs of servers are kept from one run to the next, if they are.

@@ -211,6 +211,7 @@ impl Plan {
             servers: configs,
             tasks: config.tasks,
             tool_list: config.tool_list,
+            quotas: config.quotas,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -314,6 +315,7 @@ impl Plan {
             }],
             tasks: BTreeMap::new(),
             tool_list: config.tool_list,
+            quotas: config.quotas,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;

@@ -18,6 +18,7 @@ pub mod locked;
 pub mod log_limit;
 pub mod progress;
 pub mod queue;
+pub mod quotas;
 pub mod server;
 pub mod session;
 pub mod slot;

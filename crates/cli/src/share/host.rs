@@ -77,6 +77,7 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
         })),
         tasks: std::collections::BTreeMap::new(),
         tool_list: ToolListRules::default(),
+        quotas: Default::default(),
         state_dir: None,
         cache_dir: None,
         environment: Vec::new(),

@@ -21,7 +21,8 @@ pub use mainstay_kernel::server::{
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::MemoryFiles;
 use crate::config::{
-    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, Transport, Watched,
+    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, ToolQuotas, Transport,
+    Watched,
 };
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
@@ -35,6 +36,8 @@ pub struct WrapConfig {
     pub rules: Arc<Rules>,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub quotas: ToolQuotas,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Reads that lock again, at SIGHUP and before every rollout.

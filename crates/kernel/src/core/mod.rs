@@ -65,6 +65,7 @@ use crate::call::SlotId;
 use crate::catalog::{CatalogError, Offered, PackCatalog};
 use crate::defect::{Defect, is_planted};
 use crate::locked::Locked;
+use crate::quotas::ToolQuotas;
 use crate::server::ServerConfig;
 use crate::time::Time;
 use crate::tool_list::ToolListRules;
@@ -98,6 +99,8 @@ pub struct CoreConfig {
     pub tasks: TaskRules,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// Quotas of callers, by tool.
+    pub quotas: ToolQuotas,
 }
 
 /// A pack, as the core knows it.
@@ -240,6 +243,7 @@ impl Core {
         let (locked, rules) = (config.locked, config.tasks);
         let mut catalog = PackCatalog::new(own, config.render, &config.limits, locked, rules)?;
         let mut kernel = Kernel::seeded(config.limits, config.seed);
+        kernel.set_quotas(config.quotas);
         let mut roots = ClientRoots::default();
         for pack in config.packs {
             let slot = kernel.add_slot(&pack.name, Conduct::Strict, None);

@@ -70,6 +70,7 @@ use self::recall::Recall;
 pub use self::remembered::ServerMemory;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
+pub(crate) use self::rules::fits;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use self::shared::Shared;
 use self::tasks::OwnTasks;

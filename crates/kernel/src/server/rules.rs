@@ -228,7 +228,7 @@ impl Rules {
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;

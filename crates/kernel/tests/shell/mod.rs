@@ -239,6 +239,7 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
         tool_list: mainstay_kernel::tool_list::ToolListRules::default(),
+        quotas: Default::default(),
     }
 }
 

@@ -89,6 +89,18 @@ pub enum TaskOwner {
     Holder,
 }
 
+impl TaskOwner {
+    /// The caller whose quotas hold for the task.
+    fn caller(&self) -> String {
+        match self {
+            Self::User => "user".to_owned(),
+            Self::Peer(uid) => format!("{PEER}{uid}"),
+            Self::Credential(caller) => caller.clone(),
+            Self::Holder => "anonymous".to_owned(),
+        }
+    }
+}
+
 /// Why a call is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -318,6 +330,7 @@ pub(crate) fn not_a_task(tool: &str) -> Problem {
 impl Core {
     /// Names the caller of a session: a credential over HTTP, another Unix user, or the host's own.
     pub fn set_caller(&mut self, session: SessionId, caller: &str) {
+        self.kernel.set_caller(session, caller);
         if let Some(Front::Link(slot)) = self.sessions.get(&session) {
             self.with_link(*slot, |link, _| link.set_credential(caller));
         } else if let Some(member) = self.links.members.get_mut(&session) {

@@ -86,6 +86,8 @@ impl Core {
             return;
         };
         running.session = Some(session);
+        let caller = running.view.owner.caller();
+        self.kernel.set_caller(session, &caller);
         let work = running.view.work.clone();
         let name = running.view.tool.clone();
         self.sessions.insert(session, Front::Task);
