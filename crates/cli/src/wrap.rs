@@ -123,13 +123,13 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
         let now =
             Wanted::read(&rules, &command).map_err(|failure| format!("{:#}", failure.error))?;
         let later = now.differences(&first);
-        let is_same = now.is_same_but_for_secrets(&first);
+        let may_change = now.has_secrets() && now.is_same_but_for_secrets(&first);
         let entry = now.entry.clone();
         let launch = launch_of(entry, now.server, first.isolates);
         let launch = launch.map_err(|failure| format!("{:#}", failure.error))?;
         let secrets = launch.secrets();
         let rules = Arc::new(now.entry.rules);
-        let launch = is_same.then(|| Box::new(launch));
+        let launch = may_change.then(|| Box::new(launch));
         let changed = Changed::Wrapped { rules, launch };
         Ok(Found {
             changed,
@@ -222,6 +222,14 @@ impl Wanted {
             server,
             isolates,
         })
+    }
+
+    fn has_secrets(&self) -> bool {
+        let of_remote = match &self.server {
+            WantedServer::Process { .. } => &[][..],
+            WantedServer::Remote(remote) => &remote.secrets,
+        };
+        !self.entry.secrets.is_empty() || !of_remote.is_empty()
     }
 
     /// True if the host was started with the same server, where its secrets do not count.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use mainstay_testkit::peer::Client;
-use mainstay_testkit::process::{Launch, Running, binary};
+use mainstay_testkit::process::{Launch, Running, binary, program};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -91,7 +91,10 @@ fn pieces(value: &str) -> Vec<String> {
 
 fn write_secret(path: &Path, value: &str) -> anyhow::Result<()> {
     fs::write(path, format!("# of the tests\nkey={value}\n"))?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o600))?)
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o600),
+    )?)
 }
 
 /// A host of the leaky server, and of another one that does not name the secret.
@@ -112,9 +115,8 @@ fn launch(words: &[&str], settings: Value) -> anyhow::Result<Launch> {
     for (key, value) in settings.as_object().into_iter().flatten() {
         ours[key] = value.clone();
     }
-    let server = |env: Value| {
-        json!({"command": "sh", "args": ["server.sh"], "env": env, "mainstay": ours})
-    };
+    let server =
+        |env: Value| json!({"command": "sh", "args": ["server.sh"], "env": env, "mainstay": ours});
     let leaks = folder.join("leaks");
     let file = json!({
         "mainstay": {"secrets": {"file": folder.join("values")}},
@@ -162,7 +164,10 @@ fn a_server_that_prints_a_secret_and_crashes_with_it_never_shows_it() -> anyhow:
                 seen += &shown(client, &format!("{kind}{number}"), tool)?;
             }
         }
-        ensure!(seen.contains("[redacted]"), "faults quote the server: {seen}");
+        ensure!(
+            seen.contains("[redacted]"),
+            "faults quote the server: {seen}"
+        );
         let status = Command::new(binary("mainstay")?)
             .args(["status", "--json"])
             .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
@@ -172,7 +177,11 @@ fn a_server_that_prints_a_secret_and_crashes_with_it_never_shows_it() -> anyhow:
         let events = fs::read_to_string(folder.join("events"))?;
         ensure!(events.contains("worker_lost"), "{events}");
         ensure_hidden("telemetry", &events, VALUE)?;
-        let cache = Command::new("grep").arg("-rF").arg(&VALUE[..12]).arg(folder.join("cache")).output()?;
+        let cache = Command::new("grep")
+            .arg("-rF")
+            .arg(&VALUE[..12])
+            .arg(folder.join("cache"))
+            .output()?;
         ensure!(cache.stdout.is_empty(), "the cache has it: {cache:?}");
         let (messages, stderr) = running.finish()?;
         drop(messages);
@@ -213,7 +222,10 @@ fn redact_results_takes_the_secret_out_of_all_that_the_server_says() -> anyhow::
     client.open(&json!({}))?;
     let said = shown(client, "1", "show")?;
     ensure!(said.contains("is [redacted] and nothing else"), "{said}");
-    ensure!(said.contains(r#""structuredContent":{"key":"[redacted]"}"#), "{said}");
+    ensure!(
+        said.contains(r#""structuredContent":{"key":"[redacted]"}"#),
+        "{said}"
+    );
     let said = shown(client, "2", "fail")?;
     ensure!(said.contains("refused with [redacted]"), "{said}");
     let (messages, _) = running.finish()?;
@@ -226,7 +238,11 @@ fn redact_results_takes_the_secret_out_of_all_that_the_server_says() -> anyhow::
 fn until_shown(client: &Client, prefix: &str, value: &str) -> anyhow::Result<()> {
     let until = Instant::now() + PATIENCE;
     for number in 0.. {
-        let said = shown(client, &format!("\"{value}{number}\""), &format!("{prefix}show"))?;
+        let said = shown(
+            client,
+            &format!("\"{value}{number}\""),
+            &format!("{prefix}show"),
+        )?;
         if said.contains(value) {
             return Ok(());
         }
@@ -274,28 +290,87 @@ fn a_value_is_read_again_at_sighup_and_survives_an_upgrade() -> anyhow::Result<(
         let (_, stderr) = running.finish()?;
         let log = stderr.join("\n");
         ensure_hidden("the log", &log, VALUE)?;
-        ensure_hidden("the log", &log[log.find("config changed").unwrap_or_default()..], OTHER)?;
+        ensure_hidden(
+            "the log",
+            &log[log.find("config changed").unwrap_or_default()..],
+            OTHER,
+        )?;
     }
+    Ok(())
+}
+
+#[test]
+fn the_secret_service_of_a_desktop_is_asked() -> anyhow::Result<()> {
+    let none = Path::new("/nonexistent");
+    for needed in ["dbus-run-session", "gnome-keyring-daemon", "secret-tool"] {
+        if program(needed, none).is_none() {
+            eprintln!("skipped: {needed} is not installed");
+            return Ok(());
+        }
+    }
+    let script = "printf 'password\\n' | gnome-keyring-daemon --unlock --components=secrets > /dev/null; \
+        printf %s \"$STORED\" | secret-tool store --label=key service mainstay name key; \
+        exec \"$0\" wrap --config servers.json --server leaky";
+    let words = ["dbus-run-session", "--", "sh", "-c", script];
+    let launch = launch(&[], json!({}))?;
+    let folder = launch.folder().to_owned();
+    let file = fs::read_to_string(folder.join("servers.json"))?;
+    let mut file: Value = serde_json::from_str(&file)?;
+    file["mainstay"]["secrets"] = json!({"service": true});
+    fs::write(folder.join("servers.json"), file.to_string())?;
+    let session = Launch::new(words)?.words([binary("mainstay")?]);
+    for name in ["servers.json", "server.sh"] {
+        fs::copy(folder.join(name), session.folder().join(name))?;
+    }
+    let home = session.folder().to_owned();
+    let session = session
+        .env("HOME", &home)
+        .env("XDG_RUNTIME_DIR", &home)
+        .env("STORED", VALUE);
+    let running = session.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    ensure!(shown(client, "1", "show")?.contains(VALUE));
+    running.finish()?;
     Ok(())
 }
 
 #[test]
 fn a_reference_in_an_argument_or_without_a_value_is_refused() -> anyhow::Result<()> {
     for (entry, said) in [
-        (json!({"command": "sh", "args": ["${secret:key}"]}), "visible to every user"),
+        (
+            json!({"command": "sh", "args": ["${secret:key}"]}),
+            "visible to every user",
+        ),
         (json!({"command": "${secret:key}"}), "visible to every user"),
-        (json!({"url": "https://h/?k=${secret:key}"}), "visible to every user"),
-        (json!({"command": "sh", "env": {"K": "${secret:none}"}}), "the secret none"),
+        (
+            json!({"url": "https://h/?k=${secret:key}"}),
+            "visible to every user",
+        ),
+        (
+            json!({"command": "sh", "env": {"K": "${secret:none}"}}),
+            "the secret none",
+        ),
     ] {
-        for words in [vec!["wrap", "--config", "servers.json"], vec!["serve", "--config", "servers.json"]] {
+        for words in [
+            vec!["wrap", "--config", "servers.json"],
+            vec!["serve", "--config", "servers.json"],
+        ] {
             let launch = launch(&words, json!({}))?;
             let file = launch.folder().join("servers.json");
             let values = launch.folder().join("values");
-            let text = json!({"mainstay": {"secrets": {"file": values}}, "mcpServers": {"a": entry}});
+            let text =
+                json!({"mainstay": {"secrets": {"file": values}}, "mcpServers": {"a": entry}});
             fs::write(&file, text.to_string())?;
-            let output = launch.command()?.stdin(std::process::Stdio::null()).output()?;
+            let output = launch
+                .command()?
+                .stdin(std::process::Stdio::null())
+                .output()?;
             let stderr = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.code() == Some(2) && stderr.contains(said), "{stderr}");
+            ensure!(
+                output.status.code() == Some(2) && stderr.contains(said),
+                "{stderr}"
+            );
             ensure!(!stderr.contains(VALUE), "{stderr}");
         }
     }
