@@ -225,9 +225,9 @@ impl Wanted {
     }
 
     fn has_secrets(&self) -> bool {
-        let of_remote = match &self.server {
-            WantedServer::Process { .. } => &[][..],
-            WantedServer::Remote(remote) => &remote.secrets,
+        let of_remote: &[String] = match &self.server {
+            WantedServer::Process { .. } => &[],
+            WantedServer::Remote(remote) => remote.secrets.as_slice(),
         };
         !self.entry.secrets.is_empty() || !of_remote.is_empty()
     }
