@@ -1,3 +1,5 @@
+//! Tests of quotas and repeated failures, also against models.
+
 use mainstay_contract::rpc::Forward;
 use proptest::collection::vec;
 use proptest::prelude::*;

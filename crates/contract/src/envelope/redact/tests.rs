@@ -1,3 +1,5 @@
+//! Tests of what is taken out, and of what stays.
+
 use proptest::prelude::*;
 use serde_json::json;
 
