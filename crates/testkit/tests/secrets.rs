@@ -37,7 +37,7 @@ while IFS= read -r line; do
     say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"is $K and ${ABSENT:-nothing else}\"}],\"structuredContent\":{\"key\":\"$K\"}}}" ;;
   *'"name":"fail"'*)
     say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32001,\"message\":\"refused with $K\",\"data\":\"$K\"}}" ;;
-  *'"name":"crash"'*) leak; printf 'fatal: %s' "$K" >&2; exit 3 ;;
+  *'"name":"crash"'*) leak; printf 'fatal: %s\n' "$K" >&2; exit 3 ;;
   *) say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}" ;;
   esac
 done
