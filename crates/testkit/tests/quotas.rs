@@ -1,5 +1,10 @@
 //! Quotas of callers and repeated failures, in front of a server that counts its calls.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use std::fs;
 
 use anyhow::{Context as _, ensure};

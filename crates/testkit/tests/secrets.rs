@@ -1,5 +1,10 @@
 //! Secrets that a configuration names: who gets them, where they never appear, and what renews them.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "helpers of tests, which clippy does not know as such"
+)]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
