@@ -1,5 +1,6 @@
 //! Secrets that a configuration names: who gets them, where they never appear, and what renews them.
 
+#![expect(clippy::print_stdout, reason = "what is skipped is said")]
 #![allow(
     clippy::indexing_slicing,
     reason = "helpers of tests, which clippy does not know as such"
@@ -309,7 +310,7 @@ fn the_secret_service_of_a_desktop_is_asked() -> anyhow::Result<()> {
     let none = Path::new("/nonexistent");
     for needed in ["dbus-run-session", "gnome-keyring-daemon", "secret-tool"] {
         if program(needed, none).is_none() {
-            eprintln!("skipped: {needed} is not installed");
+            println!("skipped: {needed} is not installed");
             return Ok(());
         }
     }
