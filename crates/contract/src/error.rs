@@ -238,6 +238,18 @@ table! {
         "forbidden", Protocol, Tool, retry false,
         "this is not allowed", None,
         "Refused by policy.";
+    ApprovalDenied = "approval_denied", Forbidden, Unauthorized, 403, -31403,
+        "forbidden", Protocol, Tool, retry false,
+        "the call was not approved", Some("do not repeat it unless the person who denied it asks for that"),
+        "A call that needs an approval and was denied by a person.";
+    ApprovalExpired = "approval_expired", Forbidden, Unauthorized, 403, -31403,
+        "forbidden", Protocol, Tool, retry false,
+        "the call needs an approval, and nobody gave it in time", Some("ask the operator to answer with mainstay approve, then call again; the limit is limits.approval_ms"),
+        "A call that needs an approval and got no valid one: no answer in time, a changed policy, or a grant for another call.";
+    AuditUnavailable = "audit_unavailable", Internal, InternalError, 503, -31503,
+        "unavailable", Resource, Tool, retry false,
+        "the audit file cannot be written, so the call was not started", Some("free space on the disk of the audit file, or correct its permissions, then call again"),
+        "A call with effects that could not be recorded in the audit file.";
     UnknownSession = "unknown_session", NotFound, NotFound, 404, -31404,
         "not_found", Protocol, Protocol, retry false,
         "there is no such session", Some("open a new one with initialize"),

@@ -100,6 +100,8 @@ limits! {
     ledger_bytes: usize = 256 * MIB, MIB => 64 * 1024 * MIB, "size of the file in which tasks are recorded";
     ledger_flush: u32 = 1, 0 => 1,
         "1: the disk has a task before the client gets its id; 0: faster, but a power failure may lose the last tasks";
+    approvals: usize = 64, 1 => 4096, "calls that wait for an approval at the same time";
+    approval_ms: u64 = 300_000, 100 => DAY_MS, "time for a person to approve a call; without an answer the call is denied";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
 }

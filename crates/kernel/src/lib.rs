@@ -9,6 +9,7 @@
 //! It must never know a clock, a runtime, randomness, a log or a file.
 
 pub mod action;
+pub mod approvals;
 pub mod call;
 pub mod catalog;
 pub mod core;

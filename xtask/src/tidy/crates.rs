@@ -68,7 +68,12 @@ const ROWS: &[Row] = &[
         folder: "kernel",
         // schema: texts, digests and verdicts; the kernel never compiles a schema.
         internal: &["contract", "schema"],
-        external: Budget::Only(&["serde", "serde_json", "thiserror"]),
+        external: Budget::Only(&[
+            "regex", // argument patterns of approval rules, in linear time
+            "serde",
+            "serde_json",
+            "thiserror",
+        ]),
     },
     Row {
         folder: "ledger",

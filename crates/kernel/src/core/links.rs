@@ -311,6 +311,7 @@ impl Core {
             links,
             checks,
             tool_lists,
+            gates,
             out,
             ..
         } = self;
@@ -328,6 +329,7 @@ impl Core {
             version: &server.config.version,
             spans: &mut clock.spans,
             tool_list: &tool_lists.rules,
+            gates,
         };
         Some(work(link, &mut cx))
     }
@@ -619,6 +621,7 @@ impl Core {
         for slot in slots {
             self.with_link(slot, |link, cx| link.apply_rules(cx, rules));
         }
+        self.recheck_approvals();
     }
 
     pub(super) fn apply_server_lock(&mut self, locked: &Arc<Locked>) {

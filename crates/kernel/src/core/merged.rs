@@ -323,6 +323,7 @@ impl Core {
             | Op::Discover {}
             | Op::Ping {}
             | Op::Task(_)
+            | Op::Approvals(_)
             | Op::Listen { .. } => Plan::Packs,
         }
     }
@@ -607,6 +608,7 @@ impl Core {
                 self.change_server(&server, restart.contains(&key));
             }
         }
+        self.recheck_approvals();
     }
 
     /// Opens the links of the clients that are served already to a new server.

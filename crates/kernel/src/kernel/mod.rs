@@ -242,6 +242,11 @@ impl Kernel {
         }
     }
 
+    /// The session of a request in flight.
+    pub fn session_of(&self, call: CallId) -> Option<SessionId> {
+        self.calls.get(&call).map(|call| call.session)
+    }
+
     /// Whether what a worker was sent for a call only asks about it.
     pub fn is_probing(&self, call: CallId) -> bool {
         self.calls.get(&call).is_some_and(|call| {

@@ -222,6 +222,36 @@ impl Kernel {
         }
     }
 
+    /// Ends a request that is being routed.
+    pub fn end_routing(
+        &mut self,
+        now: Time,
+        id: CallId,
+        tool: Option<String>,
+        outcome: Outcome,
+    ) {
+        let call = self.calls.get_mut(&id);
+        let call = call.filter(|call| {
+            call.stage == Stage::Serving && matches!(call.request.work, Work::Unrouted)
+        });
+        if let Some(call) = call {
+            call.request.tool = tool;
+            self.end(now, id, outcome, Delivery::Send);
+        }
+    }
+
+    /// A request that is being routed waits for a person: its deadline is lifted, and begins anew when it goes on.
+    pub fn stop_clock(&mut self, id: CallId) {
+        let call = self.calls.get_mut(&id);
+        let call = call.filter(|call| call.stage == Stage::Serving);
+        if let Some(call) = call {
+            call.last_deadline = None;
+            if let Some(deadline) = call.deadline.take() {
+                self.timers.remove(&(deadline, Timer::Deadline(id)));
+            }
+        }
+    }
+
     /// A client wants a request to stop.
     pub fn handle_cancel(&mut self, now: Time, from: SessionId, cancel: &Cancel) {
         let Some(call) = self

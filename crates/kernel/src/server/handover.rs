@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
 use super::{Cx, Link, edit};
+use crate::approvals::policy::Hints;
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -293,6 +294,12 @@ impl Link {
         if let Some(problem) = tool.refusal(&name) {
             return Reconsidered::Refuse(problem);
         }
+        let hints = tool.definition.to_value().map(|tool| Hints::of(&tool));
+        if !cx.gates.still_passes(call, hints.unwrap_or_default()) {
+            let said = format!("the tool {name} changed, and by the operator's rules this call needs an approval now");
+            let problem = Problem::new(ErrorKind::Forbidden, said);
+            return Reconsidered::Refuse(problem.with_hint("call it again"));
+        }
         let digest = tool.check.digest();
         let is_new = tool.check.input.is_some() && request.checked != Some(digest);
         if !is_new {
@@ -434,6 +441,7 @@ mod tests {
             version: "1",
             spans: &mut Spans::seeded(None),
             tool_list: &crate::tool_list::ToolListRules::default(),
+            gates: &mut crate::core::gate::Gates::default(),
         })
     }
 

@@ -65,6 +65,8 @@ pub(crate) use self::member::{Listed, expands_to};
 use self::memory::SessionMemory;
 use self::outputs::Outputs;
 pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
+pub(crate) use self::replies::response;
+pub(crate) use self::rules::fits;
 use self::questions::Questions;
 use self::recall::Recall;
 pub use self::remembered::ServerMemory;
@@ -80,6 +82,7 @@ use crate::Kernel;
 use crate::call::SlotId;
 use crate::core::action::{CoreAction, LogLevel};
 use crate::core::checks::Checks;
+use crate::core::gate::Gates;
 use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
@@ -227,6 +230,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) spans: &'a mut Spans,
     /// The settings of `tools/list`.
     pub(crate) tool_list: &'a ToolListRules,
+    /// The calls that a person must approve, or that are being recorded.
+    pub(crate) gates: &'a mut Gates,
 }
 
 impl Cx<'_> {

@@ -483,7 +483,7 @@ pub(super) fn error_code(line: &str) -> Option<i64> {
 }
 
 /// A response with this result.
-pub(super) fn response(id: &RequestId, result: &str) -> Json {
+pub(crate) fn response(id: &RequestId, result: &str) -> Json {
     let line = ObjectWriter::with_capacity(result.len() + 64)
         .string("jsonrpc", "2.0")
         .raw("id", id.as_raw())

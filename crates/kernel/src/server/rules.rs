@@ -6,6 +6,8 @@ use mainstay_contract::replay::Replay;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approvals::Policy;
+
 /// The rules for a server; those of its tools count before its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -43,6 +45,13 @@ pub struct Rules {
     /// refused, too: its server may know it under another spelling.
     pub deny: Vec<String>,
     pub tools: BTreeMap<String, ToolRules>,
+    /// The rules about calls that need the approval of a person.
+    #[serde(skip_serializing_if = "is_default")]
+    pub approvals: Policy,
+}
+
+fn is_default(policy: &Policy) -> bool {
+    *policy == Policy::default()
 }
 
 impl Default for Rules {
@@ -65,6 +74,7 @@ impl Default for Rules {
             allow: Vec::new(),
             deny: Vec::new(),
             tools: BTreeMap::new(),
+            approvals: Policy::default(),
         }
     }
 }
@@ -161,7 +171,7 @@ impl Rules {
     }
 
     /// Every key that they may have.
-    pub const KEYS: [&str; 17] = [
+    pub const KEYS: [&str; 18] = [
         "trust_hints",
         "check_input",
         "check_output",
@@ -179,6 +189,7 @@ impl Rules {
         "allow",
         "deny",
         "tools",
+        "approvals",
     ];
 
     /// The names of tools in them, each once and in order; patterns are none.
@@ -197,7 +208,7 @@ impl Rules {
 
     /// Mistakes that a type cannot show, each with its place.
     pub fn check(&self) -> Vec<String> {
-        let mut mistakes = Vec::new();
+        let mut mistakes = self.approvals.check();
         for (name, tool) in &self.tools {
             let probed = tool.replay == Some(Replay::ProbeRequired);
             if probed != tool.probe.is_some() {
@@ -224,7 +235,7 @@ impl Rules {
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;

@@ -239,6 +239,9 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
         tool_list: mainstay_kernel::tool_list::ToolListRules::default(),
+        approvals: mainstay_kernel::approvals::Policy::default(),
+        approval_secret: "secret".to_owned(),
+        audits: false,
     }
 }
 

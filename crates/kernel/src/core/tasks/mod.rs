@@ -346,6 +346,16 @@ impl Core {
         owner.cloned().unwrap_or(TaskOwner::User)
     }
 
+    /// The task whose call runs in a session, its owner, and true if a lost host had it.
+    pub(in crate::core) fn task_of_session(
+        &self,
+        session: SessionId,
+    ) -> Option<(String, TaskOwner, bool)> {
+        let id = self.tasks.by_session.get(&session)?;
+        let running = self.tasks.running.get(id)?;
+        Some((id.clone(), running.view.owner.clone(), running.resumed))
+    }
+
     fn order_ledger(&mut self, purpose: Purpose, order: TaskOrder) {
         let ticket = self.tasks.next_ticket;
         self.tasks.next_ticket += 1;
