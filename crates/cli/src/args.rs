@@ -1,5 +1,7 @@
 //! The command line.
 
+mod approvals;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mainstay_host::config::ToolListRules;
 use serde::Deserialize;
 
+pub(crate) use self::approvals::{
+    Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
+};
 use crate::server_file::ServerEntry;
 use crate::{sandbox, values};
 
@@ -66,6 +71,10 @@ pub(crate) enum Command {
     Cache(Cache),
     /// List, show, cancel or remove the tasks that hosts of this user run or have run
     Tasks(Tasks),
+    /// Grant or deny calls that wait for a person
+    Approve(Approve),
+    /// Check and show audit files
+    Audit(Audit),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -184,6 +193,8 @@ pub(crate) struct Serve {
     pub(crate) transport: Transports,
     #[command(flatten)]
     pub(crate) tool_lists: ToolLists,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
     /// Withdraw tools of packs that differ from this lock, or are not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
@@ -219,6 +230,8 @@ pub(crate) struct Wrap {
     pub(crate) transport: Transports,
     #[command(flatten)]
     pub(crate) tool_lists: ToolLists,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
     /// Roll out the server when this file changes, or anything below this directory; may be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
@@ -287,6 +300,9 @@ pub(crate) struct WrapRules {
     /// Do not offer tools of this name; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) deny: Vec<String>,
+    /// Ask a person before each call of tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) ask: Vec<String>,
     /// Do not believe the server's own hints about what may run again
     #[arg(long)]
     pub(crate) distrust_hints: bool,

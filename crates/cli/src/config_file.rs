@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::SettingsFile;
-use mainstay_host::config::{EnvelopeMode, ToolListRules, TreeKill};
+use mainstay_host::config::{EnvelopeMode, Policy, ToolListRules, TreeKill};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -32,6 +32,8 @@ pub(crate) struct ConfigFile {
     #[serde(alias = "mcp_servers", alias = "mcpServers")]
     pub(crate) servers: Map<String, Value>,
     pub(crate) roots: Roots,
+    /// The rules for calls of all servers and packs.
+    pub(crate) approvals: Policy,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
     pub(crate) render: Option<Render>,
@@ -55,6 +57,10 @@ pub(crate) struct ConfigFile {
     /// The settings of `tools/list`.
     pub(crate) tool_list: ToolListRules,
     pub(crate) watch: Option<Watch>,
+    pub(crate) audit: Option<PathBuf>,
+    pub(crate) audit_anchor: Option<PathBuf>,
+    pub(crate) audit_key: Option<PathBuf>,
+    pub(crate) approver_token_file: Option<PathBuf>,
 }
 
 /// `watch`: a host of packs knows their files itself, a server's are named.
@@ -69,7 +75,7 @@ pub(crate) enum Watch {
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 16] = [
+pub(crate) const HOST_KEYS: [&str; 20] = [
     "name",
     "socket",
     "socket_mode",
@@ -86,6 +92,10 @@ pub(crate) const HOST_KEYS: [&str; 16] = [
     "log",
     "tool_list",
     "watch",
+    "audit",
+    "audit_anchor",
+    "audit_key",
+    "approver_token_file",
 ];
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
@@ -217,6 +227,7 @@ impl ConfigFile {
             Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
         };
         mistakes.extend(self.check_host());
+        mistakes.extend(self.approvals.check());
         for (name, pack) in &self.packs {
             if pack.command.as_ref().is_some_and(Vec::is_empty) {
                 mistakes.push(format!("packs.{name}.command is empty; name a program"));

@@ -76,6 +76,8 @@ pub(crate) fn config(
         environment: Vec::new(),
         upgrade: None,
         watch: Vec::new(),
+        approvals: file.approvals,
+        audit: None,
     })
 }
 

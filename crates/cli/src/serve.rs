@@ -15,6 +15,7 @@ use mainstay_host::{Log, ServeError};
 use serde_json::Value;
 
 use crate::args::{Packs, Serve};
+use crate::audit;
 use crate::config_file::{ConfigFile, Watch};
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
@@ -44,7 +45,9 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
         serve.log.or(file.log),
         serve.lock.as_ref().or(file.lock.as_ref()).cloned(),
     );
+    let audit = audit::config(&serve.audit, &file, &file.limits)?;
     let mut config = local::config(&serve.packs, &environment, file, transport)?;
+    config.audit = audit;
     let first = Fixed::of(&config);
     config.reread = Some(reread(serve.packs.clone(), reads_stdio, first));
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
@@ -123,6 +126,7 @@ pub(crate) fn redactor(config: &Config) -> Redactor {
     values.extend(servers::secrets(&config.servers));
     if let Transport::Http(http) = &config.transport {
         values.extend(http.token.clone());
+        values.extend(http.approver_token.clone());
     }
     Redactor::new(values)
 }
@@ -188,7 +192,12 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
         let servers = now.servers;
-        let changed = Changed::Served { settings, servers };
+        let approvals = now.approvals;
+        let changed = Changed::Served {
+            settings,
+            servers,
+            approvals,
+        };
         Ok(Found { changed, later })
     })
 }
@@ -223,6 +232,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),
+        ServeError::Audit(_) => {
+            Some("set --audit or the key audit to a file of this host alone that can be written")
+        }
         ServeError::Packs(_) => Some("serve fewer packs with --pack"),
         // What a pack says about itself says what to do.
         ServeError::Setup(_) => None,

@@ -59,6 +59,7 @@ pub(crate) fn chosen(
                 .unwrap_or(HTTP_ADDRESS),
             allow_hosts: [&arguments.allow_host[..], &file.allow_host].concat(),
             token: token(environment, file.token_file.as_deref())?,
+            approver_token: approver_token(file.approver_token_file.as_deref())?,
             issuer: issuer(environment, file)?,
             told: None,
         }),
@@ -83,6 +84,18 @@ pub(crate) fn token(
         Failure::input(error).hint(
             "set MAINSTAY_TOKEN_FILE to a file with one token, of mode 0600, or of root and mode 0440",
         )
+    })
+}
+
+/// The token of a person who may approve calls, if there is one.
+fn approver_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let read = read_token(file).with_context(|| format!("the token file {}", file.display()));
+    read.map(Some).map_err(|error| {
+        let hint = "approver_token_file names a file with one token, of mode 0600";
+        Failure::input(error).hint(hint)
     })
 }
 

@@ -18,6 +18,7 @@ use mainstay_host::{check_wrapped_state, serve_wrapped};
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
+use crate::audit;
 use crate::builtin::Executable;
 use crate::config_file::Watch;
 use crate::environment::{self, Environment, variable, withheld};
@@ -44,6 +45,7 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
         .watch
         .extend(watched(&wrap.watch, file.watch.as_ref())?);
     config.tool_list = wrap.tool_lists.over(config.tool_list);
+    config.audit = audit::config(&wrap.audit, &file, &config.limits)?;
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -107,11 +109,16 @@ pub(crate) fn redactor(config: &WrapConfig) -> Redactor {
         Transport::Http(http) => http.token.clone(),
         _ => None,
     };
+    let approver = match &config.transport {
+        Transport::Http(http) => http.approver_token.clone(),
+        _ => None,
+    };
     Redactor::new(
         environment::secret_values()
             .into_iter()
             .chain(config.launch.secrets())
-            .chain(token),
+            .chain(token)
+            .chain(approver),
     )
 }
 
@@ -287,6 +294,7 @@ impl Wanted {
             upgrade: None,
             envelopes: EnvelopeMode::default(),
             watch: Vec::new(),
+            audit: None,
         })
     }
 }
@@ -365,6 +373,7 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     target.trust_hints &= !rules.distrust_hints;
     target.allow.extend(rules.allow.iter().cloned());
     target.deny.extend(rules.deny.iter().cloned());
+    rules.ask.iter().rev().for_each(|tool| target.approvals.ask_for(tool));
     let mut mistakes = target.check();
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));

@@ -43,10 +43,6 @@ pub enum ControlRequest {
         id: String,
         grant: bool,
     },
-    /// A task was cancelled in the ledger; the host records that in its audit file.
-    NoteTaskCancel {
-        id: String,
-    },
     /// Serve a client: the lines of its MCP session follow on this connection after the reply.
     Share(Box<SharedServer>),
 }

@@ -102,6 +102,7 @@ limits! {
         "1: the disk has a task before the client gets its id; 0: faster, but a power failure may lose the last tasks";
     approvals: usize = 64, 1 => 4096, "calls that wait for an approval at the same time";
     approval_ms: u64 = 300_000, 100 => DAY_MS, "time for a person to approve a call; without an answer the call is denied";
+    audit_file_bytes: usize = 64 * MIB, 64 * KIB => 4096 * MIB, "size at which the audit file is rotated; no file is removed";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
 }

@@ -12,15 +12,17 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::words;
-use mainstay_sandbox::Policy;
+use mainstay_sandbox::Policy as SandboxPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::AuditConfig;
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
 pub use crate::remote::{Remote, RemoteTransport, TokenSource};
 pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
+pub use mainstay_kernel::approvals::{ApprovalRule, Policy, Ruling};
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
@@ -79,6 +81,10 @@ pub struct Config {
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
     pub watch: Vec<Watched>,
+    /// The rules for calls of all servers and packs.
+    pub approvals: Policy,
+    /// Where decisions and effects are recorded, if they are.
+    pub audit: Option<AuditConfig>,
 }
 
 /// Files whose changes roll out a pack, or the wrapped server.
@@ -226,7 +232,7 @@ pub struct Command {
 /// The sandbox of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
-    pub policy: Policy,
+    pub policy: SandboxPolicy,
     /// Variables that it gets beside those of [`mainstay_sandbox::ENVIRONMENT`].
     pub env: Vec<String>,
 }

@@ -10,6 +10,7 @@
 //!   process that does so even when the host is killed;
 //! * `file_watch`: rollouts of packs and servers whose files change;
 //! * [`files`]: private directories, and files in places where other users may write;
+//! * [`audit`]: a chained file of every decision about a call and of every effect;
 //! * `telemetry`: event lines in a file that several hosts may share;
 //! * `envelopes`: ids and checks of the envelopes that are sent;
 //! * `engine`: the drive loop around the core; `check`: schema checks in disposable processes;
@@ -18,6 +19,7 @@
 //!
 //! It must never know a tool by name, except its own two.
 
+pub mod audit;
 mod check;
 mod client_roots;
 mod clock;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mainstay_contract::json::Json;
+use mainstay_kernel::approvals::Policy;
 use mainstay_kernel::locked::Locked;
 use mainstay_kernel::server::Rules;
 
@@ -29,6 +30,8 @@ pub enum Changed {
     Served {
         settings: Vec<(String, Json)>,
         servers: Vec<Server>,
+        /// The rules for calls of all servers and packs.
+        approvals: Policy,
     },
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
+use mainstay_contract::trace::Hex;
+use mainstay_kernel::approvals::Policy;
 use mainstay_kernel::catalog::CatalogError;
 pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
@@ -21,6 +23,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
+use crate::audit::{AuditConfig, AuditError, AuditLog};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport, Watched};
@@ -65,6 +68,8 @@ pub enum ServeError {
     ShortToken { address: SocketAddr },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("cannot continue the host that ran before: {0}")]
     State(String),
     #[error("cannot {what}")]
@@ -117,6 +122,7 @@ struct Plan {
     envelopes: Envelopes,
     tasks: TaskLedger,
     watch: Vec<Watched>,
+    audit: Option<AuditConfig>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
     resumed: Option<Resumed>,
@@ -211,6 +217,9 @@ impl Plan {
             servers: configs,
             tasks: config.tasks,
             tool_list: config.tool_list,
+            approvals: config.approvals,
+            approval_secret: secret(),
+            audits: config.audit.is_some(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -249,6 +258,7 @@ impl Plan {
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
             watch: config.watch,
+            audit: config.audit,
             upgrade: config.upgrade,
             resumed,
         })
@@ -313,6 +323,9 @@ impl Plan {
             }],
             tasks: BTreeMap::new(),
             tool_list: config.tool_list,
+            approvals: Policy::default(),
+            approval_secret: secret(),
+            audits: config.audit.is_some(),
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -348,6 +361,7 @@ impl Plan {
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
             watch: config.watch,
+            audit: config.audit,
             upgrade: config.upgrade,
             resumed,
         })
@@ -401,7 +415,32 @@ fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
     let opened = sinks.open(plan.core.limits(), plan.resumed.is_some(), log);
     let recorder =
         opened.or_else(|error| plan.without("no_telemetry", error, log, Recorder::off()))?;
-    in_runtime(run(plan, log.clone(), recorder.clone()), &recorder, log)
+    let audit = open_audit(&mut plan, log)?;
+    plan.core.set_audits(audit.is_on());
+    let host = run(plan, log.clone(), recorder.clone(), audit.clone());
+    let served = in_runtime(host, &recorder, log);
+    audit.finish();
+    log.flush();
+    served
+}
+
+/// Opens the audit file, or takes it over.
+fn open_audit(plan: &mut Plan, log: &Log) -> Result<AuditLog, ServeError> {
+    let Some(config) = plan.audit.take() else {
+        return Ok(AuditLog::off());
+    };
+    if let Some(resumed) = &mut plan.resumed
+        && let Some(saved) = resumed.shell.audit.take()
+    {
+        let taken = AuditLog::resume(config, saved, &mut resumed.descriptors, log);
+        return taken.map_err(|error| ServeError::State(error.to_string()));
+    }
+    Ok(AuditLog::open(config, &plan.facts.name, log)?)
+}
+
+/// A text that nobody can guess.
+fn secret() -> String {
+    Hex(&entropy::random_id()).to_string()
 }
 
 /// Where events go, as a configuration names it.
@@ -464,7 +503,12 @@ fn in_runtime<T: Send + 'static>(
     served
 }
 
-async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
+async fn run(
+    mut plan: Plan,
+    log: Log,
+    recorder: Recorder,
+    audit: AuditLog,
+) -> Result<Core, ServeError> {
     let mode = plan.facts.mode;
     crate::process::adopt();
     let limits = plan.core.limits().clone();
@@ -522,6 +566,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         serves: plan.serves,
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
+        audit: audit.clone(),
         log: log.clone(),
     };
     let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
@@ -542,7 +587,14 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         let (bound, reading) = (Arc::new(bound), Arc::clone(&upgrades.reading));
         upgrades.control = Arc::downgrade(&bound);
         let (events, log) = (events.clone(), log.clone());
-        tokio::spawn(control::listen(bound, events, log, reading, pauses.watch()));
+        let audit = audit.clone();
+        tokio::spawn(control::listen(
+            bound,
+            events,
+            (log, audit),
+            reading,
+            pauses.watch(),
+        ));
     }
     let mut engine = Engine::new(Setup {
         core: plan.core,
@@ -557,6 +609,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         reports: Reports {
             log: log.clone(),
             recorder,
+            audit,
             envelopes: plan.envelopes,
             watchdog: Watchdog::start(limits.stuck_ms, &log),
         },
@@ -628,6 +681,7 @@ pub(crate) fn simulate(
         reports: Reports {
             log,
             recorder: Recorder::off(),
+            audit: AuditLog::off(),
             envelopes: plan.envelopes,
             watchdog: Watchdog::off(),
         },

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{
+use mainstay_host::config::{Policy, 
     Config, EnvelopeMode, IdSource, Reread, ToolListRules, Transport, TreeKill,
 };
 use mainstay_host::{Level, Log, SHARE_HOST_VARIABLE, files};
@@ -82,6 +82,8 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
         environment: Vec::new(),
         upgrade: Some(upgrade),
         watch: Vec::new(),
+        approvals: Policy::default(),
+        audit: None,
     };
     let log = Log::start(
         Level::default(),

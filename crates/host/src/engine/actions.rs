@@ -87,6 +87,7 @@ impl Engine {
                     self.report(CoreEvent::Ledger { ticket, reply });
                 }
             }
+            CoreAction::Audit { ticket, record } => self.audit(ticket, *record),
             CoreAction::FindRoots { question, answer } => self.find_roots(question, answer),
             CoreAction::Remember { server, memory } => {
                 if let Some(file) = self.facts.remembered.get(&server) {
@@ -233,6 +234,7 @@ impl Engine {
         let name = self.core.name_of(slot).to_owned();
         let recorder = &self.reports.recorder;
         recorder.worker_lost(&name, generation, fault);
+        self.audit_sandbox(&name, self.core.server_of(slot), fault);
         let worker = self.workers.get(&generation);
         if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
             let words = server.last_words();

@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
+use mainstay_contract::audit::AuditRecord;
+use mainstay_contract::control::{
+    ControlReply, ControlRequest, HostStatus, PendingApproval, RolledOut,
+};
 use mainstay_contract::health::Health;
 use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
@@ -93,7 +96,22 @@ impl Engine {
             is_same_user,
             reply,
         } = control;
+        self.audit_command(&request);
         let answer = match request {
+            ControlRequest::Approvals {} => ControlReply::Approvals(self.approvals()),
+            ControlRequest::Approve { id, grant } => {
+                let now = self.clock.now();
+                let answered = self.guarded(|core| core.answer_approval(now, &id, grant, None));
+                match answered {
+                    Some(Ok(())) => ControlReply::Answered {},
+                    Some(Err(error)) => ControlReply::Refused {
+                        reason: error.to_string(),
+                    },
+                    None => ControlReply::Refused {
+                        reason: "an internal error".to_owned(),
+                    },
+                }
+            }
             ControlRequest::Share(server) => return self.share(&server, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
@@ -133,6 +151,16 @@ impl Engine {
             health: self.health(),
             totals: self.core.telemetry().totals,
         }
+    }
+
+    /// The calls that wait for an approval, without the secrets that the host knows.
+    fn approvals(&self) -> Vec<PendingApproval> {
+        let redactor = self.reports.log.redactor();
+        let mut all = self.core.approvals();
+        for approval in &mut all {
+            approval.arguments = redactor.text(&approval.arguments).into_owned();
+        }
+        all
     }
 
     /// Health of the host, without the secrets that it knows: faults quote servers.
@@ -183,10 +211,16 @@ impl Engine {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
         log.line(&format!("mcp:config reread name={}", self.facts.name));
+        self.reports.audit.record(AuditRecord::operator("reload", None));
         match found.changed {
             Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
-            Changed::Served { settings, servers } => {
+            Changed::Served {
+                settings,
+                servers,
+                approvals,
+            } => {
                 self.report(CoreEvent::Settings(settings));
+                self.report(CoreEvent::Policy(approvals));
                 self.change_servers(&servers);
             }
         }

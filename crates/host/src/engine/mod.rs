@@ -5,6 +5,7 @@
 //! but outboxes and gates. No rule about MCP, tools or replay is here.
 
 mod actions;
+mod audit;
 mod clients;
 mod control;
 mod encode;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::outcome::Problem;
 use mainstay_kernel::Core;
@@ -33,6 +35,7 @@ pub use self::share::SHARE_HOST_VARIABLE;
 pub(crate) use self::upgrade::{Resumed, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
+use crate::audit::{AuditLog, Files};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
 use crate::config::{ReadLock, Reread};
@@ -80,6 +83,11 @@ pub(crate) enum Event {
         ticket: u64,
         reply: Result<TaskReply, Problem>,
     },
+    /// A record of the core is on the disk, or could not be written.
+    Audited {
+        ticket: u64,
+        written: Result<(), String>,
+    },
     Control(Control),
     /// The configuration must be read again.
     Reread,
@@ -106,6 +114,7 @@ impl Event {
             Self::Checked(_) => Doing::Verdict,
             Self::RootsFound { .. } => Doing::ClientRoots,
             Self::Ledger { .. } => Doing::Ledger,
+            Self::Audited { .. } => Doing::Audit,
             Self::Control(_) => Doing::Control,
             Self::Reread => Doing::Reread,
             Self::Upgrade | Self::Proved(_) => Doing::Upgrade,
@@ -200,6 +209,7 @@ pub(crate) struct Announcement {
 pub(crate) struct Reports {
     pub(crate) log: Log,
     pub(crate) recorder: Recorder,
+    pub(crate) audit: AuditLog,
     pub(crate) envelopes: Envelopes,
     pub(crate) watchdog: Watchdog,
 }
@@ -262,6 +272,10 @@ pub(crate) struct Engine {
     phase: Phase,
     /// The peer whose event is being handled.
     handling: Origin,
+    /// Records of the core that the disk does not have yet.
+    unrecorded: usize,
+    /// The files of the audit log, while they are handed over.
+    audit_files: Option<Files>,
     queue: Queue,
     /// After the queue: its thread must not wait for a queue that is not read any more.
     tasks: TaskLedger,
@@ -287,6 +301,8 @@ impl Engine {
             closing: setup.closing,
             phase: Phase::Open,
             handling: Origin::Host,
+            unrecorded: 0,
+            audit_files: None,
             queue: setup.queue,
             tasks: setup.tasks,
         }
@@ -391,12 +407,18 @@ impl Engine {
                 self.tasks.count_reply();
                 self.report(CoreEvent::Ledger { ticket, reply });
             }
+            Event::Audited { ticket, written } => self.audited(ticket, written),
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
             Event::Upgrade => self.begin_upgrade(None, None, false),
             Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),
-            Event::Stop => self.report(CoreEvent::Stop),
+            Event::Stop => {
+                let detail = Some("a signal".to_owned());
+                let record = AuditRecord::operator("stop", detail);
+                self.reports.audit.record(record);
+                self.report(CoreEvent::Stop);
+            }
             Event::LeaveClients => self.conversations.clear(),
         }
         #[cfg(feature = "simulation")]

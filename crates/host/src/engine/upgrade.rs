@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::control::ControlReply;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
@@ -25,6 +26,7 @@ use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
 use super::workers::{Handle, Incarnation, SavedHandle};
 use super::{Commands, Engine, Event};
+use crate::audit::SavedAudit;
 use crate::clock::{Clock, SavedClock};
 use crate::drivers::Surroundings;
 use crate::envelopes::SavedEnvelopes;
@@ -121,6 +123,8 @@ pub(crate) struct Shell {
     programs: SavedPrograms,
     #[serde(default)]
     pub(crate) marks: SavedMarks,
+    #[serde(default)]
+    pub(crate) audit: Option<SavedAudit>,
 }
 
 /// The state of another program that this one continues.
@@ -254,6 +258,7 @@ impl Engine {
         };
         self.upgrade.attempt = None;
         self.upgrade.doors = (None, None);
+        self.audit_files = None;
         if let Some(front) = &self.upgrade.front {
             front.set_draining(false);
             if let Some(moved) = self.upgrade.moved.take() {
@@ -283,6 +288,14 @@ impl Engine {
             .log
             .line(&format!("mcp:upgrade from={from} to={to}"));
         self.reports.recorder.flush();
+        self.reports.audit.record(AuditRecord::operator(
+            "upgraded",
+            Some(format!("from {from} to {to}")),
+        ));
+        self.audit_files = self.reports.audit.flush();
+        if self.reports.audit.is_on() && self.audit_files.is_none() {
+            return Err("the audit file cannot be written in time".to_owned());
+        }
         self.reports.log.flush();
         let mut descriptors = Outgoing::default();
         let state = self.seal(attempt.waiter, true, &mut descriptors)?;
@@ -400,6 +413,7 @@ impl Engine {
             && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
             && self.tasks.is_idle()
+            && self.unrecorded == 0
             && clients.all(Conversation::is_paused)
             && workers.all(|worker| worker.handle.is_paused())
     }
@@ -466,6 +480,7 @@ impl Engine {
             inotify: None,
             programs: SavedPrograms::default(),
             marks: file_watch::saved(&this.upgrade.marks),
+            audit: None,
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
@@ -510,6 +525,8 @@ impl Engine {
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
         }
+        let files = self.audit_files.as_ref();
+        shell.audit = files.and_then(|files| self.reports.audit.save(files, descriptors));
         let inotify = self.upgrade.inotify.as_ref();
         shell.inotify = inotify.map(|inotify| descriptors.add(inotify.as_fd()));
         shell.listener = self

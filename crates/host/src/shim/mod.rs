@@ -34,6 +34,7 @@ use std::process::ExitCode;
 
 use rustix::process::DumpableBehavior;
 
+pub(crate) use self::sandbox::UNCONFINED;
 use crate::config::{Command, TreeKill};
 use crate::process::{Report, Rung};
 

@@ -22,7 +22,7 @@ use crate::config::Sandbox;
 use crate::process::Rung;
 
 /// The exit code of a stage that could not restrict itself; the worker has not run.
-const UNCONFINED: u8 = 78;
+pub(crate) const UNCONFINED: u8 = 78;
 
 /// The policy of a sandbox, as a shim reads it.
 pub(super) fn written(sandbox: &Sandbox) -> OsString {

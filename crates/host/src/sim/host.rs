@@ -94,6 +94,8 @@ impl Host {
             cache_dir: None,
             environment: Vec::new(),
             watch: Vec::new(),
+            approvals: mainstay_kernel::approvals::Policy::default(),
+            audit: None,
             upgrade: None,
         };
         Self::start(Ok(config))
@@ -127,6 +129,7 @@ impl Host {
             upgrade: None,
             envelopes: EnvelopeMode::Off,
             watch: Vec::new(),
+            audit: None,
         }))
     }
 

@@ -20,6 +20,7 @@ pub use mainstay_kernel::server::{
 
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::MemoryFiles;
+use crate::audit::AuditConfig;
 use crate::config::{
     EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, Transport, Watched,
 };
@@ -67,4 +68,6 @@ pub struct WrapConfig {
     pub envelopes: EnvelopeMode,
     /// Files whose changes roll out the server.
     pub watch: Vec<Watched>,
+    /// Where decisions and effects are recorded, if they are.
+    pub audit: Option<AuditConfig>,
 }

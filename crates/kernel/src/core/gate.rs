@@ -269,7 +269,7 @@ impl Passage {
 }
 
 /// A caller in rules, listings and records.
-pub(super) fn name_of(owner: &TaskOwner) -> String {
+pub(in crate::core) fn name_of(owner: &TaskOwner) -> String {
     match owner {
         TaskOwner::User => "user".to_owned(),
         TaskOwner::Peer(uid) => format!("uid:{uid}"),
