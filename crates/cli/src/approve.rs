@@ -95,8 +95,10 @@ fn show(chosen: &Chosen, id: &str) -> Result<ExitCode, Failure> {
 
 fn unknown(id: &str) -> Failure {
     let id = visible(id).into_owned();
-    let mut failure = Failure::input(anyhow!("no call waits under {id}: it was answered, gave up, or its time is over"))
-        .hint("mainstay approve list shows the calls that wait");
+    let mut failure = Failure::input(anyhow!(
+        "no call waits under {id}: it was answered, gave up, or its time is over"
+    ))
+    .hint("mainstay approve list shows the calls that wait");
     failure.code = exit::NO;
     failure
 }

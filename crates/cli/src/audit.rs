@@ -27,7 +27,10 @@ pub(crate) fn config(
     file: &ConfigFile,
     limits: &Limits,
 ) -> Result<Option<AuditConfig>, Failure> {
-    let anchor = arguments.audit_anchor.as_ref().or(file.audit_anchor.as_ref());
+    let anchor = arguments
+        .audit_anchor
+        .as_ref()
+        .or(file.audit_anchor.as_ref());
     let key = arguments.audit_key.as_ref().or(file.audit_key.as_ref());
     let Some(path) = arguments.audit.as_ref().or(file.audit.as_ref()) else {
         if anchor.is_some() || key.is_some() {
@@ -84,12 +87,16 @@ fn read_lines(
     for path in files {
         begin();
         let shown = visible(&path.display().to_string()).into_owned();
-        let failed = |error: std::io::Error| Failure::input(anyhow!("cannot read {shown}: {error}"));
+        let failed =
+            |error: std::io::Error| Failure::input(anyhow!("cannot read {shown}: {error}"));
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         let mut number = 0_u64;
         loop {
             let mut line = Vec::new();
-            let read = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line);
+            let read = reader
+                .by_ref()
+                .take(LINE_BYTES)
+                .read_until(b'\n', &mut line);
             if read.map_err(failed)? == 0 {
                 break;
             }
@@ -102,7 +109,10 @@ fn read_lines(
                 Some(Ok(text)) => take(text),
             };
             if let Err(why) = why {
-                return Ok(Some(Mismatch { place: place(), why }));
+                return Ok(Some(Mismatch {
+                    place: place(),
+                    why,
+                }));
             }
         }
     }
@@ -128,9 +138,9 @@ fn verify(arguments: &AuditVerify) -> Result<ExitCode, Failure> {
             let mut verifier = verifier.borrow_mut();
             let read = verifier.check(line).map_err(|error| error.to_string())?;
             first.get_or_insert(read.seq);
-            at_anchor = at_anchor.or(verifier.head().filter(|head| {
-                anchored.is_some_and(|anchored| anchored.seq == head.seq)
-            }));
+            at_anchor = at_anchor.or(verifier
+                .head()
+                .filter(|head| anchored.is_some_and(|anchored| anchored.seq == head.seq)));
             Ok(())
         },
     )?;
@@ -144,7 +154,10 @@ fn verify(arguments: &AuditVerify) -> Result<ExitCode, Failure> {
     }
     let (Some(first), Some(head)) = (first, head) else {
         return match anchored {
-            Some(anchored) => refused(format!("there is no line, and the anchor knows line {}", anchored.seq)),
+            Some(anchored) => refused(format!(
+                "there is no line, and the anchor knows line {}",
+                anchored.seq
+            )),
             None => refused("there is no line".to_owned()),
         };
     };
@@ -154,10 +167,16 @@ fn verify(arguments: &AuditVerify) -> Result<ExitCode, Failure> {
             format!("; the anchor fits line {}", known.seq)
         }
         (Some(known), Some(_)) => {
-            return refused(format!("line {} differs from the anchor: the chain was made anew", known.seq));
+            return refused(format!(
+                "line {} differs from the anchor: the chain was made anew",
+                known.seq
+            ));
         }
         (Some(known), None) => {
-            return refused(format!("the last line is {}, and the anchor knows line {}: lines were removed", head.seq, known.seq));
+            return refused(format!(
+                "the last line is {}, and the anchor knows line {}: lines were removed",
+                head.seq, known.seq
+            ));
         }
     };
     print(&format!(
@@ -196,7 +215,9 @@ fn show(arguments: &AuditShow) -> Result<ExitCode, Failure> {
         print(&visible_json(&lines.collect::<String>()))?;
     } else {
         let rows = lines.iter().map(row);
-        let headers = ["line", "at", "event", "who", "server", "tool", "verdict", "outcome", "more"];
+        let headers = [
+            "line", "at", "event", "who", "server", "tool", "verdict", "outcome", "more",
+        ];
         let summary = mainstay_contract::render::count(lines.len(), "record", "records");
         let page = Porcelain::summary(summary).table(&headers, rows);
         let bounds = Bounds {
@@ -226,7 +247,9 @@ fn row(line: &AuditLine) -> Vec<String> {
         text(&record.who),
         text(&record.server),
         text(&record.tool),
-        record.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
+        record
+            .verdict
+            .map_or_else(String::new, |verdict| verdict.to_string()),
         text(&record.outcome),
         more.join(" "),
     ]

@@ -379,6 +379,29 @@ mod tests {
     }
 
     #[test]
+    fn the_rules_of_the_page_about_approvals_are_read() {
+        let page = include_str!("../../../docs/approvals.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let file = ConfigFile::parse(text, false).unwrap();
+        file.check().unwrap();
+        assert_eq!(file.approvals.rules.len(), 2);
+        let entries = crate::server_file::entries(&file.servers, &|_| None).unwrap();
+        assert_eq!(entries[0].rules.approvals.rules.len(), 1);
+        let wrong = "[[approvals.rules]]\nverdict = \"ask\"\narguments = [{ path = \"x\", glob = \"*\" }]\n";
+        let error = ConfigFile::parse(wrong, false)
+            .unwrap()
+            .check()
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("approvals.rules[0].arguments[0]"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn an_address_without_a_host_is_refused_with_its_line() {
         let error = ConfigFile::parse("name = \"x\"\nhttp = \":80\"\n", false).unwrap_err();
         let error = error.to_string();

@@ -129,7 +129,10 @@ impl Operated {
 pub(crate) fn hosts(chosen_by: &Chosen) -> Result<Vec<Operated>, Failure> {
     let hosts = chosen(find_all()?, chosen_by)?;
     for silent in &hosts.silent {
-        exit::eprint_line(&format!("mainstay: warning: a host is {}", silent.sentence()));
+        exit::eprint_line(&format!(
+            "mainstay: warning: a host is {}",
+            silent.sentence()
+        ));
     }
     Ok(hosts.found.into_iter().map(Operated).collect())
 }

@@ -373,7 +373,11 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     target.trust_hints &= !rules.distrust_hints;
     target.allow.extend(rules.allow.iter().cloned());
     target.deny.extend(rules.deny.iter().cloned());
-    rules.ask.iter().rev().for_each(|tool| target.approvals.ask_for(tool));
+    rules
+        .ask
+        .iter()
+        .rev()
+        .for_each(|tool| target.approvals.ask_for(tool));
     let mut mistakes = target.check();
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));

@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_contract::render::RenderMode;
-use mainstay_host::config::{Policy, 
-    Config, EnvelopeMode, IdSource, Reread, ToolListRules, Transport, TreeKill,
+use mainstay_host::config::{
+    Config, EnvelopeMode, IdSource, Policy, Reread, ToolListRules, Transport, TreeKill,
 };
 use mainstay_host::{Level, Log, SHARE_HOST_VARIABLE, files};
 

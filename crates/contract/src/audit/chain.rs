@@ -46,9 +46,7 @@ impl Key {
             let digest: [u8; HASH] = Sha256::digest(bytes).into();
             key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
         } else {
-            key.iter_mut()
-                .zip(bytes)
-                .for_each(|(to, from)| *to = *from);
+            key.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         }
         Ok(Self(key))
     }
@@ -323,7 +321,11 @@ mod tests {
                     };
                     let mut flipped = whole.clone();
                     flipped[number] = changed;
-                    assert_eq!(accepted(&flipped, key.as_ref()), number, "line {number} bit {at}");
+                    assert_eq!(
+                        accepted(&flipped, key.as_ref()),
+                        number,
+                        "line {number} bit {at}"
+                    );
                 }
             }
         }
@@ -347,13 +349,24 @@ mod tests {
             verifier.check(line).unwrap();
         }
         let record = || AuditRecord::new(AuditEvent::Continued);
-        let (line, _) = verifier.head().unwrap().extend(record(), String::new(), true, None);
-        assert_eq!(verifier.check(&line), Err(ChainError::Start), "in the same file");
+        let (line, _) = verifier
+            .head()
+            .unwrap()
+            .extend(record(), String::new(), true, None);
+        assert_eq!(
+            verifier.check(&line),
+            Err(ChainError::Start),
+            "in the same file"
+        );
         verifier.begin_file();
         assert_eq!(verifier.check(&line).unwrap().seq, 3);
         let mut alone = Verifier::new(None);
         assert_eq!(alone.check(&line).unwrap().seq, 3, "a later file alone");
-        let (forged, _) = Head { seq: 0, hash: [1; 32] }.extend(record(), String::new(), true, None);
+        let (forged, _) = Head {
+            seq: 0,
+            hash: [1; 32],
+        }
+        .extend(record(), String::new(), true, None);
         assert_eq!(Verifier::new(None).check(&forged), Err(ChainError::Start));
     }
 

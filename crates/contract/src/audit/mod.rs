@@ -145,3 +145,57 @@ pub struct AuditLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_published_schema_has_every_event_and_every_member() {
+        let text = include_str!("../../../../schemas/audit.schema.json");
+        let schema: Value = serde_json::from_str(text).unwrap();
+        let published = &schema["properties"]["event"]["enum"];
+        let words: Vec<&str> = AuditEvent::ALL.iter().map(|event| event.as_str()).collect();
+        assert_eq!(*published, serde_json::json!(words));
+        let text = || Some(String::new());
+        let line = AuditLine {
+            seq: 1,
+            at: String::new(),
+            prev: text(),
+            record: AuditRecord {
+                who: text(),
+                session: Some(1),
+                call: Some(1),
+                server: text(),
+                tool: text(),
+                arguments: text(),
+                effects: Some(true),
+                verdict: Some(AuditVerdict::Ask),
+                rule: text(),
+                policy: text(),
+                approval: text(),
+                by: text(),
+                outcome: text(),
+                detail: text(),
+                ..AuditRecord::new(AuditEvent::Ended)
+            },
+        };
+        let written = line.to_value();
+        let mut written: BTreeSet<&str> = written
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        written.insert("hash");
+        let described = schema["properties"].as_object().unwrap().keys();
+        assert_eq!(
+            described.map(String::as_str).collect::<BTreeSet<_>>(),
+            written
+        );
+    }
+}

@@ -16,7 +16,9 @@ mod relay;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::decode::{declares_forms, decode, decode_oversize, modern_version, task_op, task_wish};
+pub use self::decode::{
+    declares_forms, decode, decode_oversize, modern_version, task_op, task_wish,
+};
 pub use self::envelope::run_of;
 pub use self::handshake::{
     LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TASKS_VERSION, TaskFacts, WrappedFacts,

@@ -41,7 +41,9 @@ pub(super) fn read_from(file: &File) -> io::Result<Option<Head>> {
     });
     let newest = heads.max_by_key(|head| head.seq);
     if newest.is_none() && filled > 0 {
-        return Err(io::Error::other("the file is not an anchor of an audit file"));
+        return Err(io::Error::other(
+            "the file is not an anchor of an audit file",
+        ));
     }
     Ok(newest)
 }

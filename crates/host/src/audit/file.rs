@@ -73,7 +73,9 @@ impl AuditFile {
         opened.check_anchor()?;
         if torn > 0 {
             let repaired = AuditRecord {
-                detail: Some(format!("{torn} bytes of a line that was written in part were removed")),
+                detail: Some(format!(
+                    "{torn} bytes of a line that was written in part were removed"
+                )),
                 ..AuditRecord::new(AuditEvent::Repaired)
             };
             opened.append_durably(repaired)?;
@@ -99,7 +101,10 @@ impl AuditFile {
         let kept = whole.map_or(0, |at| at + 1);
         let torn = (bytes.len() - kept) as u64;
         let lines = bytes.get(..kept.saturating_sub(1)).unwrap_or_default();
-        let last = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let last = lines
+            .rsplit(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
         let head = match last {
             [] => Some(Head::default()),
             last => std::str::from_utf8(last).ok().and_then(stated_head),
@@ -129,7 +134,14 @@ impl AuditFile {
         let Some(file) = &self.files.anchor else {
             return Ok(());
         };
-        let shown = || self.config.anchor.clone().unwrap_or_default().display().to_string();
+        let shown = || {
+            self.config
+                .anchor
+                .clone()
+                .unwrap_or_default()
+                .display()
+                .to_string()
+        };
         let known = anchor::read_from(file).map_err(|source| AuditError::Io {
             path: shown(),
             source,
@@ -139,7 +151,12 @@ impl AuditFile {
             return Ok(());
         };
         let why = if known.seq > head.seq {
-            format!("its last line has number {}, and the anchor {} knows line {}: lines were removed", head.seq, shown(), known.seq)
+            format!(
+                "its last line has number {}, and the anchor {} knows line {}: lines were removed",
+                head.seq,
+                shown(),
+                known.seq
+            )
         } else if known.seq == head.seq && known != head {
             format!("its last line differs from the anchor {}", shown())
         } else {
@@ -147,7 +164,9 @@ impl AuditFile {
         };
         Err(AuditError::Broken {
             path: self.config.file.display().to_string(),
-            why: format!("{why}; run mainstay audit verify, then move both files away to begin a new chain"),
+            why: format!(
+                "{why}; run mainstay audit verify, then move both files away to begin a new chain"
+            ),
         })
     }
 
@@ -183,7 +202,8 @@ impl AuditFile {
             self.rotate()?;
         }
         let (length, head) = self.written;
-        let (mut line, next) = head.extend(record, iso_now(), self.begins, self.config.key.as_ref());
+        let (mut line, next) =
+            head.extend(record, iso_now(), self.begins, self.config.key.as_ref());
         line.push('\n');
         if let Err(error) = self.files.file.write_all_at(line.as_bytes(), length) {
             self.torn = self.files.file.set_len(length).is_err();
@@ -199,10 +219,14 @@ impl AuditFile {
         if self.durable == self.written {
             return Ok(());
         }
-        let synced = self.files.file.sync_data().and_then(|()| match &self.files.anchor {
-            Some(anchor) => anchor::write(anchor, &self.written.1),
-            None => Ok(()),
-        });
+        let synced = self
+            .files
+            .file
+            .sync_data()
+            .and_then(|()| match &self.files.anchor {
+                Some(anchor) => anchor::write(anchor, &self.written.1),
+                None => Ok(()),
+            });
         match synced {
             Ok(()) => self.durable = self.written,
             Err(_) => {
@@ -224,7 +248,10 @@ impl AuditFile {
         file.sync_all()?;
         std::fs::rename(path, beside(path, &head.seq.to_string()))?;
         std::fs::rename(&next, path)?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
             File::open(folder)?.sync_all()?;
         }
         self.files.file = Arc::new(file);
@@ -275,7 +302,8 @@ mod tests {
     }
 
     fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("mainstay-audit-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("mainstay-audit-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         folder
@@ -303,7 +331,10 @@ mod tests {
         let mut file = AuditFile::open(config(&folder, 1 << 20)).unwrap();
         assert!(file.is_new());
         file.append_durably(record()).unwrap();
-        assert!(matches!(AuditFile::open(config(&folder, 1)), Err(AuditError::Locked { .. })));
+        assert!(matches!(
+            AuditFile::open(config(&folder, 1)),
+            Err(AuditError::Locked { .. })
+        ));
         drop(file);
         let path = folder.join("audit");
         let mut text = std::fs::read_to_string(&path).unwrap();
@@ -312,7 +343,11 @@ mod tests {
         let mut file = AuditFile::open(config(&folder, 1 << 20)).unwrap();
         file.append_durably(record()).unwrap();
         assert_eq!(verified(&[path.clone()]), 3);
-        assert!(std::fs::read_to_string(&path).unwrap().contains("9 bytes of a line"));
+        assert!(
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .contains("9 bytes of a line")
+        );
         let _ = std::fs::remove_dir_all(&folder);
     }
 
@@ -341,9 +376,17 @@ mod tests {
             file.append_durably(record()).unwrap();
         }
         drop(file);
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.retain(|path| path.to_string_lossy().contains("/audit") && !path.to_string_lossy().ends_with("lock"));
-        files.sort_by_key(|path| path.extension().map_or(u64::MAX, |end| end.to_string_lossy().parse().unwrap()));
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.retain(|path| {
+            path.to_string_lossy().contains("/audit") && !path.to_string_lossy().ends_with("lock")
+        });
+        files.sort_by_key(|path| {
+            path.extension()
+                .map_or(u64::MAX, |end| end.to_string_lossy().parse().unwrap())
+        });
         assert!(files.len() > 1, "{files:?}");
         assert_eq!(verified(&files), 6);
         let anchored = anchor::read(&folder.join("anchor")).unwrap().unwrap();

@@ -187,7 +187,11 @@ impl AuditLog {
         if let Some(open) = &self.0 {
             let record = Box::new(open.keyed(record));
             let done = None;
-            if open.records.try_send(Message::Record { record, done }).is_err() {
+            if open
+                .records
+                .try_send(Message::Record { record, done })
+                .is_err()
+            {
                 open.lost.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -63,7 +63,9 @@ impl Writer {
             for _ in 0..BATCH {
                 match next {
                     None => break,
-                    Some(Message::Record { record, done }) => self.take(*record, done, &mut waiting),
+                    Some(Message::Record { record, done }) => {
+                        self.take(*record, done, &mut waiting)
+                    }
                     Some(Message::Flush(done)) => {
                         self.settle(&mut waiting);
                         self.sync();
@@ -86,7 +88,9 @@ impl Writer {
     }
 
     fn take(&mut self, record: AuditRecord, done: Option<Done>, waiting: &mut Vec<Done>) {
-        let written = self.note_lost().and_then(|()| self.file.append(self.bounded(record)));
+        let written = self
+            .note_lost()
+            .and_then(|()| self.file.append(self.bounded(record)));
         match (written, done) {
             (Ok(()), Some(done)) => waiting.push(done),
             (Ok(()), None) => {
@@ -150,7 +154,8 @@ impl Writer {
     /// Once for each time that it begins to fail.
     fn fail(&mut self, error: &std::io::Error) {
         if !std::mem::replace(&mut self.failing, true) {
-            self.log.line(&format!("mcp:error reason=audit_failed {error}"));
+            self.log
+                .line(&format!("mcp:error reason=audit_failed {error}"));
         }
     }
 
@@ -179,6 +184,8 @@ impl Done {
     fn send(self, written: Result<(), String>) {
         let ticket = self.ticket;
         // A loop that has ended waits for nothing.
-        let _ = self.events.blocking_send(Event::Audited { ticket, written });
+        let _ = self
+            .events
+            .blocking_send(Event::Audited { ticket, written });
     }
 }

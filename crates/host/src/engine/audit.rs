@@ -38,7 +38,10 @@ impl Engine {
             ControlRequest::Rollout { pack, reasons } => {
                 let pack = pack.as_deref().unwrap_or("every pack");
                 let reasons = reasons.join("; ");
-                ("rollout", Some(format!("{pack} {reasons}").trim().to_owned()))
+                (
+                    "rollout",
+                    Some(format!("{pack} {reasons}").trim().to_owned()),
+                )
             }
             ControlRequest::Upgrade { binary, now } => {
                 let binary = binary.as_deref().unwrap_or("the same path");
@@ -50,7 +53,9 @@ impl Engine {
             | ControlRequest::Approvals {}
             | ControlRequest::Approve { .. } => return,
         };
-        self.reports.audit.record(AuditRecord::operator(command, detail));
+        self.reports
+            .audit
+            .record(AuditRecord::operator(command, detail));
     }
 
     /// Records a server that its sandbox did not let start.
@@ -60,7 +65,10 @@ impl Engine {
         let has_sandbox = match of_server {
             Some(ServerLaunch::Process { command, .. }) => command.sandbox.is_some(),
             Some(ServerLaunch::Remote(_)) => false,
-            None => commands.packs.iter().any(|pack| pack.command.sandbox.is_some()),
+            None => commands
+                .packs
+                .iter()
+                .any(|pack| pack.command.sandbox.is_some()),
         };
         let refused = format!("code {UNCONFINED}");
         if has_sandbox && fault.detail.contains(&refused) {

@@ -211,7 +211,9 @@ impl Engine {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
         log.line(&format!("mcp:config reread name={}", self.facts.name));
-        self.reports.audit.record(AuditRecord::operator("reload", None));
+        self.reports
+            .audit
+            .record(AuditRecord::operator("reload", None));
         match found.changed {
             Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
             Changed::Served {

@@ -60,10 +60,7 @@ impl Refusals {
             return;
         };
         drop(state);
-        let what = format!(
-            "why={why} route={route} peer={peer}{}",
-            suppressed(more)
-        );
+        let what = format!("why={why} route={route} peer={peer}{}", suppressed(more));
         let line = format!("mcp:warning reason=access_refused {what}");
         self.audit.record(AuditRecord {
             detail: Some(what),

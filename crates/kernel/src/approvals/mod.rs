@@ -253,3 +253,142 @@ impl Approvals {
         over.into_iter().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MOST: usize = 6;
+    const LIFE_MS: u64 = 10;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask { bond: u8, waits: bool },
+        Answer { which: usize, grant: bool, by: u8 },
+        Claim { which: usize, bond: u8 },
+        End(usize),
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let some = 0..8_usize;
+        prop_oneof![
+            4 => (0..16_u8, any::<bool>()).prop_map(|(bond, waits)| Step::Ask { bond, waits }),
+            4 => (some.clone(), any::<bool>(), 0..4_u8)
+                .prop_map(|(which, grant, by)| Step::Answer { which, grant, by }),
+            4 => (some.clone(), 0..16_u8).prop_map(|(which, bond)| Step::Claim { which, bond }),
+            1 => some.prop_map(Step::End),
+            2 => (1..7_u64).prop_map(Step::Pass),
+        ]
+    }
+
+    /// Two callers, two tools, two sets of arguments, two policies.
+    fn bond(number: u8) -> Bond {
+        let bit = |at: u8| (number >> at & 1).to_string();
+        Bond {
+            caller: format!("caller{}", bit(0)),
+            server: "s".to_owned(),
+            tool: bit(1),
+            arguments: bit(2),
+            policy: bit(3),
+        }
+    }
+
+    /// An approval, as the model knows it.
+    #[derive(Clone, Debug)]
+    struct Known {
+        id: String,
+        bond: Bond,
+        waits: bool,
+        expires: u64,
+        granted: bool,
+        open: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn a_call_runs_only_for_a_grant_of_another_that_fits_and_only_once(
+            steps in proptest::collection::vec(step(), 0..80),
+        ) {
+            let mut approvals = Approvals::new("secret".to_owned());
+            let mut known: Vec<Known> = Vec::new();
+            let mut now = 0_u64;
+            for step in steps {
+                let at = Time::from_ms(now);
+                match step {
+                    Step::Ask { bond: number, waits } => {
+                        let bond = bond(number);
+                        let approval = Approval {
+                            who: bond.caller.clone(),
+                            bond: bond.clone(),
+                            arguments: Json::empty_object(),
+                            rule: String::new(),
+                            asked: at,
+                            expires: Time::from_ms(now + LIFE_MS),
+                            call: waits.then(|| CallId::new(known.len() as u64 + 1)),
+                            question: None,
+                            granted: None,
+                        };
+                        let open = known.iter().filter(|known| known.open).count();
+                        match approvals.add(approval, MOST) {
+                            Err(Full) => prop_assert_eq!(open, MOST),
+                            Ok(id) => {
+                                prop_assert!(open < MOST);
+                                prop_assert!(known.iter().all(|known| known.id != id));
+                                let (granted, expires) = (false, now + LIFE_MS);
+                                known.push(Known { id, bond, waits, expires, granted, open: true });
+                            }
+                        }
+                    }
+                    Step::Answer { which, grant, by } if !known.is_empty() => {
+                        let count = known.len();
+                        let model = &mut known[which % count];
+                        let by = (by < 3).then(|| format!("caller{by}"));
+                        let done = approvals.answer(at, &model.id, grant, by.as_deref());
+                        let is_own = by.as_ref() == Some(&model.bond.caller);
+                        let alive = model.open && now < model.expires;
+                        let accepted = alive && !is_own && !(grant && model.granted);
+                        prop_assert_eq!(done.is_ok(), accepted, "{:?} {:?}", model, done);
+                        if accepted {
+                            model.granted |= grant;
+                            model.open = grant && !model.waits;
+                        }
+                    }
+                    Step::Claim { which, bond: number } if !known.is_empty() => {
+                        let count = known.len();
+                        let model = &mut known[which % count];
+                        let bond = bond(number);
+                        let claim = approvals.claim(at, &model.id, &bond);
+                        let fits = model.open && now < model.expires && !model.waits && model.bond == bond;
+                        match claim {
+                            Claim::Run { .. } => {
+                                prop_assert!(fits && model.granted);
+                                model.open = false;
+                            }
+                            Claim::Open => prop_assert!(fits && !model.granted),
+                            Claim::Refused(_) => prop_assert!(!fits),
+                        }
+                    }
+                    Step::End(which) if !known.is_empty() => {
+                        let count = known.len();
+                        let model = &mut known[which % count];
+                        prop_assert_eq!(approvals.take(&model.id).is_some(), model.open);
+                        model.open = false;
+                    }
+                    Step::Answer { .. } | Step::Claim { .. } | Step::End(_) => {}
+                    Step::Pass(ms) => {
+                        now += ms;
+                        approvals.expire(Time::from_ms(now));
+                        for model in &mut known {
+                            model.open &= now < model.expires;
+                        }
+                    }
+                }
+                let open = known.iter().filter(|known| known.open).count();
+                prop_assert_eq!(approvals.all().len(), open);
+            }
+        }
+    }
+}

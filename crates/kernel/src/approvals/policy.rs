@@ -170,7 +170,12 @@ pub struct Judgement {
 }
 
 /// Decides about a call by the rules of its server, then those of the host.
-pub fn judge(own: Option<&Policy>, host: &Policy, facts: &CallFacts<'_>, trusted: bool) -> Judgement {
+pub fn judge(
+    own: Option<&Policy>,
+    host: &Policy,
+    facts: &CallFacts<'_>,
+    trusted: bool,
+) -> Judgement {
     let with_hints = decide(own, host, facts);
     if trusted {
         return with_hints;
@@ -211,7 +216,10 @@ impl Policy {
     /// True if a rule makes a decision about named tools stricter: one that is not listed may be such a tool under
     /// another name.
     pub(crate) fn names_tools(&self) -> bool {
-        let mut strict = self.rules.iter().filter(|rule| rule.verdict != Ruling::Allow);
+        let mut strict = self
+            .rules
+            .iter()
+            .filter(|rule| rule.verdict != Ruling::Allow);
         strict.any(|rule| rule.tool.as_deref().is_some_and(|tool| tool != "*"))
     }
 
@@ -249,16 +257,26 @@ impl Policy {
         }
         for (at, rule) in self.rules.iter().enumerate() {
             let texts = [&rule.server, &rule.tool];
-            if texts.into_iter().flatten().any(|text| text.len() > PATTERN_BYTES) {
-                mistakes.push(format!("approvals.rules[{at}]: a name is longer than {PATTERN_BYTES} bytes"));
+            if texts
+                .into_iter()
+                .flatten()
+                .any(|text| text.len() > PATTERN_BYTES)
+            {
+                mistakes.push(format!(
+                    "approvals.rules[{at}]: a name is longer than {PATTERN_BYTES} bytes"
+                ));
             }
             if rule.arguments.len() > PATTERNS {
-                mistakes.push(format!("approvals.rules[{at}]: more than {PATTERNS} arguments"));
+                mistakes.push(format!(
+                    "approvals.rules[{at}]: more than {PATTERNS} arguments"
+                ));
             }
             let patterns = rule.arguments.iter().enumerate();
             mistakes.extend(patterns.filter_map(|(number, pattern)| {
                 let wrong = pattern.mistake()?;
-                Some(format!("approvals.rules[{at}].arguments[{number}]: {wrong}"))
+                Some(format!(
+                    "approvals.rules[{at}].arguments[{number}]: {wrong}"
+                ))
             }));
         }
         mistakes
@@ -278,7 +296,8 @@ impl ApprovalRule {
         let named = |pattern: &Option<String>, name: &str| {
             pattern.as_deref().is_none_or(|pattern| {
                 // A server may take a name in any case for the same tool.
-                fits(pattern, name) || tightens && fits(&pattern.to_lowercase(), &name.to_lowercase())
+                fits(pattern, name)
+                    || tightens && fits(&pattern.to_lowercase(), &name.to_lowercase())
             })
         };
         let hinted = |(hint, wanted): (&Hint, &bool)| facts.hints.holds(*hint) == *wanted;
@@ -324,7 +343,11 @@ impl ArgumentPattern {
 
     fn mistake(&self) -> Option<String> {
         let texts = [Some(&self.path), self.glob.as_ref(), self.regex.as_ref()];
-        if texts.into_iter().flatten().any(|text| text.len() > PATTERN_BYTES) {
+        if texts
+            .into_iter()
+            .flatten()
+            .any(|text| text.len() > PATTERN_BYTES)
+        {
             return Some(format!("a text is longer than {PATTERN_BYTES} bytes"));
         }
         if !self.path.is_empty() && !self.path.starts_with('/') {
@@ -382,13 +405,27 @@ mod tests {
         let at = |path: &str| ruling(&rules, "write", &plain, &json!({ "path": path }));
         assert_eq!(at("/tmp/x"), Ruling::Allow);
         assert_eq!(at("/etc/x\ny"), Ruling::Deny, "a line break hides nothing");
-        assert_eq!(at("/home/etc/x"), Ruling::Ask, "an expression is for the whole text");
-        assert_eq!(ruling(&rules, "WRITE", &plain, &json!({ "path": "/etc/x" })), Ruling::Deny);
-        assert_eq!(ruling(&rules, "WRITE", &plain, &json!({ "path": "/tmp/x" })), Ruling::Ask);
+        assert_eq!(
+            at("/home/etc/x"),
+            Ruling::Ask,
+            "an expression is for the whole text"
+        );
+        assert_eq!(
+            ruling(&rules, "WRITE", &plain, &json!({ "path": "/etc/x" })),
+            Ruling::Deny
+        );
+        assert_eq!(
+            ruling(&rules, "WRITE", &plain, &json!({ "path": "/tmp/x" })),
+            Ruling::Ask
+        );
         let reads = json!({ "annotations": { "readOnlyHint": true } });
         assert_eq!(ruling(&rules, "read", &reads, &plain), Ruling::Allow);
-        let number = policy(json!([{ "verdict": "deny", "arguments": [{ "path": "/n", "glob": "7" }] }]));
-        assert_eq!(ruling(&number, "t", &plain, &json!({ "n": 7 })), Ruling::Deny);
+        let number =
+            policy(json!([{ "verdict": "deny", "arguments": [{ "path": "/n", "glob": "7" }] }]));
+        assert_eq!(
+            ruling(&number, "t", &plain, &json!({ "n": 7 })),
+            Ruling::Deny
+        );
         assert_eq!(ruling(&number, "t", &plain, &json!({})), Ruling::Allow);
     }
 
@@ -400,8 +437,16 @@ mod tests {
         ]));
         let long = json!({ "a": "x".repeat(ARGUMENT_BYTES + 1) });
         assert_eq!(ruling(&rules, "t", &json!({}), &long), Ruling::Ask);
-        let facts = CallFacts { server: "s", tool: "t", hints: Hints::default(), arguments: None };
-        assert_eq!(judge(Some(&rules), &Policy::default(), &facts, true).ruling, Ruling::Ask);
+        let facts = CallFacts {
+            server: "s",
+            tool: "t",
+            hints: Hints::default(),
+            arguments: None,
+        };
+        assert_eq!(
+            judge(Some(&rules), &Policy::default(), &facts, true).ruling,
+            Ruling::Ask
+        );
         let twice = Json::from_scanned(r#"{"a":1,"\u0061":2}"#);
         assert_eq!(readable(&twice), None);
     }
@@ -411,11 +456,22 @@ mod tests {
         let own = policy(json!([{ "verdict": "allow", "tool": "a" }]));
         let host = policy(json!([{ "verdict": "deny", "server": "FILES" }]));
         let at = |tool| {
-            let facts = CallFacts { server: "files", tool, hints: Hints::default(), arguments: None };
+            let facts = CallFacts {
+                server: "files",
+                tool,
+                hints: Hints::default(),
+                arguments: None,
+            };
             judge(Some(&own), &host, &facts, true)
         };
-        assert_eq!((at("a").ruling, at("a").rule.as_str()), (Ruling::Allow, "server approvals.rules[0]"));
-        assert_eq!((at("b").ruling, at("b").rule.as_str()), (Ruling::Deny, "approvals.rules[0]"));
+        assert_eq!(
+            (at("a").ruling, at("a").rule.as_str()),
+            (Ruling::Allow, "server approvals.rules[0]")
+        );
+        assert_eq!(
+            (at("b").ruling, at("b").rule.as_str()),
+            (Ruling::Deny, "approvals.rules[0]")
+        );
     }
 
     #[test]
@@ -428,7 +484,9 @@ mod tests {
         assert!(wrong(json!({ "path": "/a" })).contains("arguments[0]: write glob or regex"));
         assert!(wrong(json!({ "path": "a", "glob": "x" })).contains("JSON pointer"));
         assert!(wrong(json!({ "path": "/a", "regex": "(" })).contains("regex: "));
-        assert!(wrong(json!({ "path": "/a", "regex": "(?:a{1000}){1000}" })).contains("size limit"));
+        assert!(
+            wrong(json!({ "path": "/a", "regex": "(?:a{1000}){1000}" })).contains("size limit")
+        );
         assert!(read(json!({ "verdict": "ask", "tool": "x".repeat(2000) })).contains("longer"));
         let unknown = json!({ "rules": [{ "verdict": "ask", "annotations": { "safe": true } }] });
         assert!(serde_json::from_value::<Policy>(unknown).is_err());

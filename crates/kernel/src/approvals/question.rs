@@ -177,7 +177,11 @@ mod tests {
 
     #[test]
     fn the_message_is_as_it_is_documented() {
-        let said = message("files", "write", &json!({ "path": "/tmp/é", "a": "x\n\u{202e}y\"" }));
+        let said = message(
+            "files",
+            "write",
+            &json!({ "path": "/tmp/é", "a": "x\n\u{202e}y\"" }),
+        );
         let lines: Vec<&str> = said.lines().skip(1).collect();
         let expected = [
             "Server: \"files\"",
@@ -187,7 +191,10 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         let long = message("files", "write", &json!({ "a": "x".repeat(5000) }));
-        assert!(long.ends_with("… (3508 more characters; the digest is of all)"), "{long}");
+        assert!(
+            long.ends_with("… (3508 more characters; the digest is of all)"),
+            "{long}"
+        );
     }
 
     proptest! {

@@ -76,8 +76,7 @@ impl Core {
 
     /// The answer of a client to the question about a call. False if the line is another one.
     pub(super) fn approval_answer(&mut self, session: SessionId, line: &[u8]) -> bool {
-        let Ok(Relayed::Answer { id, result, .. }) =
-            relay(line, self.kernel.limits().json_depth)
+        let Ok(Relayed::Answer { id, result, .. }) = relay(line, self.kernel.limits().json_depth)
         else {
             return false;
         };
@@ -149,7 +148,9 @@ impl Core {
     pub(super) fn note_refused(&mut self, id: &str, by: &str, why: &str) {
         let id: String = id.chars().take(32).collect();
         let id = mainstay_contract::render::visible(&id).into_owned();
-        self.log(format!("mcp:warning reason=approval_refused id={id} by={by} {why}"));
+        self.log(format!(
+            "mcp:warning reason=approval_refused id={id} by={by} {why}"
+        ));
         let record = AuditRecord {
             approval: Some(id),
             by: Some(by.to_owned()),
@@ -182,7 +183,9 @@ impl Core {
             return;
         };
         if let Some(approval) = self.gates.approvals.take(&id) {
-            self.log(format!("mcp:approval dropped id={id} the call was given up"));
+            self.log(format!(
+                "mcp:approval dropped id={id} the call was given up"
+            ));
             self.record(of_approval(AuditEvent::Dropped, &id, &approval));
             self.withdraw_question(&approval);
         }
@@ -198,7 +201,10 @@ impl Core {
         }
         let params = ObjectWriter::with_capacity(96)
             .raw("requestId", question.as_raw())
-            .string("reason", "the call was decided about elsewhere, or has ended");
+            .string(
+                "reason",
+                "the call was decided about elsewhere, or has ended",
+            );
         let line = encode::notification(Method::Cancelled, Some(&params.finish()));
         let session = *session;
         self.out.push_back(CoreAction::Tell { session, line });

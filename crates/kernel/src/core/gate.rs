@@ -204,6 +204,18 @@ impl Gates {
         };
     }
 
+    /// The record of something that a lock withdraws, if the host keeps an audit file.
+    pub(crate) fn withdrawal(&self, server: &str, line: &str) -> Option<CoreAction> {
+        let why = line.strip_prefix("mcp:warning ").unwrap_or(line);
+        let record = AuditRecord {
+            server: Some(server.to_owned()),
+            detail: Some(why.to_owned()),
+            ..AuditRecord::new(AuditEvent::Withdrawn)
+        };
+        let (ticket, record) = (None, Box::new(record));
+        self.audits.then_some(CoreAction::Audit { ticket, record })
+    }
+
     /// True if no end waits for its record.
     pub(super) fn is_settled(&self) -> bool {
         self.parked().next().is_none()
@@ -399,8 +411,7 @@ impl Core {
             passage.stage = Stage::Asked;
         }
         if is_repeated {
-            let state = Value::from(format!("{PREFIX}{id}")).to_string();
-            let result = question::input_required(&state, &shown);
+            let result = question::input_required(&format!("{PREFIX}{id}"), &shown);
             return self.end_with(call, &result);
         }
         let has_line = matches!(
@@ -692,7 +703,8 @@ impl Core {
             self.expired(&id, &approval, "nobody answered in time");
         }
         let late = self.gates.tickets.iter();
-        let late = late.filter(|(_, ticket)| matches!(ticket, Ticket::End(until, _) if *until <= now));
+        let late =
+            late.filter(|(_, ticket)| matches!(ticket, Ticket::End(until, _) if *until <= now));
         let late: Vec<u64> = late.map(|(ticket, _)| *ticket).collect();
         for ticket in late {
             let why = format!("the disk took longer than {} s", AUDIT_MS / 1000);

@@ -223,13 +223,7 @@ impl Kernel {
     }
 
     /// Ends a request that is being routed.
-    pub fn end_routing(
-        &mut self,
-        now: Time,
-        id: CallId,
-        tool: Option<String>,
-        outcome: Outcome,
-    ) {
+    pub fn end_routing(&mut self, now: Time, id: CallId, tool: Option<String>, outcome: Outcome) {
         let call = self.calls.get_mut(&id);
         let call = call.filter(|call| {
             call.stage == Stage::Serving && matches!(call.request.work, Work::Unrouted)

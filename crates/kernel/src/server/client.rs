@@ -1,8 +1,8 @@
 //! Lines of the client: requests, notifications, and answers to the server's questions.
 
 use mainstay_contract::dialect::{
-    Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest,
-    declares_forms, decode_oversize, encode, relay, task_wish,
+    Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest, declares_forms,
+    decode_oversize, encode, relay, task_wish,
 };
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId};
@@ -323,7 +323,10 @@ impl Link {
         let Some(request) = self.requests.get(call) else {
             return false;
         };
-        let Some(tool) = request.tool.clone().filter(|_| cx.gates.concerns(Some(self.rules())))
+        let Some(tool) = request
+            .tool
+            .clone()
+            .filter(|_| cx.gates.concerns(Some(self.rules())))
         else {
             return false;
         };

@@ -296,7 +296,9 @@ impl Link {
         }
         let hints = tool.definition.to_value().map(|tool| Hints::of(&tool));
         if !cx.gates.still_passes(call, hints.unwrap_or_default()) {
-            let said = format!("the tool {name} changed, and by the operator's rules this call needs an approval now");
+            let said = format!(
+                "the tool {name} changed, and by the operator's rules this call needs an approval now"
+            );
             let problem = Problem::new(ErrorKind::Forbidden, said);
             return Reconsidered::Refuse(problem.with_hint("call it again"));
         }

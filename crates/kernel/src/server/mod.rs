@@ -65,13 +65,13 @@ pub(crate) use self::member::{Listed, expands_to};
 use self::memory::SessionMemory;
 use self::outputs::Outputs;
 pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
-pub(crate) use self::replies::response;
-pub(crate) use self::rules::fits;
 use self::questions::Questions;
 use self::recall::Recall;
 pub use self::remembered::ServerMemory;
+pub(crate) use self::replies::response;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
+pub(crate) use self::rules::fits;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use self::shared::Shared;
 use self::tasks::OwnTasks;
@@ -247,6 +247,12 @@ impl Cx<'_> {
     /// Milliseconds of wall-clock time.
     fn wall_ms(&self) -> u64 {
         crate::core::wall_ms(self.epoch_ms, self.now)
+    }
+
+    /// Logs and records what the lock withdraws.
+    fn withdraw(&mut self, server: &str, line: String) {
+        self.out.extend(self.gates.withdrawal(server, &line));
+        self.log(line);
     }
 
     fn log(&mut self, line: String) {

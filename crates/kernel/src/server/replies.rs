@@ -209,7 +209,7 @@ impl Link {
             (visible, withdrawn) = self.reviewed.page(kind, cursor.is_none(), result);
             for (name, why) in withdrawn {
                 let line = why.line(&self.name, kind, &render::visible(&name));
-                cx.log(line);
+                cx.withdraw(&self.server, line);
             }
         }
         let seen = self.lists.last_seen.entry(kind).or_default();
@@ -290,10 +290,11 @@ impl Link {
     pub(super) fn report_definition(&self, cx: &mut Cx<'_>, learned: &Learned) {
         let (pack, tool) = (&self.name, render::visible(&learned.name));
         if let Standing::Withdrawn(withdrawn) = learned.standing {
-            cx.log(withdrawn.line(pack, ListKind::Tools, &tool));
+            cx.withdraw(&self.server, withdrawn.line(pack, ListKind::Tools, &tool));
         }
         if learned.ambiguous {
-            cx.log(Withdrawn::Ambiguous.line(pack, ListKind::Tools, &tool));
+            let line = Withdrawn::Ambiguous.line(pack, ListKind::Tools, &tool);
+            cx.withdraw(&self.server, line);
         }
         if let Some(first) = learned.hidden.first() {
             let more = match learned.hidden.len() - 1 {
@@ -386,9 +387,8 @@ impl Link {
         let (result, is_new) = self.reviewed.handshake(result)?;
         if is_new {
             let name = &self.name;
-            cx.log(format!(
-                "mcp:warning reason=instructions_changed pack={name} withdrawn"
-            ));
+            let line = format!("mcp:warning reason=instructions_changed pack={name} withdrawn");
+            cx.withdraw(&self.server, line);
         }
         Some(result)
     }
