@@ -267,7 +267,6 @@ fn a_full_disk_stops_calls_with_effects_and_no_others() -> anyhow::Result<()> {
     let audit = files.join("audit");
     let rules = json!({"approvals": {"trust_annotations": true}, "remember": false});
     let fixture = configured(&rules, "")?;
-    let state = fixture.state();
     let words: Vec<std::ffi::OsString> = vec![
         "sh".into(),
         "-c".into(),
@@ -280,9 +279,8 @@ fn a_full_disk_stops_calls_with_effects_and_no_others() -> anyhow::Result<()> {
         fixture.path("servers.json").into(),
         "--".into(),
     ];
-    // The files of the server are limited, too, so it writes none.
-    let running = mainstay_testkit::wrapped::Fixture::silent(words)?.spawn()?;
-    drop(state);
+    // The files of the server are limited, too, and grow by less.
+    let running = mainstay_testkit::wrapped::Fixture::after(words)?.spawn()?;
     let client = running.client()?;
     client.open(&json!({}))?;
     let mut refused = None;

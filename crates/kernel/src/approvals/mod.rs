@@ -14,7 +14,6 @@ pub(crate) mod question;
 use std::collections::BTreeMap;
 
 use mainstay_contract::id::{CallId, RequestId, SessionId};
-use mainstay_contract::json::Json;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -47,7 +46,8 @@ pub struct Approval {
     pub bond: Bond,
     /// Who called, as people and the audit file read it.
     pub who: String,
-    pub arguments: Json,
+    /// As a listing shows them, perhaps cut.
+    pub arguments: String,
     pub rule: String,
     pub asked: Time,
     pub expires: Time,
@@ -323,7 +323,7 @@ mod tests {
                         let approval = Approval {
                             who: bond.caller.clone(),
                             bond: bond.clone(),
-                            arguments: Json::empty_object(),
+                            arguments: String::new(),
                             rule: String::new(),
                             asked: at,
                             expires: Time::from_ms(now + LIFE_MS),

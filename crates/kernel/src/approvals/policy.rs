@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(at("/tmp/x"), Ruling::Allow);
         assert_eq!(at("/etc/x\ny"), Ruling::Deny, "a line break hides nothing");
         assert_eq!(
-            at("/home/etc/x"),
+            at("/srv/etc/x"),
             Ruling::Ask,
             "an expression is for the whole text"
         );

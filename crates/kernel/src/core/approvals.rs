@@ -27,7 +27,7 @@ impl Core {
             who: approval.who.clone(),
             server: approval.bond.server.clone(),
             tool: approval.bond.tool.clone(),
-            arguments: question::listed(&approval.arguments),
+            arguments: approval.arguments.clone(),
             digest: approval.bond.arguments.clone(),
             rule: approval.rule.clone(),
             asked: self.iso(approval.asked),

@@ -377,7 +377,7 @@ impl Core {
         let is_repeated = round.elicits && passage.call.dialect == Dialect::Modern;
         let approval = Approval {
             who: name_of(&passage.who),
-            arguments: passage.call.arguments.clone(),
+            arguments: question::listed(&passage.call.arguments),
             rule: passage.ruling.rule.clone(),
             asked: now,
             expires: now.plus_ms(wait_ms),
@@ -387,7 +387,7 @@ impl Core {
             bond,
         };
         let most = self.kernel.limits().approvals;
-        let shown = question::params(&approval.bond, &approval.arguments, wait_ms);
+        let shown = question::params(&approval.bond, &passage.call.arguments, wait_ms);
         let (session, dialect) = (passage.session, passage.call.dialect);
         let mut record = passage.record(AuditEvent::Asked);
         record.rule = Some(approval.rule.clone());
