@@ -1,6 +1,7 @@
 //! The command line.
 
 mod approvals;
+mod stores;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 pub(crate) use self::approvals::{
     Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
 };
+pub(crate) use self::stores::{Cache, CacheCommand, Tasks, TasksCommand};
 use crate::server_file::ServerEntry;
 use crate::{sandbox, values};
 
@@ -650,54 +652,6 @@ pub(crate) struct UpgradeArgs {
     /// End answers over HTTP that are still open at the drain limit, instead of refusing the upgrade
     #[arg(long)]
     pub(crate) now: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cache {
-    #[command(subcommand)]
-    pub(crate) command: CacheCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum CacheCommand {
-    /// List the indexes with their roots and sizes
-    List,
-    /// Remove indexes; they are built again when they are needed
-    Clear {
-        /// Only the index of this root
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Tasks {
-    #[command(subcommand)]
-    pub(crate) command: TasksCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TasksCommand {
-    /// List tasks, the newest first
-    List,
-    /// Show a task, and its outcome once there is one
-    Show {
-        /// The task
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-    /// Cancel a task
-    Cancel {
-        /// The task
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-    /// Remove tasks that have ended
-    Prune {
-        /// Only those that ended longer ago
-        #[arg(long, value_name = "HOURS", default_value_t = 0)]
-        older_than: u32,
-    },
 }
 
 #[derive(Clone, Copy, Debug, Args)]

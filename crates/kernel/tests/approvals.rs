@@ -7,6 +7,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 

@@ -384,6 +384,11 @@ fn a_credential_with_the_scope_answers_over_rest_and_never_its_own_call() -> any
             status == 200 && listed["approvals"][0]["id"] == id.as_str(),
             "{status} {listed}"
         );
+        let who = listed["approvals"][0]["who"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        ensure!(who.starts_with("caller:") && who.len() == 39, "{who}");
         let (status, answered) = ask("POST", &place, approver, Some(grant.clone()))?;
         if allowed {
             ensure!(

@@ -37,6 +37,8 @@ use crate::log_limit::{LogLimit, suppressed};
 use crate::server::Rules;
 use crate::time::Time;
 
+/// Characters of a credential's digest in names: 128 bits.
+const DIGEST_CHARS: usize = 32;
 /// How long an end waits for its record to be on the disk, in milliseconds.
 const AUDIT_MS: u64 = 10_000;
 
@@ -285,7 +287,16 @@ pub(in crate::core) fn name_of(owner: &TaskOwner) -> String {
     match owner {
         TaskOwner::User => "user".to_owned(),
         TaskOwner::Peer(uid) => format!("uid:{uid}"),
-        TaskOwner::Credential(caller) => caller.clone(),
+        // A digest behind the word token would look like a secret to the redaction of logs.
+        TaskOwner::Credential(caller) => {
+            let digest = caller
+                .split_once(':')
+                .map_or(caller.as_str(), |(_, digest)| digest);
+            format!(
+                "caller:{}",
+                digest.chars().take(DIGEST_CHARS).collect::<String>()
+            )
+        }
         TaskOwner::Holder => "anonymous".to_owned(),
     }
 }
