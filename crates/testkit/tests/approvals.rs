@@ -327,7 +327,7 @@ fn http_host(files: &TempDir) -> anyhow::Result<(Running, PathBuf)> {
         "approver_token_file": files.join("approver"), "audit": audit,
         "approvals": {"rules": [{"verdict": "ask", "tool": "put"}]},
     });
-    let file = json!({"mcpServers": {"fixture": {"command": binary("mcp-fixture")?, "mainstay": mainstay}}});
+    let file = json!({"mcpServers": {"fixture": {"command": binary("mcp-fixture")?, "args": ["--effects", files.join("effects")], "mainstay": mainstay}}});
     let path = files.join("servers.json");
     std::fs::write(&path, file.to_string())?;
     let words: [std::ffi::OsString; 4] = [
