@@ -64,20 +64,11 @@ impl Key {
 }
 
 /// The end of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The number of the last line; 0 before the first.
     pub seq: u64,
     pub hash: [u8; HASH],
-}
-
-impl Default for Head {
-    fn default() -> Self {
-        Self {
-            seq: 0,
-            hash: [0; HASH],
-        }
-    }
 }
 
 impl Head {
