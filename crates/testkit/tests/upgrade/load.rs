@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,41 +95,48 @@ fn run(
 ) -> anyhow::Result<(Summary, u32, u32)> {
     let (time, between) = weather();
     let (epoch, sessions, is_over) = (Instant::now(), clients.len(), AtomicBool::new(false));
+    // On a busy machine an upgrade takes its time: the load goes on until there were enough of both.
+    let (upgraded, rolled) = (AtomicU32::new(0), AtomicU32::new(0));
+    let enough = || {
+        let both = [&upgraded, &rolled].map(|count| count.load(Ordering::Relaxed));
+        both.iter().all(|count| *count >= 2) || epoch.elapsed() > time + PATIENCE
+    };
+    let (upgraded, rolled, enough) = (&upgraded, &rolled, &enough);
     let (histories, upgrades, rollouts, singles) = thread::scope(|scope| {
         let loads: Vec<_> = clients
             .into_iter()
             .zip(0..)
             .map(|((client, dialect), number)| {
                 let recorder = Recorder::new(client, number, dialect, epoch);
-                scope.spawn(move || load(recorder, number, epoch + time))
+                scope.spawn(move || load(recorder, number, epoch + time, enough))
             })
             .collect();
         let is_over = &is_over;
-        let every = move |pause: Duration, work: &dyn Fn() -> anyhow::Result<()>| {
-            let mut count = 0;
-            let mut next = Instant::now();
-            while !is_over.load(Ordering::Relaxed) {
-                next += pause;
-                while Instant::now() < next && !is_over.load(Ordering::Relaxed) {
-                    thread::sleep(Duration::from_millis(20));
+        let every =
+            move |pause: Duration, count: &AtomicU32, work: &dyn Fn() -> anyhow::Result<()>| {
+                let mut next = Instant::now();
+                while !is_over.load(Ordering::Relaxed) {
+                    next += pause;
+                    while Instant::now() < next && !is_over.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    work()?;
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
-                work()?;
-                count += 1;
-            }
-            anyhow::Ok(count)
-        };
+                anyhow::Ok(count.load(Ordering::Relaxed))
+            };
         let singles = scope.spawn(move || match host.address() {
             Ok(address) => single_calls(address, is_over),
             Err(_) => Ok(Vec::new()),
         });
         let upgrading = scope.spawn(move || {
-            every(between, &|| {
+            every(between, upgraded, &|| {
                 build(other)?;
                 upgrade(host, &[shown(other)])
             })
         });
         let rolling = scope.spawn(move || {
-            every(Duration::from_secs(1), &|| {
+            every(Duration::from_secs(1), rolled, &|| {
                 let output = operate(host, &["rollout"])?;
                 ensure!(output.status.success(), "{}", text(&output));
                 Ok(())
@@ -189,10 +196,11 @@ fn load(
     mut recorder: Recorder,
     number: usize,
     until: Instant,
+    enough: impl Fn() -> bool,
 ) -> anyhow::Result<(History, Client)> {
     let mut rng = Rng::new(number as u64 + 1);
     let (mut count, mut next) = (0, Instant::now());
-    while Instant::now() < until {
+    while Instant::now() < until || !enough() {
         while recorder.waiting().len() < WINDOW {
             next += Duration::from_secs(1) / RATE;
             thread::sleep(next.saturating_duration_since(Instant::now()));
