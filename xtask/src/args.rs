@@ -14,7 +14,7 @@ usage: cargo xtask TASK
   schemas             write the lock and the published definitions of our tools anew
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
-  storm [SECONDS]     kill workers at random under load for so long (60)
+  storm [SECONDS]     kill workers, kill hosts, and upgrade hosts under load, each for so long (60)
   sim [ARGS...]       simulate hosts: --seeds N, --seed S, --catalogue
   soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this

@@ -10,12 +10,30 @@ pub(crate) fn run(context: &Context, seconds: u64) -> anyhow::Result<()> {
         "build",
         context.cargo(["build", "--workspace", "--bins", "--locked"]),
     )?;
-    let mut storm = context.cargo(["test", "--locked", "-p", "mainstay-testkit"]);
-    storm
-        .args(["--test", "storm", "--test", "wrapped_storm"])
-        .args(["--", "--nocapture"])
-        .env("MAINSTAY_STORM_SECONDS", seconds.to_string());
-    command_step("storm", storm)
+    let storms: [(&str, &[&str]); 3] = [
+        (
+            "storm of workers",
+            &["--test", "storm", "--test", "wrapped_storm", "--"],
+        ),
+        (
+            "storm of hosts with tasks",
+            &["--test", "tasks", "--", "storm::"],
+        ),
+        (
+            "rollouts and upgrades",
+            &["--test", "upgrade", "--", "load::"],
+        ),
+    ];
+    for (name, tests) in storms {
+        let mut storm = context.cargo(["test", "--locked", "-p", "mainstay-testkit"]);
+        storm
+            .args(tests)
+            .arg("--nocapture")
+            .env("MAINSTAY_STORM_SECONDS", seconds.to_string())
+            .env("MAINSTAY_UPGRADE_SECONDS", seconds.to_string());
+        command_step(name, storm)?;
+    }
+    Ok(())
 }
 
 /// Clients and servers come and go; built for release, since its figures are those of users.

@@ -55,6 +55,9 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
     }
     // For the test that traces system calls.
     have(context, "strace", &["strace"], may_install)?;
+    // For the test that asks the secret service of a desktop.
+    let desktop = ["gnome-keyring", "libsecret-tools", "dbus"];
+    have(context, "gnome-keyring-daemon", &desktop, may_install)?;
     Ok(())
 }
 

@@ -1,5 +1,8 @@
 //! The command line.
 
+mod approvals;
+mod stores;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mainstay_host::config::ToolListRules;
 use serde::Deserialize;
 
+pub(crate) use self::approvals::{
+    Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
+};
+pub(crate) use self::stores::{Cache, CacheCommand, Tasks, TasksCommand};
 use crate::server_file::ServerEntry;
 use crate::{sandbox, values};
 
@@ -66,6 +73,10 @@ pub(crate) enum Command {
     Cache(Cache),
     /// List, show, cancel or remove the tasks that hosts of this user run or have run
     Tasks(Tasks),
+    /// Grant or deny calls that wait for a person
+    Approve(Approve),
+    /// Check and show audit files
+    Audit(Audit),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -142,8 +153,8 @@ pub(crate) struct ToolLists {
     #[arg(long, value_name = "FORM", value_enum)]
     pub(crate) tool_definitions: Option<Definitions>,
     /// Replace a list of more than N tools by search_tools and call_tool
-    #[arg(long, value_name = "N")]
-    pub(crate) search_above: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub(crate) search_above: Option<u32>,
     /// Keep this tool in a replaced list; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) pin: Vec<String>,
@@ -155,7 +166,8 @@ impl ToolLists {
         if let Some(form) = self.tool_definitions {
             rules.definitions = form.into();
         }
-        rules.search_above = self.search_above.or(rules.search_above);
+        let above = self.search_above.and_then(|above| above.try_into().ok());
+        rules.search_above = above.or(rules.search_above);
         rules.pinned.extend(self.pin.iter().cloned());
         rules
     }
@@ -184,6 +196,8 @@ pub(crate) struct Serve {
     pub(crate) transport: Transports,
     #[command(flatten)]
     pub(crate) tool_lists: ToolLists,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
     /// Withdraw tools of packs that differ from this lock, or are not in it
     #[arg(long, value_name = "FILE")]
     pub(crate) lock: Option<PathBuf>,
@@ -219,6 +233,8 @@ pub(crate) struct Wrap {
     pub(crate) transport: Transports,
     #[command(flatten)]
     pub(crate) tool_lists: ToolLists,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
     /// Roll out the server when this file changes, or anything below this directory; may be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
@@ -287,6 +303,9 @@ pub(crate) struct WrapRules {
     /// Do not offer tools of this name; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) deny: Vec<String>,
+    /// Ask a person before each call of tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) ask: Vec<String>,
     /// Do not believe the server's own hints about what may run again
     #[arg(long)]
     pub(crate) distrust_hints: bool,
@@ -302,9 +321,17 @@ pub(crate) struct WrapRules {
     /// Put the server into a PID namespace of its own
     #[arg(long)]
     pub(crate) isolate: bool,
-    /// Run the server without access to your files, the network and other processes; see --read, --write, --net and --env
-    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
-    pub(crate) sandbox: Option<sandbox::Mode>,
+    /// Run the server without access to your files, the network and other processes: strict (the default), best-effort, learn
+    /// (only write a profile of what it uses), or the path of a profile; see --read, --write, --net and --env
+    #[arg(long, value_name = "MODE|FILE", num_args = 0..=1, require_equals = true, default_missing_value = "strict",
+        value_parser = sandbox::Choice::parse)]
+    pub(crate) sandbox: Option<sandbox::Choice>,
+    /// The profile that --sandbox=learn writes [default: sandbox/NAME.toml in the state directory]; else the profile to use
+    #[arg(long, value_name = "FILE", requires = "sandbox")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Let the sandboxed server download and run itself as these do, with a cache of its own; may be repeated
+    #[arg(long, value_name = "NAME", requires = "sandbox")]
+    pub(crate) preset: Vec<sandbox::Preset>,
     /// Let the sandboxed server read this file or directory; may be repeated
     #[arg(long, value_name = "PATH", requires = "sandbox")]
     pub(crate) read: Vec<PathBuf>,
@@ -321,33 +348,35 @@ pub(crate) struct WrapRules {
     pub(crate) remote: RemoteArgs,
 }
 
+/// Options that only a server at a URL has; all others keep the usual heading.
+const AT_A_URL: &str = "A server at a URL";
+
 /// A server that is reached over HTTP. Credentials are never arguments: other users see those.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "A server at a URL")]
 pub(crate) struct RemoteArgs {
     /// The server's URL, instead of a command
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "URL", conflicts_with = "command")]
     pub(crate) url: Option<String>,
     /// Its transport: http is Streamable HTTP, sse the older one of 2024-11-05 [default: auto]
-    #[arg(long, value_name = "TYPE", value_enum)]
+    #[arg(long, help_heading = AT_A_URL, value_name = "TYPE", value_enum)]
     pub(crate) url_type: Option<UrlType>,
     /// File with the bearer token, read again when the server rejects the token
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE", conflicts_with_all = ["token_command", "token_env"])]
     pub(crate) token_file: Option<PathBuf>,
     /// Command that prints the bearer token, run again when the server rejects the token
-    #[arg(long, value_name = "COMMAND", conflicts_with = "token_env")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "COMMAND", conflicts_with = "token_env")]
     pub(crate) token_command: Option<String>,
     /// Variable that holds the bearer token
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "NAME")]
     pub(crate) token_env: Option<String>,
     /// File with more headers, NAME: VALUE in each line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) header_file: Option<PathBuf>,
     /// Certificates to trust beside those of the system, in PEM form
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// HTTP proxy to use, instead of HTTPS_PROXY and NO_PROXY
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = AT_A_URL, value_name = "URL")]
     pub(crate) proxy: Option<String>,
 }
 
@@ -590,7 +619,7 @@ pub(crate) struct LockDiff {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Chosen {
     /// The host with this process id
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub(crate) pid: Option<u32>,
     /// The host that was started with this --name
     #[arg(long, value_name = "NAME", conflicts_with = "pid")]
@@ -634,54 +663,6 @@ pub(crate) struct UpgradeArgs {
     /// End answers over HTTP that are still open at the drain limit, instead of refusing the upgrade
     #[arg(long)]
     pub(crate) now: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cache {
-    #[command(subcommand)]
-    pub(crate) command: CacheCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum CacheCommand {
-    /// List the indexes with their roots and sizes
-    List,
-    /// Remove indexes; they are built again when they are needed
-    Clear {
-        /// Only the index of this root
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Tasks {
-    #[command(subcommand)]
-    pub(crate) command: TasksCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TasksCommand {
-    /// List tasks, the newest first
-    List,
-    /// Show a task, and its outcome once there is one
-    Show {
-        /// The task
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-    /// Cancel a task
-    Cancel {
-        /// The task
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-    /// Remove tasks that have ended
-    Prune {
-        /// Only those that ended longer ago
-        #[arg(long, value_name = "HOURS", default_value_t = 0)]
-        older_than: u32,
-    },
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -99,6 +99,7 @@ impl Executable {
                 arguments: [crate::WORKER, "--pack", name].map(OsString::from).to_vec(),
                 without_env: withheld(),
                 env: Vec::new(),
+                secrets: Vec::new(),
                 cwd: None,
                 sandbox: None,
             },

@@ -32,7 +32,7 @@ pub(crate) fn run(call: &Call) -> Result<ExitCode, Failure> {
 }
 
 fn answered(call: &Call) -> Result<ExitCode, Failure> {
-    let mut connection = Connection::open(&call.target)?;
+    let mut connection = Connection::open(&call.target, Some(&call.tool))?;
     let called = call_tool(&mut connection, call);
     let (text, code) = match called {
         Ok((text, code, After::Build)) if connection.is_ours() => {

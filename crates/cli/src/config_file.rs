@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use mainstay_contract::limits::Limits;
 use mainstay_host::SettingsFile;
-use mainstay_host::config::{EnvelopeMode, ToolListRules, TreeKill};
+use mainstay_host::config::{EnvelopeMode, Policy, ToolListRules, ToolQuotas, TreeKill};
 use mainstay_host::tasks::TaskRules;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
+use crate::secrets::SecretSource;
 use crate::start;
 use crate::{sandbox, values};
 
@@ -32,6 +33,10 @@ pub(crate) struct ConfigFile {
     #[serde(alias = "mcp_servers", alias = "mcpServers")]
     pub(crate) servers: Map<String, Value>,
     pub(crate) roots: Roots,
+    /// The rules for calls of all servers and packs.
+    pub(crate) approvals: Policy,
+    /// Where the values of `${secret:NAME}` come from.
+    pub(crate) secrets: SecretSource,
     /// By what means the trees of workers are killed.
     pub(crate) tree_kill: TreeKill,
     pub(crate) render: Option<Render>,
@@ -54,7 +59,13 @@ pub(crate) struct ConfigFile {
     pub(crate) log: Option<LogLevel>,
     /// The settings of `tools/list`.
     pub(crate) tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub(crate) quotas: ToolQuotas,
     pub(crate) watch: Option<Watch>,
+    pub(crate) audit: Option<PathBuf>,
+    pub(crate) audit_anchor: Option<PathBuf>,
+    pub(crate) audit_key: Option<PathBuf>,
+    pub(crate) approver_token_file: Option<PathBuf>,
 }
 
 /// `watch`: a host of packs knows their files itself, a server's are named.
@@ -69,7 +80,7 @@ pub(crate) enum Watch {
 }
 
 /// Keys that every host can have: also one that wraps a server, under the server's `mainstay`.
-pub(crate) const HOST_KEYS: [&str; 16] = [
+pub(crate) const HOST_KEYS: [&str; 21] = [
     "name",
     "socket",
     "socket_mode",
@@ -85,7 +96,12 @@ pub(crate) const HOST_KEYS: [&str; 16] = [
     "envelopes",
     "log",
     "tool_list",
+    "quotas",
     "watch",
+    "audit",
+    "audit_anchor",
+    "audit_key",
+    "approver_token_file",
 ];
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
@@ -217,6 +233,7 @@ impl ConfigFile {
             Err(wrong) => wrong.iter().map(ToString::to_string).collect(),
         };
         mistakes.extend(self.check_host());
+        mistakes.extend(self.approvals.check());
         for (name, pack) in &self.packs {
             if pack.command.as_ref().is_some_and(Vec::is_empty) {
                 mistakes.push(format!("packs.{name}.command is empty; name a program"));
@@ -365,6 +382,30 @@ mod tests {
         assert_eq!(file.http, Some("127.0.0.1:8080".parse().unwrap()));
         assert_eq!(file.socket_mode, Some(0o660));
         assert_eq!(file.log, Some(LogLevel::Warn));
+    }
+
+    #[test]
+    fn the_rules_of_the_page_about_approvals_are_read() {
+        let page = include_str!("../../../docs/approvals.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let file = ConfigFile::parse(text, false).unwrap();
+        file.check().unwrap();
+        assert_eq!(file.approvals.rules.len(), 2);
+        let secrets = crate::secrets::Secrets::new(file.secrets.clone());
+        let entries = crate::server_file::entries(&file.servers, &secrets, &|_| None).unwrap();
+        assert_eq!(entries[0].rules.approvals.rules.len(), 1);
+        let wrong = "[[approvals.rules]]\nverdict = \"ask\"\narguments = [{ path = \"x\", glob = \"*\" }]\n";
+        let error = ConfigFile::parse(wrong, false)
+            .unwrap()
+            .check()
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("approvals.rules[0].arguments[0]"),
+            "{error}"
+        );
     }
 
     #[test]

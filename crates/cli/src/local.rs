@@ -17,6 +17,7 @@ use crate::config_file::{ConfigFile, PackSection};
 use crate::environment::{Environment, withheld};
 use crate::exit::{self, Failure};
 use crate::program;
+use crate::sandbox::Subject;
 use crate::server_file::FRAME_BYTES;
 use crate::servers;
 use crate::start;
@@ -71,11 +72,14 @@ pub(crate) fn config(
         reread: None,
         tasks,
         tool_list: file.tool_list,
+        quotas: file.quotas,
         state_dir: None,
         cache_dir: None,
         environment: Vec::new(),
         upgrade: None,
         watch: Vec::new(),
+        approvals: file.approvals,
+        audit: None,
     })
 }
 
@@ -229,7 +233,13 @@ fn select(
         pack.follows_roots = follows_roots;
         if let Some(settings) = section.and_then(|section| section.sandbox.as_ref()) {
             let command = &mut pack.command;
-            command.sandbox = Some(settings.sandbox(&command.program, &command.arguments, None)?);
+            let subject = Subject {
+                name: &pack.name,
+                program: &command.program,
+                arguments: &command.arguments,
+                cwd: None,
+            };
+            command.sandbox = Some(settings.sandbox(subject)?);
         }
         selected.push(pack);
     }
@@ -240,7 +250,11 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
         let said = anyhow!("a pack cannot be called {name:?}");
-        return Err(Failure::input(said).hint("use letters, digits, '-', '_' and '.'"));
+        let hint = match name.contains(',') {
+            true => "name each pack by an option of its own: --pack asset --pack code",
+            false => "use letters, digits, '-', '_' and '.'",
+        };
+        return Err(Failure::input(said).hint(hint));
     }
     Ok(())
 }
@@ -248,12 +262,14 @@ fn check_name(name: &str) -> Result<(), Failure> {
 fn split(word: &str, command: &str) -> Result<Vec<String>, Failure> {
     match shlex::split(command) {
         Some(parts) if !parts.is_empty() => Ok(parts),
-        Some(_) => Err(Failure::input(anyhow!(
-            "--pack {word}: the command is empty"
-        ))),
-        None => Err(Failure::input(anyhow!(
-            "--pack {word}: a quote is not closed"
-        ))),
+        Some(_) => Err(
+            Failure::input(anyhow!("--pack {word}: the command is empty"))
+                .hint("write it as --pack NAME=COMMAND, or only NAME for a built-in pack"),
+        ),
+        None => Err(
+            Failure::input(anyhow!("--pack {word}: a quote is not closed"))
+                .hint("close it: the command is split into words as a shell does"),
+        ),
     }
 }
 
@@ -374,6 +390,7 @@ fn external(name: String, command: Vec<String>, settings: Json) -> Result<Pack, 
             arguments: words.map(Into::into).collect(),
             without_env: withheld(),
             env: Vec::new(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         },

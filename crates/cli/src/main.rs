@@ -5,7 +5,9 @@
 
 mod adopt;
 mod answer;
+mod approve;
 mod args;
+mod audit;
 mod builtin;
 mod cache;
 mod call;
@@ -23,11 +25,13 @@ mod mistakes;
 mod once;
 mod operate;
 mod own_host;
+mod presets;
 mod program;
 mod progress_bar;
 mod remote;
 mod remote_server;
 mod sandbox;
+mod secrets;
 mod serve;
 mod server_file;
 mod servers;
@@ -134,6 +138,8 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Log(LogCommand::Diff(diff))) => validation_log::diff(&diff),
         Some(Command::Errors(form)) => errors_page::print_page(form),
         Some(Command::Tasks(tasks)) => tasks::run(&tasks.command),
+        Some(Command::Approve(approve)) => approve::run(&approve.command),
+        Some(Command::Audit(audit)) => audit::run(&audit.command),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),

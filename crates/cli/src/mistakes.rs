@@ -25,8 +25,11 @@ pub(crate) fn hint(error: &Error, words: &[String]) -> Option<String> {
     let joined = |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).ok();
     let (before, command) = (joined(before)?, joined(command)?);
     match words.first().map(String::as_str) {
-        Some("tools" | "lock") => Some(format!(
+        Some("tools" | "lock" | "share") => Some(format!(
             "put -- before a server's command: mainstay {before} -- {command}"
+        )),
+        Some("serve") => Some(format!(
+            "serve runs packs; another server is started with: mainstay wrap -- {command}"
         )),
         Some(first) if first == wrong => Some(format!(
             "a server is started with: mainstay wrap -- {command}"

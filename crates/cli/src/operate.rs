@@ -107,6 +107,36 @@ struct Hosts {
     foreign: Vec<String>,
 }
 
+/// A running host that takes commands.
+pub(crate) struct Operated(Found);
+
+impl Operated {
+    pub(crate) const fn pid(&self) -> u32 {
+        self.0.status.pid
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.status.name
+    }
+
+    /// Sends a request that the host answers at once.
+    pub(crate) fn ask(&self, request: &ControlRequest) -> Result<ControlReply, Failure> {
+        ask(&self.0.socket, request, STATUS_PATIENCE).map_err(Failure::fault)
+    }
+}
+
+/// The hosts that a command is for; those that do not reply are reported.
+pub(crate) fn hosts(chosen_by: &Chosen) -> Result<Vec<Operated>, Failure> {
+    let hosts = chosen(find_all()?, chosen_by)?;
+    for silent in &hosts.silent {
+        exit::eprint_line(&format!(
+            "mainstay: warning: a host is {}",
+            silent.sentence()
+        ));
+    }
+    Ok(hosts.found.into_iter().map(Operated).collect())
+}
+
 /// Shows the hosts that are running.
 pub(crate) fn status(arguments: &Status) -> Result<ExitCode, Failure> {
     let hosts = chosen(find_all()?, &arguments.chosen)?;
@@ -406,7 +436,7 @@ fn ask(
     }
 }
 
-fn unexpected(reply: &ControlReply) -> Failure {
+pub(crate) fn unexpected(reply: &ControlReply) -> Failure {
     Failure::fault(anyhow!("the host replied something else: {reply:?}"))
 }
 

@@ -21,6 +21,7 @@ use crate::exit::Failure;
 use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
 use crate::server_file::ServerEntry;
+use crate::servers;
 use crate::{local, serve, wrap};
 
 /// How often a host restarts a server within one command before it reports the failure.
@@ -46,13 +47,16 @@ pub(crate) struct OwnHost {
 }
 
 impl OwnHost {
-    /// Starts the host of a target.
-    pub(crate) fn start(target: &Target) -> Result<Self, Failure> {
+    /// Starts the host of a target. For a call of `tool` it starts no server that cannot have the tool.
+    pub(crate) fn start(target: &Target, tool: Option<&str>) -> Result<Self, Failure> {
         let (local, transport) = Local::open();
         let host: Host = if target.command.is_empty() {
             let environment = Environment::read()?;
             let file = ConfigFile::named(target.packs.config.as_deref())?;
-            let config = local::config(&target.packs, &environment, file, transport)?;
+            let mut config = local::config(&target.packs, &environment, file, transport)?;
+            if let Some(tool) = tool {
+                servers::retain_owners(&mut config.servers, tool);
+            }
             let log = Log::start(Level::Quiet, serve::redactor(&config));
             Box::new(move || mainstay_host::serve(config, &log).map(Some))
         } else {

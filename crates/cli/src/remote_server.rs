@@ -6,13 +6,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use mainstay_host::config::{Remote, RemoteTransport, TokenSource};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::args::RemoteArgs;
 use crate::environment;
+use crate::secrets::Filled;
 
 /// Members with the URL of a server, as clients write them.
 const URLS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
@@ -40,6 +41,7 @@ pub(crate) fn of_entry(
     settings: RemoteSettings,
     variable: &impl Fn(&str) -> Option<String>,
     expand: &impl Fn(&str) -> anyhow::Result<String>,
+    fill: &impl Fn(&str) -> anyhow::Result<Filled>,
 ) -> anyhow::Result<Remote> {
     let url = URLS.iter().find_map(|url| entry.get(*url));
     let url = url.and_then(Value::as_str);
@@ -56,9 +58,10 @@ pub(crate) fn of_entry(
     // Codex has other names for headers.
     for member in ["headers", "http_headers"] {
         for (name, value) in object(entry, member)? {
-            remote
-                .headers
-                .push((name.clone(), expand(text(member, value)?)?));
+            let filled = fill(text(member, value)?);
+            let (value, values) = filled.with_context(|| format!("the header {name}"))?;
+            remote.headers.push((name.clone(), value));
+            remote.secrets.extend(values);
         }
     }
     for (name, value) in object(entry, "env_http_headers")? {
@@ -216,7 +219,8 @@ mod tests {
         let entry: Map<String, Value> = serde_json::from_str(entry).unwrap();
         let expand = |text: &str| Ok(text.replace("${KEY}", &variable("KEY").unwrap_or_default()));
         let settings = serde_json::from_str(settings)?;
-        of_entry(&entry, settings, &variable, &expand)
+        let fill = |text: &str| Ok((expand(text)?, Vec::new()));
+        of_entry(&entry, settings, &variable, &expand, &fill)
     }
 
     #[test]

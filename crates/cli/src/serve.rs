@@ -9,12 +9,14 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::{Redactor, is_secret_variable};
 use mainstay_contract::limits::Limits;
 use mainstay_host::config::{
-    Changed, Command, Config, EnvelopeMode, Found, ReadLock, Reread, Transport, TreeKill,
+    Changed, Command, Config, EnvelopeMode, Found, ReadLock, Reread, ToolQuotas, Transport,
+    TreeKill,
 };
 use mainstay_host::{Log, ServeError};
 use serde_json::Value;
 
 use crate::args::{Packs, Serve};
+use crate::audit;
 use crate::config_file::{ConfigFile, Watch};
 use crate::environment::{self, Environment};
 use crate::exit::{Failure, print};
@@ -44,7 +46,9 @@ pub(crate) fn run(serve: &Serve, is_check: bool) -> Result<ExitCode, Failure> {
         serve.log.or(file.log),
         serve.lock.as_ref().or(file.lock.as_ref()).cloned(),
     );
+    let audit = audit::config(&serve.audit, &file, &file.limits)?;
     let mut config = local::config(&serve.packs, &environment, file, transport)?;
+    config.audit = audit;
     let first = Fixed::of(&config);
     config.reread = Some(reread(serve.packs.clone(), reads_stdio, first));
     config.ready_file = Some(ready_file.unwrap_or_else(|| READY_FILE.into()));
@@ -115,6 +119,16 @@ pub(crate) fn approve(approval: Option<String>) -> Result<ExitCode, Failure> {
 /// Knows the secrets that this process and its packs are started with.
 pub(crate) fn redactor(config: &Config) -> Redactor {
     let mut values = environment::secret_values();
+    values.extend(secrets_of(config));
+    if let Transport::Http(http) = &config.transport {
+        values.extend(http.token.clone());
+    }
+    Redactor::new(values)
+}
+
+/// The secrets that packs and servers are started with.
+fn secrets_of(config: &Config) -> Vec<String> {
+    let mut values = Vec::new();
     for pack in &config.packs {
         if let Ok(settings) = pack.settings.to_value() {
             add_secrets(&settings, &mut values);
@@ -123,8 +137,9 @@ pub(crate) fn redactor(config: &Config) -> Redactor {
     values.extend(servers::secrets(&config.servers));
     if let Transport::Http(http) = &config.transport {
         values.extend(http.token.clone());
+        values.extend(http.approver_token.clone());
     }
-    Redactor::new(values)
+    values
 }
 
 /// Adds every text below a name that is that of a secret.
@@ -150,6 +165,7 @@ struct Fixed {
     telemetry: Option<PathBuf>,
     tree_kill: TreeKill,
     envelopes: EnvelopeMode,
+    quotas: ToolQuotas,
 }
 
 impl Fixed {
@@ -163,6 +179,7 @@ impl Fixed {
             telemetry: config.telemetry.clone(),
             tree_kill: config.shim.tree_kill,
             envelopes: config.envelopes,
+            quotas: config.quotas.clone(),
         }
     }
 
@@ -173,6 +190,7 @@ impl Fixed {
             ("telemetry", self.telemetry != first.telemetry),
             ("tree_kill", self.tree_kill != first.tree_kill),
             ("envelopes", self.envelopes != first.envelopes),
+            ("quotas", self.quotas != first.quotas),
         ];
         let differs = differs.into_iter().filter(|(_, differs)| *differs);
         differs.map(|(what, _)| what).collect()
@@ -185,11 +203,21 @@ fn reread(packs: Packs, reads_stdio: bool, first: Fixed) -> Reread {
         let read = read_packs(&packs, reads_stdio);
         let now = read.map_err(|failure| format!("{:#}", failure.error))?;
         let later = Fixed::of(&now).differences(&first);
+        let secrets = secrets_of(&now);
         let settings = now.packs.into_iter();
         let settings = settings.map(|pack| (pack.name, pack.settings)).collect();
         let servers = now.servers;
-        let changed = Changed::Served { settings, servers };
-        Ok(Found { changed, later })
+        let approvals = now.approvals;
+        let changed = Changed::Served {
+            settings,
+            servers,
+            approvals,
+        };
+        Ok(Found {
+            changed,
+            later,
+            secrets,
+        })
     })
 }
 
@@ -223,6 +251,9 @@ pub(crate) fn explain(error: ServeError) -> Failure {
         ServeError::Telemetry { .. } => Some(
             "set --telemetry, MAINSTAY_TELEMETRY or the key telemetry to a file that can be written, or to none",
         ),
+        ServeError::Audit(_) => {
+            Some("set --audit or the key audit to a file of this host alone that can be written")
+        }
         ServeError::Packs(_) => Some("serve fewer packs with --pack"),
         // What a pack says about itself says what to do.
         ServeError::Setup(_) => None,

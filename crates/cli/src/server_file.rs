@@ -17,12 +17,15 @@ use serde_json::{Map, Value};
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
 use crate::remote_server::{self, RemoteSettings};
 use crate::sandbox;
+use crate::secrets::{self, SecretSource, Secrets};
 
 /// Longest line of a client or of a wrapped server.
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// Keys under `mainstay` beside the rules and those of every host.
-const MORE_KEYS: [&str; 6] = ["limits", "isolate", "prefix", "remote", "sandbox", "shared"];
+const MORE_KEYS: [&str; 7] = [
+    "limits", "isolate", "prefix", "remote", "sandbox", "secrets", "shared",
+];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -41,6 +44,8 @@ pub(crate) struct ServerEntry {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
+    /// The values of secrets in `env`.
+    pub(crate) secrets: Vec<String>,
     pub(crate) cwd: Option<PathBuf>,
     /// The server at a URL, instead of a command.
     pub(crate) remote: Option<Remote>,
@@ -66,6 +71,7 @@ impl Default for ServerEntry {
             command: String::new(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            secrets: Vec::new(),
             cwd: None,
             remote: None,
             rules: Rules::default(),
@@ -77,6 +83,15 @@ impl Default for ServerEntry {
             sets_standby: false,
             shared: None,
         }
+    }
+}
+
+impl ServerEntry {
+    /// The variables, with the same mark in the place of every secret.
+    pub(crate) fn env_without_secrets(&self) -> BTreeMap<String, String> {
+        let env = self.env.iter();
+        env.map(|(name, value)| (name.clone(), secrets::without(value, &self.secrets)))
+            .collect()
     }
 }
 
@@ -131,13 +146,14 @@ struct Written {
 /// Every server of a file that `serve` starts, by its key. Clients leave out those with `disabled`.
 pub(crate) fn entries(
     servers: &Map<String, Value>,
+    secrets: &Secrets,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Vec<ServerEntry>> {
     let is_disabled = |entry: &Value| entry.get("disabled") == Some(&Value::Bool(true));
     let enabled = servers.iter().filter(|(_, entry)| !is_disabled(entry));
     let mut entries = Vec::new();
     for (name, entry) in enabled {
-        let entry = read(name, entry, false, variable);
+        let entry = read(name, entry, false, secrets, variable);
         let mut entry = entry.with_context(|| format!("server {name}"))?;
         // The host's own keys have their place beside the servers.
         let lock = entry.host.lock.take();
@@ -182,6 +198,11 @@ fn parse(
     } else {
         toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?
     };
+    let source = match is_json {
+        true => file.get("mainstay").and_then(|ours| ours.get("secrets")),
+        false => file.get("secrets"),
+    };
+    let secrets = Secrets::new(source_of(source.cloned())?);
     let servers = ["mcpServers", "servers", "mcp_servers"]
         .iter()
         .find_map(|key| file.get(key)?.as_object())
@@ -200,7 +221,7 @@ fn parse(
             names()
         ),
     };
-    read(name, entry, is_remote, variable).with_context(|| format!("server {name}"))
+    read(name, entry, is_remote, &secrets, variable).with_context(|| format!("server {name}"))
 }
 
 /// Reads an entry. `is_remote` says that its rules are for a server at another URL.
@@ -208,6 +229,7 @@ fn read(
     name: &str,
     entry: &Value,
     is_remote: bool,
+    secrets: &Secrets,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let mut written: Written = serde_json::from_value(entry.clone())?;
@@ -231,6 +253,10 @@ fn read(
         Some(value) => sandbox::Settings::from_value(value).context("under mainstay.sandbox")?,
         None => None,
     };
+    let own = ours.remove("secrets");
+    let own = own.map(|own| source_of(Some(own)).map(Secrets::new));
+    let own = own.transpose().context("under mainstay")?;
+    let secrets = own.as_ref().unwrap_or(secrets);
     let shared = ours.remove("shared");
     let isolate = ours
         .remove("isolate")
@@ -269,7 +295,11 @@ fn read(
         Some(members) => {
             let settings = remote.unwrap_or_default();
             Some(remote_server::of_entry(
-                members, settings, variable, &expand,
+                members,
+                settings,
+                variable,
+                &expand,
+                &|text: &str| secrets.fill(text, expand),
             )?)
         }
         None if remote.is_some() && !is_remote => {
@@ -277,9 +307,12 @@ fn read(
         }
         None => None,
     };
-    let mut env = BTreeMap::new();
+    let (mut env, mut values) = (BTreeMap::new(), Vec::new());
     for (key, value) in &written.env {
-        env.insert(key.clone(), expand(value)?);
+        let filled = secrets.fill(value, expand);
+        let (value, of_value) = filled.with_context(|| format!("env {key}"))?;
+        env.insert(key.clone(), value);
+        values.extend(of_value);
     }
     Ok(ServerEntry {
         name: name.to_owned(),
@@ -290,6 +323,7 @@ fn read(
             .map(|arg| expand(arg))
             .collect::<Result<_, _>>()?,
         env,
+        secrets: values,
         cwd: match &written.cwd {
             Some(cwd) => Some(expand(&cwd.to_string_lossy())?.into()),
             None => None,
@@ -306,6 +340,11 @@ fn read(
     })
 }
 
+fn source_of(written: Option<Value>) -> anyhow::Result<SecretSource> {
+    let source = written.map(serde_json::from_value).transpose();
+    Ok(source.context("secrets")?.unwrap_or_default())
+}
+
 /// `${NAME}` and `${NAME:-default}`, as most clients have them.
 fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
     let mut expanded = String::with_capacity(text.len());
@@ -319,6 +358,12 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> anyhow::Res
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
+        if name.starts_with("secret:") {
+            bail!(
+                "{text:?} has the reference ${{{inside}}}, which is filled in only in the values of env and headers: \
+                 arguments, paths and URLs are visible to every user of this machine"
+            );
+        }
         // VS Code asks for these itself, and nobody is there to be asked.
         if name.contains(':') {
             bail!("{text:?} needs {inside:?}, which only the client can fill in");

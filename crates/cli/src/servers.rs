@@ -6,22 +6,27 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use mainstay_contract::limits::Limits;
+use mainstay_contract::method::ListKind;
 use mainstay_host::config::{Command, Pack, Server, ServerLaunch, TreeKill};
+use mainstay_host::wrap::SEPARATOR;
 
 use crate::config_file::ConfigFile;
-use crate::environment::{inherited, variable, withheld};
+use crate::environment::{variable, withheld};
 use crate::exit::Failure;
 use crate::lock;
 use crate::program;
+use crate::sandbox::Subject;
+use crate::secrets::Secrets;
 use crate::server_file::{self, ServerEntry};
-use crate::share::server::is_listed;
 
 /// Longest prefix: names of tools have at most 64 characters.
 const PREFIX_CHARS: usize = 48;
 
 /// The servers of a file, by their keys. None may share its key with a pack, or its prefix with another one.
 pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, Failure> {
-    let entries = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
+    let secrets = Secrets::new(file.secrets.clone());
+    let entries =
+        server_file::entries(&file.servers, &secrets, &variable).map_err(Failure::input)?;
     let servers = entries
         .into_iter()
         .map(|entry| server(entry, &file.limits))
@@ -32,7 +37,19 @@ pub(crate) fn of_file(file: &ConfigFile, packs: &[Pack]) -> Result<Vec<Server>, 
         return Err(Failure::input(said).hint("give the server another key"));
     }
     reject_equal_prefixes(&servers)?;
+    reject_equal_names(&servers, packs)?;
     Ok(servers)
+}
+
+/// Leaves out the servers whose prefix does not begin the name of a tool, if another one's does.
+pub(crate) fn retain_owners(servers: &mut Vec<Server>, tool: &str) {
+    let has_name = |server: &Server| {
+        let rest = tool.strip_prefix(server.prefix.as_str());
+        !server.prefix.is_empty() && rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+    };
+    if servers.iter().any(has_name) {
+        servers.retain(|server| server.prefix.is_empty() || has_name(server));
+    }
 }
 
 /// The secrets that servers are started or reached with.
@@ -73,25 +90,30 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
                 true => TreeKill::Namespace,
                 false => TreeKill::Subreaper,
             };
-            let program = program.map_err(failed)?;
+            // One missing program does not take the other servers away: it is looked for at each start.
+            let program = program.unwrap_or_else(|_| entry.command.clone().into());
             let arguments: Vec<OsString> = entry.args.into_iter().map(OsString::from).collect();
             let cwd = entry.cwd.as_deref();
             let sandbox = entry.sandbox.as_ref();
-            let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
+            let subject = Subject {
+                name: &key,
+                program: &program,
+                arguments: &arguments,
+                cwd,
+            };
+            let sandbox = sandbox.map(|settings| settings.sandbox(subject));
             let sandbox = sandbox.transpose().map_err(failed)?;
             let command = Command {
                 program,
                 called: None,
                 arguments,
-                without_env: match entry.shared {
-                    Some(true) => withheld().into_iter().chain(unlisted()).collect(),
-                    _ => withheld(),
-                },
+                without_env: withheld(),
                 env: entry
                     .env
                     .into_iter()
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
+                secrets: entry.secrets,
                 cwd: entry.cwd,
                 sandbox,
             };
@@ -107,13 +129,6 @@ fn server(mut entry: ServerEntry, host: &Limits) -> Result<Server, Failure> {
         shared: entry.shared,
         name: key,
     })
-}
-
-/// Variables of this process that a shared server does not get, unless its entry sets them.
-fn unlisted() -> impl Iterator<Item = String> {
-    let names = inherited().into_iter().map(|(name, _)| name);
-    let names = names.filter_map(|name| name.into_string().ok());
-    names.filter(|name| !is_listed(name))
 }
 
 /// The prefix of a server's names: the configured one, else its key.
@@ -143,6 +158,52 @@ fn reject_equal_prefixes(servers: &[Server]) -> Result<(), Failure> {
             return Err(
                 Failure::input(said).hint("set another prefix under mainstay of one of them")
             );
+        }
+    }
+    Ok(())
+}
+
+/// Rejects a name that two servers have by their locks, or that a pack has: it is known before any of them starts.
+fn reject_equal_names(servers: &[Server], packs: &[Pack]) -> Result<(), Failure> {
+    let expected = packs
+        .iter()
+        .filter_map(|pack| Some((pack, pack.expected.as_ref()?)));
+    let catalogs = expected.map(|(pack, expected)| (&pack.name, &expected.catalog));
+    for kind in [ListKind::Tools, ListKind::Prompts] {
+        let mut owners: BTreeMap<String, String> = BTreeMap::new();
+        for (pack, catalog) in catalogs.clone() {
+            let tools = catalog.tools.iter().map(|tool| &tool.name);
+            let prompts = catalog.prompts.iter().map(|prompt| &prompt.name);
+            let names: Vec<&String> = match kind {
+                ListKind::Tools => tools.collect(),
+                _ => prompts.collect(),
+            };
+            owners.extend(names.into_iter().map(|name| (name.clone(), pack.clone())));
+        }
+        for server in servers {
+            let locked = server.locked.as_ref().and_then(|locked| locked.names(kind));
+            let is_served = |name: &&String| kind != ListKind::Tools || server.rules.permits(name);
+            for own in locked
+                .into_iter()
+                .flat_map(BTreeMap::keys)
+                .filter(is_served)
+            {
+                let name = match server.prefix.as_str() {
+                    "" => own.clone(),
+                    prefix => format!("{prefix}{SEPARATOR}{own}"),
+                };
+                if let Some(owner) = owners.insert(name.clone(), server.name.clone()) {
+                    let (noun, server) = (kind.noun(), &server.name);
+                    let said = anyhow!("{owner} and {server} both have the {noun} {name}");
+                    let hint = match kind {
+                        ListKind::Tools => {
+                            format!("give {server} another prefix, or deny the tool")
+                        }
+                        _ => format!("give {server} another prefix"),
+                    };
+                    return Err(Failure::input(said).hint(hint));
+                }
+            }
         }
     }
     Ok(())

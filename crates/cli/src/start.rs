@@ -18,6 +18,9 @@ use crate::program;
 /// The kernel's note behind the path of an executable that was replaced.
 const DELETED: &str = " (deleted)";
 
+/// Begins the path under which a secret is kept beside the files: no path of a file begins so.
+const SECRET: &str = "\0secret:";
+
 /// The start of a host that is under way.
 static STARTING: Mutex<Option<Starting>> = Mutex::new(None);
 
@@ -83,6 +86,34 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<SettingsFile> {
         }
         Ok(file)
     })
+}
+
+/// The value of a secret: the one that was read at the start, while a host starts.
+pub(crate) fn secret(
+    name: &str,
+    read: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let path = OsString::from(format!("{SECRET}{name}"));
+    let kept = starting(|starting| {
+        let files = starting.as_ref().map(|starting| starting.files.iter());
+        let file = files.and_then(|mut files| files.find(|file| file.path == path));
+        file.and_then(|file| String::from_utf8(file.bytes.clone()).ok())
+    });
+    if let Some(value) = kept {
+        return Ok(value);
+    }
+    let value = read()?;
+    starting(|starting| {
+        if let Some(starting) = starting {
+            starting.files.push(SettingsFile {
+                path,
+                bytes: value.clone().into_bytes(),
+                uid: 0,
+                mode: 0,
+            });
+        }
+    });
+    Ok(value)
 }
 
 /// The path of the running executable as it was called, with the links in it; its own path if it was called by another

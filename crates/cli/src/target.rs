@@ -30,8 +30,8 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Connects to the target.
-    pub(crate) fn open(target: &Target) -> Result<Self, Failure> {
+    /// Connects to the target, for a call of `tool` or for its whole offer.
+    pub(crate) fn open(target: &Target, tool: Option<&str>) -> Result<Self, Failure> {
         if let Some(url) = &target.url {
             let token = transport::token(&Environment::read_for_operator()?, None)?;
             return Ok(Self::Remote(Remote::new(url, token)?));
@@ -44,7 +44,7 @@ impl Connection {
                 })?;
             return Ok(Self::Session(Client::open(stream)?));
         }
-        OwnHost::start(target).map(Self::Own)
+        OwnHost::start(target, tool).map(Self::Own)
     }
 
     /// Wraps a server of a configuration file for the moment, without its rules and its lock.

@@ -13,7 +13,7 @@ use crate::target::Connection;
 
 /// Lists the tools of a target.
 pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
-    let mut connection = Connection::open(&arguments.target)?;
+    let mut connection = Connection::open(&arguments.target, None)?;
     let tools = connection.tools();
     // A host that could not start says more than the connection that it closed.
     let served = connection.close()?;

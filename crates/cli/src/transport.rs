@@ -59,6 +59,7 @@ pub(crate) fn chosen(
                 .unwrap_or(HTTP_ADDRESS),
             allow_hosts: [&arguments.allow_host[..], &file.allow_host].concat(),
             token: token(environment, file.token_file.as_deref())?,
+            approver_token: approver_token(file.approver_token_file.as_deref())?,
             issuer: issuer(environment, file)?,
             told: None,
         }),
@@ -83,6 +84,18 @@ pub(crate) fn token(
         Failure::input(error).hint(
             "set MAINSTAY_TOKEN_FILE to a file with one token, of mode 0600, or of root and mode 0440",
         )
+    })
+}
+
+/// The token of a person who may approve calls, if there is one.
+fn approver_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let read = read_token(file).with_context(|| format!("the token file {}", file.display()));
+    read.map(Some).map_err(|error| {
+        let hint = "approver_token_file names a file with one token, of mode 0600";
+        Failure::input(error).hint(hint)
     })
 }
 
@@ -126,7 +139,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 
 /// Rejects a token file that others than its owner may use. Mounted secrets belong to root and are readable by
 /// the group of the process that they are meant for.
-fn check_access(owner: u32, mode: u32) -> anyhow::Result<()> {
+pub(crate) fn check_access(owner: u32, mode: u32) -> anyhow::Result<()> {
     let allowed = if owner == 0 { 0o740 } else { 0o700 };
     if mode & 0o777 & !allowed == 0 {
         Ok(())

@@ -79,6 +79,18 @@ pub(crate) fn restarts(text: &str) -> Result<(u32, Duration), String> {
     parsed.ok_or_else(|| "write it as 10/60: ten restarts in sixty seconds".to_owned())
 }
 
+/// The number of a process.
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "write the number that mainstay status shows under pid".to_owned())
+}
+
+/// A whole number of things.
+pub(crate) fn count(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "write a whole number, such as 40".to_owned())
+}
+
 /// A number of bytes, with K, M or G for powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let written = text.trim_end_matches(['B', 'b']);

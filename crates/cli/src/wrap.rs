@@ -18,6 +18,7 @@ use mainstay_host::{check_wrapped_state, serve_wrapped};
 
 use crate::VERSION;
 use crate::args::{Wrap, WrapRules};
+use crate::audit;
 use crate::builtin::Executable;
 use crate::config_file::Watch;
 use crate::environment::{self, Environment, variable, withheld};
@@ -25,6 +26,8 @@ use crate::exit::Failure;
 use crate::lock;
 use crate::program;
 use crate::remote_server;
+use crate::sandbox::Subject;
+use crate::secrets;
 use crate::serve::{approve, explain};
 use crate::server_file::{self, ServerEntry};
 use crate::start;
@@ -44,6 +47,7 @@ pub(crate) fn run(wrap: &Wrap, is_check: bool) -> Result<ExitCode, Failure> {
         .watch
         .extend(watched(&wrap.watch, file.watch.as_ref())?);
     config.tool_list = wrap.tool_lists.over(config.tool_list);
+    config.audit = audit::config(&wrap.audit, &file, &config.limits)?;
     config.ready_file = environment.ready_file.or(file.ready_file);
     config.control_dir = Some(environment.runtime_dir);
     config.cache_dir = environment.cache_dir;
@@ -107,11 +111,16 @@ pub(crate) fn redactor(config: &WrapConfig) -> Redactor {
         Transport::Http(http) => http.token.clone(),
         _ => None,
     };
+    let approver = match &config.transport {
+        Transport::Http(http) => http.approver_token.clone(),
+        _ => None,
+    };
     Redactor::new(
         environment::secret_values()
             .into_iter()
             .chain(config.launch.secrets())
-            .chain(token),
+            .chain(token)
+            .chain(approver),
     )
 }
 
@@ -122,8 +131,20 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
         let now =
             Wanted::read(&rules, &command).map_err(|failure| format!("{:#}", failure.error))?;
         let later = now.differences(&first);
-        let changed = Changed::Rules(Arc::new(now.entry.rules));
-        Ok(Found { changed, later })
+        let may_change = now.has_secrets() && now.is_same_but_for_secrets(&first);
+        let entry = now.entry.clone();
+        let name = server_name(&entry, &now.server);
+        let launch = launch_of(&name, entry, now.server, first.isolates);
+        let launch = launch.map_err(|failure| format!("{:#}", failure.error))?;
+        let secrets = launch.secrets();
+        let rules = Arc::new(now.entry.rules);
+        let launch = may_change.then(|| Box::new(launch));
+        let changed = Changed::Wrapped { rules, launch };
+        Ok(Found {
+            changed,
+            later,
+            secrets,
+        })
     }))
 }
 
@@ -131,6 +152,7 @@ fn reread(rules: WrapRules, command: Vec<OsString>) -> Result<Reread, Failure> {
 struct Wanted {
     entry: ServerEntry,
     server: WantedServer,
+    isolates: bool,
 }
 
 /// The server itself.
@@ -169,12 +191,17 @@ impl Wanted {
                 return Err(Failure::input(said).hint("leave them out for a server at a URL"));
             }
             let server = WantedServer::Remote(Arc::new(remote));
-            return Ok(Self { entry, server });
+            return Ok(Self {
+                entry,
+                server,
+                isolates,
+            });
         }
         let (program, arguments) = match command.split_first() {
             Some((program, arguments)) => {
                 // The file then gives only the rules.
                 entry.env.clear();
+                entry.secrets.clear();
                 entry.cwd = None;
                 (program.clone(), arguments.to_vec())
             }
@@ -198,16 +225,45 @@ impl Wanted {
         };
         apply(rules, &mut entry)?;
         let server = WantedServer::Process { program, arguments };
-        Ok(Self { entry, server })
+        let isolates = entry.isolate || rules.isolate;
+        Ok(Self {
+            entry,
+            server,
+            isolates,
+        })
     }
 
-    /// What is different from what the host was started with, apart from the rules.
+    fn has_secrets(&self) -> bool {
+        let of_remote: &[String] = match &self.server {
+            WantedServer::Process { .. } => &[],
+            WantedServer::Remote(remote) => remote.secrets.as_slice(),
+        };
+        !self.entry.secrets.is_empty() || !of_remote.is_empty()
+    }
+
+    /// True if the host was started with the same server, where its secrets do not count.
+    fn is_same_but_for_secrets(&self, first: &Self) -> bool {
+        let (now, before) = (&self.entry, &first.entry);
+        self.server.without_secrets() == first.server.without_secrets()
+            && now.env_without_secrets() == before.env_without_secrets()
+            && now.cwd == before.cwd
+            && now.sandbox == before.sandbox
+            && self.isolates == first.isolates
+    }
+
+    /// What is different from what the host was started with, apart from the rules and the values of secrets.
     fn differences(&self, first: &Self) -> Vec<&'static str> {
         let (now, before) = (&self.entry, &first.entry);
         let differs = [
             ("name", now.name != before.name),
-            ("command", self.server != first.server),
-            ("env", now.env != before.env),
+            (
+                "command",
+                self.server.without_secrets() != first.server.without_secrets(),
+            ),
+            (
+                "env",
+                now.env_without_secrets() != before.env_without_secrets(),
+            ),
             ("cwd", now.cwd != before.cwd),
             ("host", now.host != before.host),
             ("isolate", now.isolate != before.isolate),
@@ -222,7 +278,11 @@ impl Wanted {
 
     /// A host's configuration for the server.
     fn config(self, rules: &WrapRules, transport: Transport) -> Result<WrapConfig, Failure> {
-        let Self { entry, server } = self;
+        let Self {
+            entry,
+            server,
+            isolates,
+        } = self;
         let (mut locked, mut read_lock) = (None, None);
         if let Some(path) = rules.lock.as_ref().or(entry.host.lock.as_ref()).cloned() {
             locked = Some(Arc::new(lock::foreign(&path)?));
@@ -231,49 +291,19 @@ impl Wanted {
             }));
         }
         let executable = Executable::open()?;
-        // Namespaces change what a server sees; it gets one only when that is asked for.
-        let tree_kill = if rules.isolate || entry.isolate {
-            TreeKill::Namespace
-        } else {
-            TreeKill::Subreaper
-        };
-        let named = match &server {
-            WantedServer::Process { program, arguments } => name_of(program, arguments),
-            WantedServer::Remote(remote) => remote.host(),
-        };
-        let name = match entry.name.is_empty() {
-            true => named,
-            false => entry.name,
-        };
-        let launch = match server {
-            WantedServer::Remote(remote) => ServerLaunch::Remote(remote),
-            WantedServer::Process { program, arguments } => {
-                let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
-                let sandbox = entry.sandbox.as_ref();
-                let sandbox = sandbox.map(|settings| settings.sandbox(&program, &arguments, cwd));
-                let sandbox = sandbox.transpose()?;
-                let command = Command {
-                    program,
-                    called: None,
-                    arguments,
-                    without_env: withheld(),
-                    env: env.map(|(key, value)| (key.into(), value.into())).collect(),
-                    cwd: entry.cwd,
-                    sandbox,
-                };
-                ServerLaunch::Process { command, tree_kill }
-            }
-        };
+        let name = server_name(&entry, &server);
+        let launch = launch_of(&name, entry.clone(), server, isolates)?;
         Ok(WrapConfig {
             host_name: name.clone(),
             name,
             launch,
             rules: Arc::new(entry.rules),
             tool_list: entry.host.tool_list,
+            quotas: entry.host.quotas,
             locked,
             read_lock,
             limits: entry.limits,
-            shim: executable.shim(tree_kill),
+            shim: executable.shim(tree_kill_of(isolates)),
             transport,
             ready_file: None,
             telemetry: None,
@@ -287,8 +317,75 @@ impl Wanted {
             upgrade: None,
             envelopes: EnvelopeMode::default(),
             watch: Vec::new(),
+            audit: None,
         })
     }
+}
+
+impl WantedServer {
+    fn without_secrets(&self) -> Self {
+        match self {
+            Self::Process { program, arguments } => Self::Process {
+                program: program.clone(),
+                arguments: arguments.clone(),
+            },
+            Self::Remote(remote) => Self::Remote(Arc::new(secrets::remote_without(remote))),
+        }
+    }
+}
+
+/// Namespaces change what a server sees; it gets one only when that is asked for.
+const fn tree_kill_of(isolates: bool) -> TreeKill {
+    match isolates {
+        true => TreeKill::Namespace,
+        false => TreeKill::Subreaper,
+    }
+}
+
+/// The name of a server: its key in the file, else one made from its command or URL.
+fn server_name(entry: &ServerEntry, server: &WantedServer) -> String {
+    match server {
+        _ if !entry.name.is_empty() => entry.name.clone(),
+        WantedServer::Process { program, arguments } => name_of(program, arguments),
+        WantedServer::Remote(remote) => remote.host(),
+    }
+}
+
+/// The way in which a server is started or reached.
+fn launch_of(
+    name: &str,
+    entry: ServerEntry,
+    server: WantedServer,
+    isolates: bool,
+) -> Result<ServerLaunch, Failure> {
+    let (program, arguments) = match server {
+        WantedServer::Remote(remote) => return Ok(ServerLaunch::Remote(remote)),
+        WantedServer::Process { program, arguments } => (program, arguments),
+    };
+    let (env, cwd) = (entry.env.into_iter(), entry.cwd.as_deref());
+    let sandbox = entry.sandbox.as_ref();
+    let subject = Subject {
+        name,
+        program: &program,
+        arguments: &arguments,
+        cwd,
+    };
+    let sandbox = sandbox.map(|settings| settings.sandbox(subject));
+    let sandbox = sandbox.transpose()?;
+    let command = Command {
+        program,
+        called: None,
+        arguments,
+        without_env: withheld(),
+        env: env.map(|(key, value)| (key.into(), value.into())).collect(),
+        secrets: entry.secrets,
+        cwd: entry.cwd,
+        sandbox,
+    };
+    Ok(ServerLaunch::Process {
+        command,
+        tree_kill: tree_kill_of(isolates),
+    })
 }
 
 /// A host's configuration for a server of a file, without its rules and its lock.
@@ -305,9 +402,11 @@ pub(crate) fn config_of(server: &ServerEntry, transport: Transport) -> Result<Wr
                 arguments: server.args.iter().map(OsString::from).collect(),
             },
         },
+        isolates: false,
         entry: ServerEntry {
             name: server.name.clone(),
             env: server.env.clone(),
+            secrets: server.secrets.clone(),
             cwd: server.cwd.clone(),
             sandbox: server.sandbox.clone(),
             ..ServerEntry::default()
@@ -337,9 +436,11 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     if rules.standby {
         limits.standby = 1;
     }
-    if let Some(mode) = rules.sandbox {
+    if let Some(choice) = &rules.sandbox {
         let settings = entry.sandbox.get_or_insert_default();
-        settings.mode = mode;
+        choice.clone().over(settings);
+        settings.profile = rules.profile.clone().or(settings.profile.take());
+        settings.preset.extend(rules.preset.iter().copied());
         settings.read.extend(rules.read.iter().cloned());
         settings.write.extend(rules.write.iter().cloned());
         settings.env.extend(rules.env.iter().cloned());
@@ -365,6 +466,11 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
     target.trust_hints &= !rules.distrust_hints;
     target.allow.extend(rules.allow.iter().cloned());
     target.deny.extend(rules.deny.iter().cloned());
+    rules
+        .ask
+        .iter()
+        .rev()
+        .for_each(|tool| target.approvals.ask_for(tool));
     let mut mistakes = target.check();
     if let Err(wrong) = limits.check() {
         mistakes.extend(wrong.iter().map(ToString::to_string));

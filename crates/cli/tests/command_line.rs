@@ -342,10 +342,21 @@ fn exit_codes_say_whose_turn_it_is() {
 
 #[test]
 fn an_answer_that_is_no_is_exit_code_1() {
-    let call = |words: &[&str]| with_schemas().arg("call").args(words).output().unwrap();
+    let call = |words: &[&str]| {
+        let mut command = with_schemas();
+        command.env(
+            "SYN_EXAMPLES_DIR",
+            repository().join("examples/assets/examples"),
+        );
+        // Nothing invalid is sent there.
+        command.env("SYN_BACKEND_URL", "http://127.0.0.1:9");
+        command.arg("call").args(words).output().unwrap()
+    };
     for words in [
         &["validate_asset", "asset={}", "schema=lamp"][..],
         &["validate_many", "assets=[{}]", "schema=lamp"],
+        &["get_example", "path=broken/Cue_Invalid_Example.json"],
+        &["populate_backend", r#"asset={"schema":"lamp"}"#],
     ] {
         let output = call(words);
         assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
@@ -444,6 +455,16 @@ fn mistakes_on_the_command_line_are_told_with_a_way_out() {
         "server_without_dashes",
         shown(&run(&["tools", "npx", "-y", "foo"]))
     );
+    for (name, words) in [
+        ("server_of_serve", &["serve", "npx", "-y", "foo"][..]),
+        ("server_of_share", &["share", "--shared", "npx", "foo"]),
+        ("bad_pid", &["stop", "--pid", "team"]),
+        ("bad_count", &["serve", "--search-above", "many"]),
+        ("small_output", &["wrap", "--max-output", "10", "--", "cat"]),
+        ("packs_in_one_option", &["tools", "--pack", "asset,code"]),
+    ] {
+        insta::assert_snapshot!(name, shown(&run(words)));
+    }
     insta::assert_snapshot!(
         "http_without_address",
         shown(&run(&["serve", "--http", ":8080"]))

@@ -36,6 +36,13 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
+    /// The calls that wait for an approval.
+    Approvals {},
+    /// Answer one of them.
+    Approve {
+        id: String,
+        grant: bool,
+    },
     /// Serve a client: the lines of its MCP session follow on this connection after the reply.
     Share(Box<SharedServer>),
 }
@@ -69,6 +76,10 @@ pub enum ControlReply {
         from: String,
         to: String,
     },
+    /// The calls that wait for an approval, the oldest first.
+    Approvals(Vec<PendingApproval>),
+    /// The answer to a call was recorded.
+    Answered {},
     /// The session of a client is open.
     Shared {},
     /// The request cannot be carried out.
@@ -96,6 +107,28 @@ pub struct HostStatus {
     pub started: String,
     pub health: Health,
     pub totals: Counts,
+}
+
+/// A call that waits for an approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingApproval {
+    pub id: String,
+    /// The caller: `user`, `uid:N`, or the digest of a credential.
+    pub who: String,
+    /// The server or the pack.
+    pub server: String,
+    pub tool: String,
+    /// Canonical JSON, perhaps cut; characters that are not plain are escaped.
+    pub arguments: String,
+    /// SHA-256 of the canonical JSON of all arguments.
+    pub digest: String,
+    /// The rule that asks.
+    pub rule: String,
+    /// ISO-8601 UTC.
+    pub asked: String,
+    pub expires: String,
+    /// A person has granted it, and the client has not repeated the call yet.
+    pub granted: bool,
 }
 
 /// How the rollout of one pack ended.

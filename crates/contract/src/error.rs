@@ -238,6 +238,18 @@ table! {
         "forbidden", Protocol, Tool, retry false,
         "this is not allowed", None,
         "Refused by policy.";
+    ApprovalDenied = "approval_denied", Forbidden, Unauthorized, 403, -31403,
+        "forbidden", Protocol, Tool, retry false,
+        "the call was not approved", Some("do not repeat it unless the person who denied it asks for that"),
+        "A call that needs an approval and was denied by a person.";
+    ApprovalExpired = "approval_expired", Forbidden, Unauthorized, 403, -31403,
+        "forbidden", Protocol, Tool, retry false,
+        "the call needs an approval, and nobody gave it in time", Some("ask the operator to answer with mainstay approve, then call again; the limit is limits.approval_ms"),
+        "A call that needs an approval and got no valid one: no answer in time, a changed policy, or a grant for another call.";
+    AuditUnavailable = "audit_unavailable", Internal, InternalError, 503, -31503,
+        "unavailable", Resource, Tool, retry false,
+        "the audit file cannot be written, so the call was not started", Some("free space on the disk of the audit file, or correct its permissions, then call again"),
+        "A call with effects that could not be recorded in the audit file.";
     UnknownSession = "unknown_session", NotFound, NotFound, 404, -31404,
         "not_found", Protocol, Protocol, retry false,
         "there is no such session", Some("open a new one with initialize"),
@@ -282,6 +294,14 @@ table! {
         "overloaded", Resource, Tool, retry true,
         "too many calls are waiting; this one was not started", Some("retry in a moment, or send fewer calls at once"),
         "A bounded queue is full; the call never started.";
+    QuotaExceeded = "quota_exceeded", QueueOverloaded, InternalError, 429, -31429,
+        "overloaded", Resource, Tool, retry true,
+        "the quota of this caller is used up; this call was not started", Some("wait until the period is over; the message says when"),
+        "More calls, bytes or time of tools than the operator lets one caller use within a period; the call never started.";
+    RepeatedFailure = "repeated_failure", QueueOverloaded, InternalError, 429, -31429,
+        "overloaded", Resource, Tool, retry false,
+        "this call failed too often with the same error; it was not run again", Some("change the arguments, or wait until the message says"),
+        "The same call of the same caller failed as often as limits.repeated_failures says; it was answered without running.";
     Timeout = "timeout", ToolTimeout, InternalError, 504, -31504,
         "timeout", Timeout, Tool, retry false,
         "the tool did not finish before its deadline", Some("narrow the request, or raise the tool's timeout"),

@@ -9,6 +9,7 @@
 #[macro_use]
 mod words;
 
+pub mod audit;
 pub mod canonical;
 pub mod control;
 pub mod dialect;

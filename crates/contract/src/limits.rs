@@ -46,6 +46,8 @@ macro_rules! limits {
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Largest quota.
+const QUOTA: u64 = 1_000_000_000_000_000;
 
 limits! {
     request_frame_bytes: usize = MIB, 4 * KIB => 64 * MIB, "longest request line";
@@ -100,6 +102,18 @@ limits! {
     ledger_bytes: usize = 256 * MIB, MIB => 64 * 1024 * MIB, "size of the file in which tasks are recorded";
     ledger_flush: u32 = 1, 0 => 1,
         "1: the disk has a task before the client gets its id; 0: faster, but a power failure may lose the last tasks";
+    approvals: usize = 64, 1 => 4096, "calls that wait for an approval at the same time";
+    approval_ms: u64 = 300_000, 100 => DAY_MS, "time for a person to approve a call; without an answer the call is denied";
+    audit_file_bytes: usize = 64 * MIB, 64 * KIB => 4096 * MIB, "size at which the audit file is rotated; no file is removed";
+    quota_period_ms: u64 = 60_000, 1_000 => 31 * DAY_MS, "period of quotas, which begins with the first call in it";
+    quota_calls: u64 = 0, 0 => QUOTA, "tool calls of one caller within the period; 0 is any number";
+    quota_bytes_in: u64 = 0, 0 => QUOTA, "bytes of requests for tool calls of one caller within the period; 0 is any number";
+    quota_bytes_out: u64 = 0, 0 => QUOTA, "bytes of results of one caller within the period; 0 is any number";
+    quota_tool_ms: u64 = 0, 0 => QUOTA, "time of tools that one caller uses within the period; 0 is any";
+    repeated_failures: u32 = 100, 0 => 1_000_000,
+        "times that the same call fails with the same error before it is no longer run; 0 is never";
+    repeated_failures_ms: u64 = 60_000, 1_000 => DAY_MS,
+        "window of those failures, and pause before such a call runs again";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
         "unsent bytes of a client before its input is no longer read";
 }

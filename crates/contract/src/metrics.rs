@@ -17,6 +17,20 @@ pub struct HostMetrics {
     /// Each pack and each wrapped server, by its name.
     #[serde(default)]
     pub packs: BTreeMap<String, PackMetrics>,
+    /// Calls that were not run for the sake of quotas.
+    #[serde(default)]
+    pub refused: RefusalMetrics,
+}
+
+/// Calls that were refused, by the measure that was exceeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalMetrics {
+    pub calls: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub tool_ms: u64,
+    /// The same call had failed too often.
+    pub repeated_failures: u64,
 }
 
 /// One pack, or one wrapped server with all its processes.

@@ -79,6 +79,11 @@ pub(crate) struct SavedClock {
 }
 
 fn monotonic_ns() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(simulated) = crate::sim::wall() {
+        let since = simulated.duration_since(UNIX_EPOCH).unwrap_or_default();
+        return u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()

@@ -12,17 +12,20 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::tool::Catalog;
 use mainstay_contract::words;
-use mainstay_sandbox::Policy;
+use mainstay_sandbox::Policy as SandboxPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::AuditConfig;
 use crate::http::HttpConfig;
 use crate::local::LocalRequests;
 pub use crate::remote::{Remote, RemoteTransport, TokenSource};
 pub use crate::reread::{Changed, Found, ReadLock, Reread};
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
+pub use mainstay_kernel::approvals::{ApprovalRule, Policy, Ruling};
 use mainstay_kernel::core::tasks::TaskRules;
 use mainstay_kernel::locked::Locked;
+pub use mainstay_kernel::quotas::{Quota, ToolQuotas};
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 pub use mainstay_kernel::tool_list::ToolListRules;
 
@@ -69,6 +72,8 @@ pub struct Config {
     pub tasks: TaskRules,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub quotas: ToolQuotas,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,
     /// Where the catalogs of servers are kept from one run to the next, if they are.
@@ -79,6 +84,10 @@ pub struct Config {
     pub upgrade: Option<UpgradeConfig>,
     /// Files whose changes roll out a pack.
     pub watch: Vec<Watched>,
+    /// The rules for calls of all servers and packs.
+    pub approvals: Policy,
+    /// Where decisions and effects are recorded, if they are.
+    pub audit: Option<AuditConfig>,
 }
 
 /// Files whose changes roll out a pack, or the wrapped server.
@@ -161,11 +170,11 @@ impl ServerLaunch {
     pub fn secrets(&self) -> Vec<String> {
         match self {
             Self::Process { command, .. } => {
-                let secrets = command.env.iter().filter_map(|(name, value)| {
+                let named = command.env.iter().filter_map(|(name, value)| {
                     let is_secret = name.to_str().is_some_and(is_secret_variable);
                     value.to_str().filter(|_| is_secret).map(str::to_owned)
                 });
-                secrets.collect()
+                named.chain(command.secrets.iter().cloned()).collect()
             }
             Self::Remote(remote) => remote.secrets(),
         }
@@ -217,6 +226,9 @@ pub struct Command {
     pub without_env: Vec<String>,
     /// Variables that are set.
     pub env: Vec<(OsString, OsString)>,
+    /// The values of secrets that are a part of what is set.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// Where it runs, if not where the host does.
     pub cwd: Option<PathBuf>,
     /// The restrictions of its process and of all processes that it starts.
@@ -226,9 +238,11 @@ pub struct Command {
 /// The sandbox of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
-    pub policy: Policy,
+    pub policy: SandboxPolicy,
     /// Variables that it gets beside those of [`mainstay_sandbox::ENVIRONMENT`].
     pub env: Vec<String>,
+    /// Variables that are set, unless the server's own settings do.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Sandbox {

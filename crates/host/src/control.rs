@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay_contract::audit::{AuditEvent, AuditRecord};
 use mainstay_contract::control::{ControlReply, ControlRequest};
 use mainstay_contract::frame::{Frame, FrameReader};
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::audit::AuditLog;
 use crate::files;
 use crate::io::{Sink, Source};
 use crate::log::{Log, Seldom};
@@ -90,7 +92,7 @@ pub(crate) fn open(folder: &Path) -> io::Result<Bound> {
 pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     bound: Arc<Bound>,
     events: mpsc::Sender<E>,
-    log: Log,
+    (log, audit): (Log, AuditLog),
     reading: Arc<()>,
     mut pause: Pause,
 ) {
@@ -111,7 +113,14 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                     let is_operator = peer.is_none_or(|peer| !is_below_a_host(peer));
                     if !is_operator {
                         let pid = Pid::as_raw(peer);
-                        warning.warn(&log, &format!("reason=control_refused pid={pid}"));
+                        let said = format!("reason=control_refused pid={pid}");
+                        // A process that tries again and again must not fill the file either.
+                        if warning.warn(&log, &said) {
+                            audit.record(AuditRecord {
+                                detail: Some(format!("control socket pid={pid} {NOT_AN_OPERATOR}")),
+                                ..AuditRecord::new(AuditEvent::AccessRefused)
+                            });
+                        }
                     }
                     let (events, reading) = (events.clone(), Arc::clone(&reading));
                     let mut pause = pause.clone();

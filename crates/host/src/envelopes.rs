@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mainstay_contract::envelope::redact::redact_text;
 use mainstay_contract::envelope::{
     Asked, Ids, InvocationError, InvocationResponse, Meta, ResultEnvelope, Timings, Transport,
     tool_name,
@@ -216,16 +215,17 @@ impl Envelopes {
     }
 
     fn note(&self, what: &str, request_id: Option<&str>, violation: &Violation) {
+        let clean = |text: &str| self.0.log.redactor().text(text).into_owned();
         let mismatch = SchemaMismatch {
             ts: iso_now(),
             request_id: request_id
                 .filter(|id| !id.is_empty())
                 .and_then(|id| RequestId::parse(&Value::from(id).to_string()).ok()),
             trace_id: None,
-            tool: redact_text(what).into_owned(),
+            tool: clean(what),
             side: Side::Envelope,
-            path: redact_text(&violation.path).into_owned(),
-            message: redact_text(&violation.message).into_owned(),
+            path: clean(&violation.path),
+            message: clean(&violation.message),
         };
         let mut limit = self
             .0

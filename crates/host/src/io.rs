@@ -62,6 +62,8 @@ pub(crate) enum SavedEnd {
     Socket(Place),
     /// A channel of the HTTP front, with the bytes that were in it.
     Link(#[serde(with = "blob")] Vec<u8>),
+    #[cfg(feature = "simulation")]
+    Simulated(u64),
 }
 
 impl Source {
@@ -74,7 +76,10 @@ impl Source {
                 Some(SavedEnd::Link(rest.get(*at..).unwrap_or_default().to_vec()))
             }
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => None,
+            Self::Simulated(pipe) => {
+                let place = crate::sim::carry(pipe.duplicate());
+                Some(SavedEnd::Simulated(place))
+            }
         }
     }
 
@@ -95,6 +100,8 @@ impl Source {
                     at: 0,
                 })
             }
+            #[cfg(feature = "simulation")]
+            SavedEnd::Simulated(place) => crate::sim::arrived(place).map(Self::Simulated),
         }
     }
 
@@ -252,7 +259,12 @@ impl Sink {
             Self::Pipe(fd) => Some(SavedEnd::Pipe(descriptors.add(fd.get_ref().as_fd()))),
             Self::Socket(fd) => Some(SavedEnd::Socket(descriptors.add(fd.get_ref().as_fd()))),
             Self::Chunks(_) => Some(SavedEnd::Link(Vec::new())),
-            _ => None,
+            Self::Thread { .. } => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => {
+                let place = crate::sim::carry(pipe.duplicate());
+                Some(SavedEnd::Simulated(place))
+            }
         }
     }
 
@@ -269,6 +281,8 @@ impl Sink {
                 let chunks = link.ok_or_else(|| io::Error::other("a saved link is missing"))?;
                 Ok(Self::Chunks(chunks))
             }
+            #[cfg(feature = "simulation")]
+            SavedEnd::Simulated(place) => crate::sim::arrived(*place).map(Self::Simulated),
         }
     }
 

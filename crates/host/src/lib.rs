@@ -10,6 +10,7 @@
 //!   process that does so even when the host is killed;
 //! * `file_watch`: rollouts of packs and servers whose files change;
 //! * [`files`]: private directories, and files in places where other users may write;
+//! * [`audit`]: a chained file of every decision about a call and of every effect;
 //! * `telemetry`: event lines in a file that several hosts may share;
 //! * `envelopes`: ids and checks of the envelopes that are sent;
 //! * `engine`: the drive loop around the core; `check`: schema checks in disposable processes;
@@ -18,6 +19,7 @@
 //!
 //! It must never know a tool by name, except its own two.
 
+pub mod audit;
 mod check;
 mod client_roots;
 mod clock;
@@ -41,6 +43,7 @@ mod ready;
 mod remote;
 mod reread;
 mod serve;
+mod shared_environment;
 mod shim;
 #[cfg(feature = "simulation")]
 pub mod sim;
@@ -59,7 +62,9 @@ pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::local::{AskError, Local, LocalRequests, OnProgress};
 pub use self::log::{Level, Log};
+pub use self::process::read_secret_command;
 pub use self::serve::{ServeError, Served, check_state, check_wrapped_state, serve, serve_wrapped};
+pub use self::shared_environment::is_shared_variable;
 pub use self::shim::run_shim;
 pub use self::telemetry::OtlpConfig;
 pub use self::upgrade::{Arrival, CHECK, MARKER, SettingsFile, Start, UpgradeConfig};

@@ -156,10 +156,11 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
-    pub(crate) fn warn(&mut self, log: &Log, text: &str) {
+    /// Logs a line. False if it is one too many.
+    pub(crate) fn warn(&mut self, log: &Log, text: &str) -> bool {
         if self.last.is_some_and(|last| last.elapsed() < SELDOM) {
             self.missed += 1;
-            return;
+            return false;
         }
         self.last = Some(Instant::now());
         let missed = std::mem::take(&mut self.missed);
@@ -169,6 +170,7 @@ impl Seldom {
             String::new()
         };
         log.say(Level::Warn, format!("mcp:warning {text}{again}"));
+        true
     }
 }
 

@@ -76,7 +76,10 @@ impl Outbox {
         let inner = self.lock();
         let calls = inner.calls.iter();
         SavedOutbox {
-            waiting: inner.waiting.clone(),
+            waiting: match is_planted(Defect::UnwrittenLost) {
+                true => Vec::new(),
+                false => inner.waiting.clone(),
+            },
             calls: calls
                 .map(|(at, call)| (at - inner.written, *call))
                 .collect(),
@@ -101,7 +104,7 @@ impl Outbox {
     /// The writer stops in the middle of what it took: the rest waits again, before everything else.
     pub(crate) fn put_back(&self, rest: &[u8]) {
         let mut inner = self.lock();
-        if !inner.sealed {
+        if !inner.sealed && !is_planted(Defect::RestLost) {
             inner.waiting.splice(..0, rest.iter().copied());
         }
     }

@@ -20,6 +20,9 @@ pub struct Remote {
     pub transport: RemoteTransport,
     /// Sent with every request, in this order.
     pub headers: Vec<(String, String)>,
+    /// The values of secrets that are a part of headers.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// More headers, a line each, read again when the server answers 401.
     pub header_file: Option<PathBuf>,
     pub token: Option<TokenSource>,
@@ -121,6 +124,7 @@ impl Remote {
             url: url.to_owned(),
             transport: RemoteTransport::default(),
             headers: Vec::new(),
+            secrets: Vec::new(),
             header_file: None,
             token: None,
             ca_file: None,
@@ -180,14 +184,28 @@ impl Remote {
 
     /// The values that logs and faults must not show.
     pub fn secrets(&self) -> Vec<String> {
-        let headers = self.headers.iter().map(|(_, value)| value.clone());
+        let headers = self
+            .headers
+            .iter()
+            .flat_map(|(_, value)| credentials_in(value));
         let token = match &self.token {
             Some(TokenSource::Variable { value, .. }) => Some(value.clone()),
             _ => None,
         };
         let query = self.uri().query().map(str::to_owned);
-        headers.chain(token).chain(query).collect()
+        let references = self.secrets.iter().cloned();
+        headers
+            .chain(token)
+            .chain(query)
+            .chain(references)
+            .collect()
     }
+}
+
+/// The value of a header, and what follows the name of a scheme in it.
+pub(crate) fn credentials_in(value: &str) -> impl Iterator<Item = String> {
+    let behind = value.split_once(' ').map(|(_, behind)| behind.trim());
+    std::iter::once(value).chain(behind).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use mainstay_contract::limits::Limits;
 use mainstay_contract::render::RenderMode;
+use mainstay_contract::trace::Hex;
+use mainstay_kernel::approvals::Policy;
 use mainstay_kernel::catalog::CatalogError;
 pub use mainstay_kernel::catalog::Offered as Served;
 use mainstay_kernel::server::ServerConfig;
@@ -21,13 +23,14 @@ use tokio::sync::watch;
 
 pub(crate) use self::clients::is_shortage;
 use self::clients::{Clients, Opened, continue_transport, open_transport};
+use crate::audit::{AuditConfig, AuditError, AuditLog};
 use crate::check::{CheckLimits, Checkers};
 use crate::clock::{self, iso_now};
 use crate::config::{Config, IdSource, Shim, Transport, Watched};
 use crate::control;
 use crate::engine::{
-    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports, Resumed,
-    Setup, Upgrades,
+    Announcement, Commands, Engine, HostFacts, Launch, Links, PackCommand, Queue, Reports,
+    Rereading, Resumed, Setup, Shell, Upgrades,
 };
 use crate::entropy;
 use crate::envelopes::Envelopes;
@@ -36,10 +39,11 @@ use crate::http::{FrontFacts, MIN_TOKEN, Serves};
 use crate::log::{Level, Log};
 use crate::process::programs::Programs;
 use crate::ready::{ReadyFile, Written};
+use crate::shared_environment::is_shared_variable;
 use crate::tasks::{TaskLedger, TaskStore};
 use crate::telemetry::{OtlpConfig, Recorder};
 use crate::transport::socket::{BindError, Bound};
-use crate::upgrade::UpgradeConfig;
+use crate::upgrade::{UpgradeConfig, first_loss};
 use crate::watchdog::Watchdog;
 use crate::wrap::{self, MemoryFiles, WrapConfig};
 
@@ -65,6 +69,8 @@ pub enum ServeError {
     ShortToken { address: SocketAddr },
     #[error("cannot write telemetry to {path}")]
     Telemetry { path: String, source: io::Error },
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("cannot continue the host that ran before: {0}")]
     State(String),
     #[error("cannot {what}")]
@@ -90,12 +96,40 @@ pub fn serve_wrapped(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
 
 /// Reads the state of a running host as its successor would, and changes nothing.
 pub fn check_state(config: Config, log: &Log) -> Result<(), ServeError> {
+    loses_nothing(config.upgrade.as_ref())?;
     Plan::packs(config, log).map(drop)
 }
 
 /// As [`check_state`], for a host that wraps a server.
 pub fn check_wrapped_state(config: WrapConfig, log: &Log) -> Result<(), ServeError> {
+    loses_nothing(config.upgrade.as_ref())?;
     Plan::wrapped(config, log).map(drop)
+}
+
+/// Rejects a state with parts that this program does not know: it would drop them.
+fn loses_nothing(upgrade: Option<&UpgradeConfig>) -> Result<(), ServeError> {
+    let Some(arrival) = upgrade.and_then(|upgrade| upgrade.arrival.as_ref()) else {
+        return Ok(());
+    };
+    let (_, core, shell) = arrival.read().map_err(ServeError::State)?;
+    let unreadable = |error: &dyn std::fmt::Display| ServeError::State(error.to_string());
+    let again = Core::restore(&core).and_then(|core| core.save());
+    let again = again.map_err(|error| unreadable(&error))?;
+    let lost = first_loss(&core, &again);
+    let lost = match lost {
+        Some(place) => Some(place),
+        None => {
+            let again: Shell = serde_json::from_str(&shell).map_err(|error| unreadable(&error))?;
+            let again = serde_json::to_string(&again).map_err(|error| unreadable(&error))?;
+            first_loss(&shell, &again).map(|place| format!("/shell{place}"))
+        }
+    };
+    match lost {
+        None => Ok(()),
+        Some(place) => Err(ServeError::State(format!(
+            "this executable does not know {place} of its state and would lose it; restart the host instead"
+        ))),
+    }
 }
 
 /// A host that is configured and not yet running.
@@ -117,6 +151,7 @@ struct Plan {
     envelopes: Envelopes,
     tasks: TaskLedger,
     watch: Vec<Watched>,
+    audit: Option<AuditConfig>,
     upgrade: Option<UpgradeConfig>,
     /// The host that this one continues.
     resumed: Option<Resumed>,
@@ -190,6 +225,9 @@ impl Plan {
         let (servers, version) = (&config.servers, &config.server_version);
         let build = build_of(config.upgrade.as_ref(), version);
         let folder = config.cache_dir.as_deref();
+        let names = config.environment.iter().map(|(name, _)| name);
+        let names = names.filter_map(|name| name.to_str().map(str::to_owned));
+        let unshared = names.filter(|name| !is_shared_variable(name)).collect();
         let mut remembered = MemoryFiles::new(folder, config.environment, &build);
         let configs = servers.iter();
         let configs = configs.map(|server| ServerConfig {
@@ -211,6 +249,10 @@ impl Plan {
             servers: configs,
             tasks: config.tasks,
             tool_list: config.tool_list,
+            approvals: config.approvals,
+            approval_secret: secret(),
+            audits: config.audit.is_some(),
+            quotas: config.quotas,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -224,6 +266,7 @@ impl Plan {
             commands: Commands {
                 packs: commands,
                 servers,
+                unshared,
             },
             named_only,
             shim,
@@ -245,10 +288,12 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                rereading: Rereading::No,
                 read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, config.envelope_ids, keep, log),
             watch: config.watch,
+            audit: config.audit,
             upgrade: config.upgrade,
             resumed,
         })
@@ -313,6 +358,10 @@ impl Plan {
             }],
             tasks: BTreeMap::new(),
             tool_list: config.tool_list,
+            approvals: Policy::default(),
+            approval_secret: secret(),
+            audits: config.audit.is_some(),
+            quotas: config.quotas,
             lifetime: lifetime(&config.transport),
             limits: with_sessions(config.limits, &config.transport),
         })?;
@@ -323,6 +372,7 @@ impl Plan {
             commands: Commands {
                 packs: Vec::new(),
                 servers: [(config.name.clone(), config.launch)].into(),
+                unshared: Vec::new(),
             },
             named_only: Vec::new(),
             shim,
@@ -344,10 +394,12 @@ impl Plan {
                 started: iso_now(),
                 remembered,
                 reread: config.reread,
+                rereading: Rereading::No,
                 read_lock: config.read_lock,
             },
             envelopes: Envelopes::new(config.envelopes, IdSource::Random, keep, log),
             watch: config.watch,
+            audit: config.audit,
             upgrade: config.upgrade,
             resumed,
         })
@@ -401,7 +453,32 @@ fn run_plan(mut plan: Plan, log: &Log) -> Result<Core, ServeError> {
     let opened = sinks.open(plan.core.limits(), plan.resumed.is_some(), log);
     let recorder =
         opened.or_else(|error| plan.without("no_telemetry", error, log, Recorder::off()))?;
-    in_runtime(run(plan, log.clone(), recorder.clone()), &recorder, log)
+    let audit = open_audit(&mut plan, log)?;
+    plan.core.set_audits(audit.is_on());
+    let host = run(plan, log.clone(), recorder.clone(), audit.clone());
+    let served = in_runtime(host, &recorder, log);
+    audit.finish();
+    log.flush();
+    served
+}
+
+/// Opens the audit file, or takes it over.
+fn open_audit(plan: &mut Plan, log: &Log) -> Result<AuditLog, ServeError> {
+    let Some(config) = plan.audit.take() else {
+        return Ok(AuditLog::off());
+    };
+    if let Some(resumed) = &mut plan.resumed
+        && let Some(saved) = resumed.shell.audit.take()
+    {
+        let taken = AuditLog::resume(config, saved, &mut resumed.descriptors, log);
+        return taken.map_err(|error| ServeError::State(error.to_string()));
+    }
+    Ok(AuditLog::open(config, &plan.facts.name, log)?)
+}
+
+/// A text that nobody can guess.
+fn secret() -> String {
+    Hex(&entropy::random_id()).to_string()
 }
 
 /// Where events go, as a configuration names it.
@@ -464,7 +541,12 @@ fn in_runtime<T: Send + 'static>(
     served
 }
 
-async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, ServeError> {
+async fn run(
+    mut plan: Plan,
+    log: Log,
+    recorder: Recorder,
+    audit: AuditLog,
+) -> Result<Core, ServeError> {
     let mode = plan.facts.mode;
     crate::process::adopt();
     let limits = plan.core.limits().clone();
@@ -522,6 +604,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         serves: plan.serves,
         envelopes: plan.envelopes.clone(),
         recorder: recorder.clone(),
+        audit: audit.clone(),
         log: log.clone(),
     };
     let checkers = Checkers::new(&plan.shim, CheckLimits::DEFAULT, events.clone());
@@ -542,7 +625,14 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         let (bound, reading) = (Arc::new(bound), Arc::clone(&upgrades.reading));
         upgrades.control = Arc::downgrade(&bound);
         let (events, log) = (events.clone(), log.clone());
-        tokio::spawn(control::listen(bound, events, log, reading, pauses.watch()));
+        let audit = audit.clone();
+        tokio::spawn(control::listen(
+            bound,
+            events,
+            (log, audit),
+            reading,
+            pauses.watch(),
+        ));
     }
     let mut engine = Engine::new(Setup {
         core: plan.core,
@@ -557,6 +647,7 @@ async fn run(mut plan: Plan, log: Log, recorder: Recorder) -> Result<Core, Serve
         reports: Reports {
             log: log.clone(),
             recorder,
+            audit,
             envelopes: plan.envelopes,
             watchdog: Watchdog::start(limits.stuck_ms, &log),
         },
@@ -628,6 +719,7 @@ pub(crate) fn simulate(
         reports: Reports {
             log,
             recorder: Recorder::off(),
+            audit: AuditLog::off(),
             envelopes: plan.envelopes,
             watchdog: Watchdog::off(),
         },

@@ -30,6 +30,7 @@ words! {
         Verdict = "verdict",
         ClientRoots = "client_roots",
         Ledger = "ledger",
+        Audit = "audit",
         Control = "control",
         Reread = "reread",
         Upgrade = "upgrade",

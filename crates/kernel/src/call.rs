@@ -3,6 +3,7 @@
 use mainstay_contract::dialect::{EchoId, Form, Order, Refused};
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
+use mainstay_contract::method::Method;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::replay::{Attempts, Replay};
 use mainstay_contract::rpc;
@@ -11,6 +12,7 @@ use mainstay_contract::trace::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::progress::Throttle;
+use crate::quotas::Charge;
 use crate::time::Time;
 
 /// Number of a worker slot.
@@ -130,6 +132,9 @@ pub struct Call {
     /// A lost host may have sent it, and no probe has answered; then it may be sent until this time.
     #[serde(default)]
     pub resumed_until: Option<Time>,
+    /// What its caller pays for it, from its start on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge: Option<Box<Charge>>,
     pub throttle: Throttle,
 }
 
@@ -167,6 +172,11 @@ pub enum Dispatch {
 }
 
 impl Call {
+    /// True for a call of a tool, known or not.
+    pub fn is_tool_call(&self) -> bool {
+        self.request.tool.is_some() || self.request.method == Method::CallTool.name()
+    }
+
     /// The task, if a worker answers this request.
     pub const fn task(&self) -> Option<&Task> {
         match &self.request.work {

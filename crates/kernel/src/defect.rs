@@ -66,6 +66,8 @@ defects! {
     CancelTwice = "cancel-twice";
     /// A call that a worker ran more than once is answered twice.
     AnswerTwice = "answer-twice";
+    /// An update of a resource of a shared server goes to every session.
+    UpdateToAll = "update-to-all";
     /// An answer goes to the oldest session.
     WrongSession = "wrong-session";
     /// The last progress of a call is sent after its answer.
@@ -102,6 +104,14 @@ defects! {
     ResumedWithoutProbe = "resumed-without-probe";
     /// A host takes a task of a lost host over and does nothing with it.
     ClaimedTaskDropped = "claimed-task-dropped";
+    /// An upgrade drops output that was not written.
+    UnwrittenLost = "unwritten-lost";
+    /// An upgrade drops the rest of a line that was written in part.
+    RestLost = "rest-lost";
+    /// An upgrade drops the beginning of a line that was read in part.
+    HalfLineLost = "half-line-lost";
+    /// An upgrade drops the streams of HTTP sessions.
+    StreamsLost = "streams-lost";
 }
 
 #[cfg(feature = "simulation")]

@@ -9,6 +9,7 @@
 //! It must never know a clock, a runtime, randomness, a log or a file.
 
 pub mod action;
+pub mod approvals;
 pub mod call;
 pub mod catalog;
 pub mod core;
@@ -18,6 +19,7 @@ pub mod locked;
 pub mod log_limit;
 pub mod progress;
 pub mod queue;
+pub mod quotas;
 pub mod server;
 pub mod session;
 pub mod slot;

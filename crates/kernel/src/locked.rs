@@ -76,7 +76,7 @@ impl Locked {
     }
 
     /// The names of a list, if the lock covers it.
-    pub(crate) fn names(&self, kind: ListKind) -> Option<&BTreeMap<String, Fingerprint>> {
+    pub fn names(&self, kind: ListKind) -> Option<&BTreeMap<String, Fingerprint>> {
         self.lists.get(&kind)
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::{Fault, FaultClass};
 use mainstay_contract::id::Generation;
-use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, MethodMetrics};
+use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, MethodMetrics, RefusalMetrics};
 use mainstay_contract::telemetry::{
     Counts, MethodError, MethodStats, SchemaMismatch, Telemetry, millis,
 };
@@ -163,6 +163,7 @@ impl Stats {
             restart_count,
             schema_mismatches: self.mismatches.iter().cloned().collect(),
             packs: BTreeMap::new(),
+            refused: RefusalMetrics::default(),
         }
     }
 

@@ -68,6 +68,26 @@ fn first_run(config: CoreConfig) -> ServerMemory {
     stored(&shell, "demo").expect("it was stored")
 }
 
+/// The parameters of a request of a modern client.
+fn modern_params(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    params
+}
+
+/// The handshake of a modern server.
+fn described() -> Value {
+    json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })
+}
+
+/// The methods of the requests that the newest process got.
+fn heard(shell: &Shell) -> Vec<&str> {
+    let lines = shell.workers[&shell.newest()].lines.iter();
+    lines.filter_map(|line| line["method"].as_str()).collect()
+}
+
 /// A second run, whose server does not open a session yet.
 fn second_run(mut config: CoreConfig, memory: &ServerMemory) -> Shell {
     config.limits.start_timeout_ms = START_MS;
@@ -241,10 +261,7 @@ fn a_server_that_never_starts_ends_calls_at_their_deadlines_and_the_session_live
 
 #[test]
 fn a_modern_list_keeps_the_rest_of_its_time_to_live_and_none_after_it() {
-    let meta = json!({ "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    } });
+    let meta = modern_params(json!({}));
     let modern = |config: CoreConfig| {
         let mut shell = Shell::new(config);
         shell.server.is_modern = true;
@@ -270,8 +287,7 @@ fn a_modern_list_keeps_the_rest_of_its_time_to_live_and_none_after_it() {
         shell.wait(20_000);
     }
     shell.server.opens = true;
-    let described = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
-    shell.reply_all(&described);
+    shell.reply_all(&described());
     shell.ask(client, "3", "tools/list", meta);
     let answer = forwarded(shell.outcome(client, "3"));
     assert_eq!(answer["result"]["ttlMs"], 30_000, "the server's own answer");
@@ -311,4 +327,214 @@ fn several_servers_are_introduced_and_listed_before_they_start() {
     assert!(told.contains(&changed), "{told:?}");
     shell.ask(client, "3", "tools/list", json!({}));
     assert!(!listing(&shell, "3").contains("\"one__once\""));
+}
+
+#[test]
+fn a_modern_client_hears_of_a_catalog_that_differs_after_its_acknowledgement() {
+    let mut shell = Shell::new(wrapping(json!({})));
+    shell.server.is_modern = true;
+    let client = shell.open();
+    shell.ask(client, "1", "server/discover", modern_params(json!({})));
+    let declared = "/result/capabilities/tools/listChanged";
+    let found = forwarded(shell.outcome(client, "1"));
+    assert_eq!(found.pointer(declared), Some(&json!(true)), "{found}");
+    shell.ask(client, "2", "tools/list", modern_params(json!({})));
+    let memory = stored(&shell, "demo").expect("it was stored");
+    let mut shell = second_run(wrapping(json!({})), &memory);
+    shell.server.is_modern = true;
+    let client = shell.open();
+    shell.ask(client, "1", "server/discover", modern_params(json!({})));
+    let found = forwarded(shell.outcome(client, "1"));
+    assert_eq!(found.pointer(declared), Some(&json!(true)), "{found}");
+    shell.ask(client, "2", "tools/list", modern_params(json!({})));
+    assert_eq!(listed(&shell, client, "2").len(), 5);
+    let wanted =
+        json!({ "notifications": { "toolsListChanged": true, "promptsListChanged": true } });
+    let listen = "subscriptions/listen";
+    shell.ask(client, "3", listen, modern_params(wanted));
+    shell.server.tools.retain(|tool| tool["name"] != "write");
+    shell.server.opens = true;
+    // This server knows no subscriptions.
+    shell.reply_all(&described());
+    assert!(heard(&shell).contains(&listen));
+    let order = [
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+    ];
+    assert_eq!(notified(&shell, client), order);
+    let told = shell.told(client);
+    let granted = &told[0]["params"]["notifications"];
+    assert_eq!(
+        *granted,
+        json!({ "toolsListChanged": true }),
+        "it has no prompts"
+    );
+    let subscription = "/params/_meta/io.modelcontextprotocol~1subscriptionId";
+    assert_eq!(told[1].pointer(subscription), Some(&json!(3)));
+    assert_eq!(shell.end_of(client, "3"), None, "it goes on");
+}
+
+#[test]
+fn a_server_that_acknowledges_less_than_the_host_announces_is_corrected() {
+    let mut shell = Shell::new(wrapping(json!({})));
+    shell.server.is_modern = true;
+    shell.server.starts = true;
+    let client = shell.open();
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    shell.ask(client, "3", "subscriptions/listen", modern_params(wanted));
+    let acknowledged = json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+        "params": { "notifications": { "resourceSubscriptions": [] },
+            "_meta": { "io.modelcontextprotocol/subscriptionId": 3 } } });
+    let server = shell.newest();
+    shell.server_says(server, &acknowledged);
+    let granted = json!({ "resourceSubscriptions": [], "toolsListChanged": true });
+    assert_eq!(shell.told(client)[0]["params"]["notifications"], granted);
+}
+
+#[test]
+fn a_legacy_client_of_a_modern_server_is_introduced_before_the_server_starts() {
+    let bridged = || wrapping(json!({ "bridge": true }));
+    let mut shell = Shell::new(bridged());
+    (shell.server.is_modern, shell.server.refuses_sessions) = (true, true);
+    shell.server.ttl_ms = Some(30_000);
+    let client = shell.greet();
+    let opened = forwarded(shell.outcome(client, "\"hello\""));
+    shell.ask(client, "1", "tools/list", json!({}));
+    let memory = stored(&shell, "demo").expect("it was stored");
+    let again = |memory: &ServerMemory| {
+        let mut shell = second_run(bridged(), memory);
+        let client = shell.greet();
+        assert_eq!(forwarded(shell.outcome(client, "\"hello\"")), opened);
+        shell.ask(client, "1", "tools/list", json!({}));
+        let list = forwarded(shell.outcome(client, "1"));
+        assert_eq!(list["result"]["ttlMs"], Value::Null, "{list}");
+        assert_eq!(listed(&shell, client, "1").len(), 5);
+        shell.call(client, 2, "read", json!({}));
+        (shell, client)
+    };
+    let (mut shell, client) = again(&memory);
+    (shell.server.is_modern, shell.server.refuses_sessions) = (true, true);
+    shell.server.tools.retain(|tool| tool["name"] != "write");
+    shell.server.opens = true;
+    let (server, pending) = shell.pending(0).unwrap();
+    shell.reply(server, &pending, &described());
+    assert_eq!(heard(&shell)[0], "server/discover");
+    shell.reply_all(&json!({ "content": [], "resultType": "complete" }));
+    let answer = forwarded(shell.outcome(client, "2"));
+    assert_eq!(answer["result"], json!({ "content": [] }));
+    let changed = "notifications/tools/list_changed";
+    assert_eq!(notified(&shell, client), [changed]);
+    // The server has sessions now, and nothing else.
+    let (mut shell, client) = again(&memory);
+    shell.server.opens = true;
+    let (server, pending) = shell.pending(0).unwrap();
+    let error = json!({ "code": -32601, "message": "unknown method" });
+    shell.server_says(
+        server,
+        &json!({ "jsonrpc": "2.0", "id": pending.id, "error": error }),
+    );
+    shell.workers.get_mut(&server).unwrap().pending.clear();
+    let order = ["server/discover", "initialize", "notifications/initialized"];
+    assert_eq!(heard(&shell)[..3], order);
+    shell.call(client, 3, "read", json!({}));
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "3"));
+}
+
+#[test]
+fn a_modern_client_of_a_legacy_server_is_introduced_before_the_server_starts() {
+    let bridged = || wrapping(json!({ "bridge": true }));
+    let mut shell = Shell::new(bridged());
+    let client = shell.open();
+    shell.ask(client, "1", "server/discover", modern_params(json!({})));
+    let found = forwarded(shell.outcome(client, "1"));
+    shell.ask(client, "2", "tools/list", modern_params(json!({})));
+    let memory = stored(&shell, "demo").expect("it was stored");
+    let again = |memory: &ServerMemory| {
+        let mut shell = second_run(bridged(), memory);
+        let client = shell.open();
+        shell.ask(client, "1", "server/discover", modern_params(json!({})));
+        assert_eq!(forwarded(shell.outcome(client, "1")), found);
+        shell.ask(client, "2", "tools/list", modern_params(json!({})));
+        let list = forwarded(shell.outcome(client, "2"));
+        assert_eq!(list["result"]["resultType"], "complete", "{list}");
+        assert_eq!(list["result"]["ttlMs"], 0, "{list}");
+        let wanted = json!({ "notifications": { "toolsListChanged": true } });
+        shell.ask(client, "3", "subscriptions/listen", modern_params(wanted));
+        shell.ask(
+            client,
+            "4",
+            "tools/call",
+            modern_params(json!({ "name": "read" })),
+        );
+        (shell, client)
+    };
+    let (mut shell, client) = again(&memory);
+    shell.server.tools.retain(|tool| tool["name"] != "write");
+    opens(&mut shell);
+    let order = ["initialize", "notifications/initialized", "tools/list"];
+    assert_eq!(heard(&shell)[..3], order);
+    shell.reply_all(&json!({ "content": [] }));
+    let answer = forwarded(shell.outcome(client, "4"));
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    let order = [
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+    ];
+    assert_eq!(notified(&shell, client), order);
+    // The server speaks only the modern era now.
+    let (mut shell, client) = again(&memory);
+    (shell.server.is_modern, shell.server.opens) = (true, true);
+    let (server, pending) = shell.pending(0).unwrap();
+    let error = json!({ "code": -32601, "message": "unknown method" });
+    shell.server_says(
+        server,
+        &json!({ "jsonrpc": "2.0", "id": pending.id, "error": error }),
+    );
+    assert_eq!(heard(&shell)[..2], ["initialize", "server/discover"]);
+    shell
+        .workers
+        .get_mut(&server)
+        .unwrap()
+        .pending
+        .retain(|left| left.id != pending.id);
+    shell.reply_all(&json!({ "content": [] }));
+    forwarded(shell.outcome(client, "4"));
+}
+
+#[test]
+fn modern_clients_and_sharers_of_several_servers_get_lists_before_they_start() {
+    let bridged = |shared: Option<bool>| {
+        let mut config = merging();
+        for server in &mut config.servers {
+            let mut rules = (*server.rules).clone();
+            rules.bridge = true;
+            server.rules = rules.into();
+            server.shared = shared;
+        }
+        config
+    };
+    for (shared, server_is_modern) in [(None, true), (None, false), (Some(true), false)] {
+        let began = |config: CoreConfig, opens: bool| {
+            let mut shell = Shell::new(config);
+            (shell.server.is_modern, shell.server.opens) = (server_is_modern, opens);
+            let client = shell.open();
+            shell.ask(client, "1", "server/discover", modern_params(json!({})));
+            shell.ask(client, "2", "tools/list", modern_params(json!({})));
+            (shell, client)
+        };
+        let (shell, _) = began(bridged(shared), true);
+        let mut config = bridged(shared);
+        for server in &mut config.servers {
+            server.memory = stored(&shell, &server.name).expect("it was stored");
+        }
+        let (shell, client) = began(config, false);
+        assert!(shell.outcome(client, "1").is_some(), "{shared:?}");
+        match shell.outcome(client, "2") {
+            Some(Ok(Success::Members(members))) => {
+                assert!(members.to_string().contains("\"one__write\""), "{shared:?}");
+            }
+            other => panic!("{shared:?}: not a list: {other:?}"),
+        }
+    }
 }

@@ -224,6 +224,54 @@ fn an_unreadable_question_does_not_end_the_call_with_the_same_id() {
 }
 
 #[test]
+fn progress_of_an_abandoned_call_is_not_that_of_the_next_with_its_token() {
+    let progress = |token: &Value| {
+        let params = json!({ "progressToken": token, "progress": 1 });
+        json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+    };
+    // The client cancels, or the deadline passes; the server works on.
+    for is_cancelled in [true, false] {
+        let (mut shell, client) = wrapped();
+        let call = |shell: &mut Shell, id: u64, token: Value| {
+            let meta = json!({ "progressToken": token });
+            let params = json!({ "name": "write", "arguments": {}, "_meta": meta });
+            shell.did.clear();
+            shell.ask(client, &id.to_string(), "tools/call", params);
+            shell.forwarded_token()
+        };
+        assert_eq!(call(&mut shell, 1, json!(7)), json!(7), "passed as it is");
+        if is_cancelled {
+            let params = json!({ "requestId": 1 });
+            let line =
+                json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+            shell.say(client, line);
+        } else {
+            shell.wait(120_000);
+            problem(shell.outcome(client, "1"));
+        }
+        let server = shell.newest();
+        let own = call(&mut shell, 2, json!(7));
+        assert_ne!(
+            own,
+            json!(7),
+            "the server may still use it for the first call"
+        );
+        shell.did.clear();
+        for spelling in [json!(7), json!(7.0)] {
+            shell.server_says(server, &progress(&spelling));
+            assert_eq!(shell.told(client), [] as [Value; 0], "of the first call");
+        }
+        shell.server_says(server, &progress(&own));
+        let told = shell.told(client);
+        assert_eq!(told[0]["params"]["progressToken"], 7, "{told:?}");
+        // Once the server has answered both, it reports no more under the token.
+        shell.reply_all(&json!({ "content": [] }));
+        forwarded(shell.outcome(client, "2"));
+        assert_eq!(call(&mut shell, 3, json!(7)), json!(7));
+    }
+}
+
+#[test]
 fn progress_reaches_the_client_only_for_a_call_that_is_open() {
     let (mut shell, client) = wrapped();
     let progress = |token: &Value| {

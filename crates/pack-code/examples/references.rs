@@ -6,6 +6,9 @@
 //! references /tmp/cache 7 100 click/src py pyright-langserver --stdio
 //! ```
 //!
+//! clangd needs a compile_commands.json in ROOT and an index of it (`--background-index`, run before): without them it
+//! knows the open files alone.
+//!
 //! Ours are the lines with a role other than `mention`, definitions included; the server's include
 //! the declaration. A name is left out that the server knows nothing of, or that stands for several
 //! definitions: names are not resolved to types here.
@@ -113,6 +116,27 @@ impl Server {
         }
     }
 
+    fn open(&mut self, root: &Path, path: &str, ending: &str) {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let language = match ending {
+            "py" => "python",
+            "ts" => "typescript",
+            other => other,
+        };
+        let uri = format!("file://{}", root.join(path).display());
+        self.send(
+            &json!({"method": "textDocument/didOpen", "params": {"textDocument":
+            {"uri": uri, "languageId": language, "version": 1, "text": text}}}),
+        );
+    }
+
+    fn close(&mut self, root: &Path, path: &str) {
+        let uri = format!("file://{}", root.join(path).display());
+        self.send(
+            &json!({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}}),
+        );
+    }
+
     fn references(&mut self, root: &Path, path: &str, line: u64, column: usize) -> Lines {
         let uri = format!("file://{}", root.join(path).display());
         let found = self.ask(
@@ -132,6 +156,25 @@ impl Server {
             .flatten()
             .filter_map(one)
             .collect()
+    }
+}
+
+/// All files with an ending.
+fn files(pack: &Pack, ending: &str) -> Vec<String> {
+    let mut arguments = json!({"query": format!("*.{ending}"), "kind": "path", "limit": 200});
+    let mut found = Vec::new();
+    loop {
+        let answer = run_tool(pack, "search", &arguments)
+            .unwrap()
+            .json
+            .to_value()
+            .unwrap();
+        let hits = answer["hits"].as_array().unwrap().iter();
+        found.extend(hits.map(|hit| hit["path"].as_str().unwrap().to_owned()));
+        match answer["cursor"].as_str() {
+            Some(cursor) => arguments["cursor"] = json!(cursor),
+            None => return found,
+        }
     }
 }
 
@@ -174,29 +217,15 @@ fn main() {
     };
     let pack = pack(&settings, "0.0.0").unwrap();
     let _ = run_tool(&pack, "index_build", &json!({})).unwrap();
-    let listed = run_tool(
-        &pack,
-        "search",
-        &json!({"query": format!("*.{ending}"), "kind": "path", "limit": 200}),
-    );
     let mut defined: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     let mut server = Server::start(server, &root);
-    for hit in listed.unwrap().json.to_value().unwrap()["hits"]
-        .as_array()
-        .unwrap()
-    {
-        let path = hit["path"].as_str().unwrap();
-        let text = std::fs::read_to_string(root.join(path)).unwrap();
-        let language = match ending.as_str() {
-            "py" => "python",
-            "ts" => "typescript",
-            other => other,
-        };
-        let uri = format!("file://{}", root.join(path).display());
-        server.send(
-            &json!({"method": "textDocument/didOpen", "params": {"textDocument":
-            {"uri": uri, "languageId": language, "version": 1, "text": text}}}),
-        );
+    // A server with a list of compile commands has an index of all files and needs one to be open.
+    let is_indexed = root.join("compile_commands.json").exists();
+    let paths = files(&pack, ending);
+    for path in &paths {
+        if !is_indexed {
+            server.open(&root, path, ending);
+        }
         let outline = run_tool(
             &pack,
             "show_file",
@@ -206,7 +235,7 @@ fn main() {
             .as_array()
             .unwrap()
         {
-            let place = (path.to_owned(), entry["start_line"].as_u64().unwrap());
+            let place = (path.clone(), entry["start_line"].as_u64().unwrap());
             defined
                 .entry(entry["name"].as_str().unwrap().to_owned())
                 .or_default()
@@ -234,7 +263,13 @@ fn main() {
         let Some(column) = own.find(&name) else {
             continue;
         };
+        if is_indexed {
+            server.open(&root, &path, ending);
+        }
         let expected = server.references(&root, &path, line, column);
+        if is_indexed {
+            server.close(&root, &path);
+        }
         if expected.len() < 2 {
             continue;
         }

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -68,6 +71,9 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
+/// A file or directory as a place for rules and mounts: nothing of it is read.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// A restriction that this kernel does not offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
@@ -116,9 +122,7 @@ pub fn confine(
     let mut lacks = Vec::new();
     // Opened first: the limit on descriptors comes after, and files outside are out of reach afterwards.
     let files = rules(policy, temporary, private)?;
-    limit(policy)?;
-    drop_capabilities()?;
-    rustix::thread::set_no_new_privs(true).map_err(failed("give up new privileges"))?;
+    restrict_privileges(policy)?;
     let abi = match files {
         Rules::Ready(ruleset, abi) => {
             ruleset
@@ -137,36 +141,35 @@ pub fn confine(
     Ok(lacks)
 }
 
+/// Limits resources and gives up privileges.
+pub(crate) fn restrict_privileges(policy: &Policy) -> Result<(), SandboxError> {
+    limit(policy)?;
+    drop_capabilities()?;
+    rustix::thread::set_no_new_privs(true).map_err(failed("give up new privileges"))
+}
+
+/// The paths that every sandboxed program may read.
+pub(crate) fn system_paths() -> impl Iterator<Item = PathBuf> {
+    SYSTEM.iter().map(PathBuf::from)
+}
+
 enum Rules {
     Ready(RulesetCreated, ABI),
     Lacking(Lack),
 }
 
 fn rules(policy: &Policy, temporary: &Path, private: bool) -> Result<Rules, SandboxError> {
-    for path in policy.read.iter().chain(&policy.write) {
-        // A misspelled path would silently be no permission.
-        path.symlink_metadata()
-            .map_err(|error| SandboxError::Path {
-                path: path.clone(),
-                error,
-            })?;
-    }
+    let opened = Opened::open(policy, temporary, private)?;
     for (abi, level) in [
         (WITH_UNIX_SOCKETS, CompatLevel::HardRequirement),
         (REQUIRED, CompatLevel::HardRequirement),
     ] {
-        if let Ok(ruleset) = ruleset(policy, temporary, private, abi, level) {
+        if let Ok(ruleset) = opened.ruleset(abi, level) {
             return Ok(Rules::Ready(ruleset, abi));
         }
     }
     if policy.best_effort
-        && let Ok(ruleset) = ruleset(
-            policy,
-            temporary,
-            private,
-            REQUIRED,
-            CompatLevel::BestEffort,
-        )
+        && let Ok(ruleset) = opened.ruleset(REQUIRED, CompatLevel::BestEffort)
     {
         return Ok(Rules::Ready(ruleset, ABI::Unsupported));
     }
@@ -177,29 +180,86 @@ fn rules(policy: &Policy, temporary: &Path, private: bool) -> Result<Rules, Sand
     }))
 }
 
-fn ruleset(
-    policy: &Policy,
-    temporary: &Path,
-    private: bool,
+/// The files and directories that rules name.
+struct Opened {
+    readable: Vec<OwnedFd>,
+    writable: Vec<OwnedFd>,
+    devices: Vec<OwnedFd>,
+}
+
+impl Opened {
+    fn open(policy: &Policy, temporary: &Path, private: bool) -> Result<Self, SandboxError> {
+        // Without a `/proc` of its own the server sees no process but itself.
+        let own_proc = Path::new(if private { "/proc" } else { "/proc/self" });
+        let system = SYSTEM.iter().map(Path::new).chain([own_proc]);
+        let runtime = policy.runtime.iter().map(PathBuf::as_path);
+        // Some of these do not exist on every machine.
+        let present = |path: &Path| rustix::fs::open(path, PLACE, Mode::empty()).ok();
+        let mut readable: Vec<OwnedFd> = system.chain(runtime).filter_map(present).collect();
+        for path in &policy.read {
+            readable.push(open_named(path)?);
+        }
+        let writable = policy.write.iter().map(|path| open_named(path));
+        let mut writable: Vec<OwnedFd> = writable.collect::<Result<_, _>>()?;
+        // On some machines there are links on the way to it.
+        writable.extend(present(temporary));
+        Ok(Self {
+            readable,
+            writable,
+            devices: DEVICES.iter().map(Path::new).filter_map(present).collect(),
+        })
+    }
+
+    fn ruleset(&self, abi: ABI, level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
+        let all = AccessFs::from_all(abi);
+        let read = AccessFs::from_read(abi);
+        let device = AccessFs::ReadFile | AccessFs::WriteFile;
+        let on = |places, access| rules_on(places, access, abi);
+        Ruleset::default()
+            .set_compatibility(level)
+            .handle_access(all)?
+            .scope(Scope::from_all(abi))?
+            .create()?
+            .add_rules(on(&self.readable, read))?
+            .add_rules(on(&self.devices, device))?
+            .add_rules(on(&self.writable, all))
+    }
+}
+
+/// Rules for these places. Files have fewer rights than directories.
+fn rules_on(
+    places: &[OwnedFd],
+    access: BitFlags<AccessFs>,
     abi: ABI,
-    level: CompatLevel,
-) -> Result<RulesetCreated, RulesetError> {
-    let all = AccessFs::from_all(abi);
-    let read = AccessFs::from_read(abi);
-    let device = AccessFs::ReadFile | AccessFs::WriteFile;
-    // Without a `/proc` of its own the server sees no process but itself.
-    let own_proc = Path::new(if private { "/proc" } else { "/proc/self" });
-    let system = SYSTEM.iter().map(Path::new).chain([own_proc]);
-    let readable = system.chain(policy.read.iter().map(PathBuf::as_path));
-    let writable = policy.write.iter().map(PathBuf::as_path).chain([temporary]);
-    Ruleset::default()
-        .set_compatibility(level)
-        .handle_access(all)?
-        .scope(Scope::from_all(abi))?
-        .create()?
-        .add_rules(path_beneath_rules(readable, read))?
-        .add_rules(path_beneath_rules(DEVICES, device))?
-        .add_rules(path_beneath_rules(writable, all))
+) -> Vec<Result<PathBeneath<BorrowedFd<'_>>, RulesetError>> {
+    let is_directory = |place: &OwnedFd| {
+        let kind = rustix::fs::fstat(place).map(|about| FileType::from_raw_mode(about.st_mode));
+        kind == Ok(FileType::Directory)
+    };
+    let rule = |place| {
+        let access = match is_directory(place) {
+            true => access,
+            false => access & AccessFs::from_file(abi),
+        };
+        Ok(PathBeneath::new(place.as_fd(), access))
+    };
+    places.iter().map(rule).collect()
+}
+
+/// Opens a file or directory that a policy names. Its path was resolved when the policy was read: a link on the way was
+/// put there later, perhaps by the server, and would lead the permission elsewhere.
+pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, SandboxError> {
+    let flags = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(CWD, path, PLACE, Mode::empty(), flags).map_err(|error| {
+        let error = match error {
+            Errno::LOOP => io::Error::other("there is a link on the way to it now"),
+            error => error.into(),
+        };
+        SandboxError::Path {
+            path: path.to_owned(),
+            error,
+        }
+    })
 }
 
 fn limit(policy: &Policy) -> Result<(), SandboxError> {
@@ -230,7 +290,7 @@ fn drop_capabilities() -> Result<(), SandboxError> {
         for capability in CapabilitySet::all().iter() {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
                 // A kernel that does not know the newest ones.
-                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                Ok(()) | Err(Errno::INVAL) => {}
                 Err(error) => return Err(failed(what)(error)),
             }
         }

@@ -17,9 +17,6 @@ const NATIVE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const NATIVE: u32 = 0xC000_00B7;
 
-/// The x32 ABI of x86_64 has the same architecture, and this bit in its numbers.
-const X32: u32 = 0x4000_0000;
-
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
 const fn fail(error: i32) -> u32 {
@@ -75,6 +72,9 @@ const DENIED: &[c_long] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_nfsservctl,
+    libc::SYS_vhangup,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
@@ -94,6 +94,9 @@ const MISSING: &[c_long] = &[
     libc::SYS_clone3,
 ];
 
+/// The last system call that was looked at. Later ones may be another `io_uring`: they fail as on a kernel without them.
+const NEWEST: u32 = 469;
+
 /// Flags of `clone` that make namespaces.
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -110,13 +113,17 @@ const TYPING: [u32; 2] = [0x5412, 0x541C];
 /// Routes and addresses: C libraries read them to order the addresses of a host.
 const NETLINK_ROUTE: u32 = 0;
 
+/// The kind of a socket, without the flags beside it.
+const SOCKET_KIND: u32 = 0xf;
+
 /// The filter. `unix_sockets` allows sockets of that family; Landlock restricts their paths then.
 pub(crate) fn program(unix_sockets: bool) -> Vec<sock_filter> {
     let mut program = Program::default();
     program.load(ARCHITECTURE);
     program.unless_equal_return(NATIVE, fail(libc::ENOSYS));
     program.load(NUMBER);
-    program.if_bits_return(X32, fail(libc::ENOSYS));
+    // Calls of the x32 ABI are among these.
+    program.if_above_return(NEWEST, fail(libc::ENOSYS));
     for call in DENIED {
         program.if_equal_return(number(*call), fail(libc::EPERM));
     }
@@ -148,7 +155,26 @@ pub(crate) fn program(unix_sockets: bool) -> Vec<sock_filter> {
     program.block(number(libc::SYS_socketpair), |pair| {
         pair.load(ARGUMENTS);
         pair.unless_equal_return(libc::AF_UNIX.unsigned_abs(), fail(libc::EACCES));
+        if !unix_sockets {
+            // A datagram socket of a pair sends to any path; the other two kinds stay with each other.
+            pair.load(ARGUMENTS + 8);
+            pair.mask(SOCKET_KIND);
+            pair.if_equal_return(libc::SOCK_SEQPACKET.unsigned_abs(), ALLOW);
+            pair.unless_equal_return(libc::SOCK_STREAM.unsigned_abs(), fail(libc::EACCES));
+        }
     });
+    program.end(ALLOW)
+}
+
+/// A filter that asks another process about these calls and allows all others.
+pub(crate) fn reporting(calls: impl Iterator<Item = c_long>) -> Vec<sock_filter> {
+    let mut program = Program::default();
+    program.load(ARCHITECTURE);
+    program.unless_equal_return(NATIVE, ALLOW);
+    program.load(NUMBER);
+    for call in calls {
+        program.if_equal_return(number(call), libc::SECCOMP_RET_USER_NOTIF);
+    }
     program.end(ALLOW)
 }
 
@@ -187,6 +213,16 @@ impl Program {
     fn unless_equal_return(&mut self, operand: u32, value: u32) {
         self.push(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, operand);
         self.ret(value);
+    }
+
+    fn if_above_return(&mut self, operand: u32, value: u32) {
+        self.push(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 0, 1, operand);
+        self.ret(value);
+    }
+
+    /// Keeps these bits of what is loaded.
+    fn mask(&mut self, bits: u32) {
+        self.push(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, bits);
     }
 
     fn if_bits_return(&mut self, bits: u32, value: u32) {
@@ -229,10 +265,12 @@ mod tests {
                         offset => arguments[usize::try_from((offset - ARGUMENTS) / 8).unwrap()],
                     };
                 }
+                code if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => loaded &= step.k,
                 code if code == libc::BPF_RET | libc::BPF_K => return step.k,
                 code => {
                     let holds = match code & 0xf0 {
                         libc::BPF_JEQ => loaded == step.k,
+                        libc::BPF_JGT => loaded > step.k,
                         libc::BPF_JSET => loaded & step.k != 0,
                         other => panic!("jump {other:x}"),
                     };
@@ -303,6 +341,30 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_streams_unless_landlock_restricts_paths() {
+        let pair = |kind: i32, unix| {
+            let kind = kind.unsigned_abs() | libc::SOCK_CLOEXEC.unsigned_abs();
+            let arguments = [libc::AF_UNIX.unsigned_abs(), kind, 0];
+            run(&program(unix), NATIVE, libc::SYS_socketpair, arguments)
+        };
+        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
+            assert_eq!(pair(kind, false), ALLOW);
+        }
+        // The kernel makes a datagram socket of a raw one.
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+            assert_eq!(pair(kind, false), fail(libc::EACCES));
+            assert_eq!(pair(kind, true), ALLOW);
+        }
+    }
+
+    #[test]
+    fn calls_of_later_kernels_are_missing() {
+        let last = c_long::from(NEWEST);
+        assert_eq!(native(last, [0; 3]), ALLOW);
+        assert_eq!(native(last + 1, [0; 3]), fail(libc::ENOSYS));
+    }
+
+    #[test]
     fn terminals_take_no_typing_from_the_sandbox() {
         for request in TYPING {
             assert_eq!(native(libc::SYS_ioctl, [0, request, 0]), fail(libc::EPERM));
@@ -315,7 +377,7 @@ mod tests {
         assert_eq!(run(&program(false), i386, 5, [0; 3]), fail(libc::ENOSYS));
         #[cfg(target_arch = "x86_64")]
         assert_eq!(
-            native(libc::SYS_ptrace | c_long::from(X32), [0; 3]),
+            native(libc::SYS_ptrace | 0x4000_0000, [0; 3]),
             fail(libc::ENOSYS)
         );
     }

@@ -7,9 +7,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The permissions of a server. The system directories and the server's own runtime are readable without being named.
+use crate::learn::Learn;
+
+/// The permissions of a server. The system directories are readable without being named. Paths of `read` and `write` have no
+/// links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
+    /// Files and directories of the server's own program, as [`runtime_of`](crate::runtime_of) finds them. Links are followed.
+    #[serde(default)]
+    pub runtime: Vec<PathBuf>,
     /// Files and directories that the server may read and execute.
     #[serde(default)]
     pub read: Vec<PathBuf>,
@@ -23,6 +29,9 @@ pub struct Policy {
     /// Start the server even if the kernel lacks a restriction.
     #[serde(default)]
     pub best_effort: bool,
+    /// Watch the server instead of restricting its files and its network.
+    #[serde(default)]
+    pub learn: Option<Learn>,
 }
 
 /// The network of a server.
@@ -209,11 +218,13 @@ mod tests {
     #[test]
     fn a_policy_survives_its_text() {
         let policy = Policy {
+            runtime: vec!["/r".into()],
             read: vec!["/a b".into()],
             write: vec![],
             net: Net::Hosts(vec!["h:1".parse().unwrap()]),
             resources: Resources::default(),
             best_effort: true,
+            learn: None,
         };
         let text = serde_json::to_string(&policy).unwrap();
         assert_eq!(serde_json::from_str::<Policy>(&text).unwrap(), policy);

@@ -5,11 +5,13 @@
 //! the machine's network resolves the name for each connection and copies bytes.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::network;
@@ -23,8 +25,10 @@ const CONNECTIONS: usize = 256;
 const CONNECT: Duration = Duration::from_secs(30);
 /// Between two tries while all connections are taken.
 const PAUSE: Duration = Duration::from_millis(20);
-const STACK: usize = 64 * 1024;
+/// Resolvers of C libraries keep their answers on the stack.
+const STACK: usize = 256 * 1024;
 const BUFFER: usize = 16 * 1024;
+const LOCALHOST: &str = "localhost";
 
 /// The half of the relay that stays in the machine's network. Start it before the namespace is entered.
 pub(crate) struct Relay {
@@ -40,46 +44,79 @@ impl Relay {
 
     /// Listens inside the namespace for each endpoint, and gives the lines of its `/etc/hosts`.
     pub(crate) fn listen(self, endpoints: &[Endpoint]) -> io::Result<String> {
-        let mut hosts = String::from("127.0.0.1 localhost\n::1 localhost\n");
-        let mut names: Vec<&str> = Vec::new();
-        let mut addresses: Vec<IpAddr> = Vec::new();
+        let mut inside = Inside::default();
+        let mut listened = Vec::new();
         for endpoint in endpoints {
-            let inside = match endpoint.address() {
-                Some(address) => {
-                    if !address.is_loopback() && !addresses.contains(&address) {
-                        network::add_address(address)?;
-                        addresses.push(address);
-                    }
-                    address
+            for address in inside.addresses(endpoint)? {
+                let place = SocketAddr::new(address, endpoint.port);
+                if listened.contains(&place) {
+                    continue;
                 }
-                None => {
-                    let known = names.iter().position(|name| *name == endpoint.host);
-                    let index = known.unwrap_or(names.len());
-                    let address =
-                        Ipv4Addr::new(127, 77, 0, u8::try_from(index + 1).unwrap_or(u8::MAX));
-                    if known.is_none() {
-                        names.push(&endpoint.host);
-                        hosts.push_str(&format!("{address} {}\n", endpoint.host));
-                    }
-                    IpAddr::V4(address)
-                }
-            };
-            let listener = TcpListener::bind(SocketAddr::new(inside, endpoint.port))?;
-            let lost = || io::Error::other("the relay has ended");
-            self.listeners
-                .send((listener, endpoint.clone()))
-                .map_err(|_| lost())?;
+                listened.push(place);
+                let listener = TcpListener::bind(place)?;
+                let lost = |_| io::Error::other("the relay has ended");
+                let sent = self.listeners.send((listener, endpoint.clone()));
+                sent.map_err(lost)?;
+            }
         }
-        Ok(hosts)
+        Ok(inside.hosts())
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// The addresses of hosts inside the namespace.
+#[derive(Default)]
+struct Inside {
+    names: Vec<String>,
+    addresses: Vec<IpAddr>,
+}
+
+impl Inside {
+    /// Where the sandbox reaches an endpoint.
+    fn addresses(&mut self, endpoint: &Endpoint) -> io::Result<Vec<IpAddr>> {
+        if let Some(address) = endpoint.address() {
+            if !address.is_loopback() && !self.addresses.contains(&address) {
+                network::add_address(address)?;
+                self.addresses.push(address);
+            }
+            return Ok(vec![address]);
+        }
+        if endpoint.host == LOCALHOST {
+            // Programs know these addresses without looking them up. Some machines have no version 6.
+            let six = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+            let six = six.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
+            return Ok([IpAddr::V4(Ipv4Addr::LOCALHOST)]
+                .into_iter()
+                .chain(six)
+                .collect());
+        }
+        let known = self.names.iter().position(|name| *name == endpoint.host);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(endpoint.host.clone());
+            self.names.len() - 1
+        });
+        Ok(vec![address_of(index)])
+    }
+
+    fn hosts(&self) -> String {
+        let mut hosts = format!("127.0.0.1 {LOCALHOST}\n::1 {LOCALHOST}\n");
+        for (index, name) in self.names.iter().enumerate() {
+            hosts.push_str(&format!("{} {name}\n", address_of(index)));
+        }
+        hosts
+    }
+}
+
+/// The loopback address of a name; there are at most [`ENDPOINTS`].
+fn address_of(index: usize) -> IpAddr {
+    let last = u8::try_from(index + 1).unwrap_or(u8::MAX);
+    IpAddr::V4(Ipv4Addr::new(127, 77, 0, last))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new()
         .name(name.to_owned())
         .stack_size(STACK)
         .spawn(work)
-        .map(drop)
 }
 
 /// Accepts for every listener until the sandbox has sent its last one, then for ever.
@@ -118,6 +155,9 @@ fn accept(listener: &TcpListener, endpoint: &Endpoint, open: &Arc<AtomicUsize>) 
 fn connect(endpoint: &Endpoint) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
+        if !may_lead_to(endpoint, address.ip()) {
+            continue;
+        }
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -126,11 +166,27 @@ fn connect(endpoint: &Endpoint) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Copies both directions, each to its own end.
+/// Whether a host may be at an address. Whoever answers for a name could otherwise lead it to a service of this machine
+/// or to the metadata service of a cloud; those are named by their addresses.
+fn may_lead_to(endpoint: &Endpoint, address: IpAddr) -> bool {
+    if endpoint.address().is_some() || endpoint.host == LOCALHOST {
+        return true;
+    }
+    match address.to_canonical() {
+        IpAddr::V4(four) => !(four.is_loopback() || four.is_unspecified() || four.is_link_local()),
+        IpAddr::V6(six) => {
+            !(six.is_loopback() || six.is_unspecified() || six.is_unicast_link_local())
+        }
+    }
+}
+
+/// Copies both directions, each to its own end, until both have ended.
 fn copy_both(inside: TcpStream, outside: TcpStream) -> io::Result<()> {
     let (inside_too, outside_too) = (inside.try_clone()?, outside.try_clone()?);
-    spawn("relay-back", move || copy(outside_too, inside_too))?;
+    let back = spawn("relay-back", move || copy(outside_too, inside_too))?;
     copy(inside, outside);
+    // The connection counts until then, so that half-closed ones do not pile up.
+    let _ = back.join();
     Ok(())
 }
 
@@ -144,4 +200,47 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     {}
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leads(endpoint: &str, address: &str) -> bool {
+        may_lead_to(&endpoint.parse().unwrap(), address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_name_does_not_lead_to_this_machine() {
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "0.0.0.0",
+            "169.254.169.254",
+            "::ffff:127.0.0.1",
+            "fe80::1",
+        ] {
+            assert!(!leads("api.example.com:443", address), "{address}");
+        }
+        assert!(leads("api.example.com:443", "10.0.0.7"));
+        assert!(leads("localhost:80", "127.0.0.1"));
+        assert!(leads("127.0.0.1:80", "127.0.0.1"));
+    }
+
+    #[test]
+    fn each_name_has_an_address_of_its_own() {
+        let mut inside = Inside::default();
+        let mut at = |endpoint: &str| inside.addresses(&endpoint.parse().unwrap()).unwrap();
+        assert_eq!(at("a.example:1"), ["127.77.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(at("b.example:1"), ["127.77.0.2".parse::<IpAddr>().unwrap()]);
+        assert_eq!(at("a.example:2"), ["127.77.0.1".parse::<IpAddr>().unwrap()]);
+        let local = "127.0.0.1".parse::<IpAddr>().unwrap();
+        assert_eq!(at("localhost:5").first(), Some(&local));
+        assert!(
+            inside
+                .hosts()
+                .ends_with("127.77.0.1 a.example\n127.77.0.2 b.example\n")
+        );
+    }
 }

@@ -36,6 +36,8 @@ const MARKS: &[&str] = &[
 ];
 /// Links that are followed from a program to its file.
 const LINKS: usize = 8;
+/// Entries of a directory of packages that are looked at.
+const ENTRIES: usize = 4096;
 /// Bytes of a file in which a `#!` line or the home of a virtual environment is found.
 const HEAD: usize = 4096;
 
@@ -129,7 +131,7 @@ fn add_package(file: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Whether a directory is below the home directories and the top level, so that reading it reveals one package only.
-fn is_deep(folder: &Path) -> bool {
+pub(crate) fn is_deep(folder: &Path) -> bool {
     let names = folder.components().count();
     let is_home = std::env::home_dir().is_some_and(|home| home == folder);
     names > 2 && !is_home && !(names == 3 && folder.starts_with("/home"))
@@ -146,9 +148,48 @@ fn home_of_environment(environment: &Path) -> Option<PathBuf> {
     is_deep(&installation).then_some(installation)
 }
 
+/// The virtual environment of a program in it.
+#[must_use]
+pub fn environment_below(program: &Path) -> Option<PathBuf> {
+    let environment = program.parent()?.parent()?;
+    let is_one = environment.join("pyvenv.cfg").is_file();
+    is_one.then(|| environment.to_owned())
+}
+
+/// A virtual environment, the installation behind it, and the packages that it uses where they are developed: a `.pth` file
+/// names their directories.
+#[must_use]
+pub fn runtime_of_environment(environment: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    add_program(&environment.join("bin/python"), &mut found, 0);
+    let entries = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).take(ENTRIES)
+    };
+    for versions in ["lib", "lib64"].map(|name| environment.join(name)) {
+        for packages in entries(&versions).map(|version| version.join("site-packages")) {
+            let files =
+                entries(&packages).filter(|path| path.extension().is_some_and(|it| it == "pth"));
+            for text in files.filter_map(|file| head_of(&file)) {
+                let folders = text.lines().map(Path::new);
+                let folders =
+                    folders.filter(|path| path.is_absolute() && path.is_dir() && is_deep(path));
+                found.extend(folders.map(Path::to_owned));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
 fn head_of(file: &Path) -> Option<String> {
     use std::io::Read as _;
     let mut head = Vec::new();
+    // Opening a FIFO would wait for its writer.
+    if !fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
     let file = fs::File::open(file).ok()?;
     file.take(HEAD.try_into().ok()?)
         .read_to_end(&mut head)
@@ -190,6 +231,26 @@ mod tests {
             .unwrap();
         let found = runtime_of(&folder.join("venv/bin/python"), &NONE, None);
         assert_eq!(found, [base, folder.join("venv")]);
+    }
+
+    #[test]
+    fn an_environment_has_packages_that_are_developed_elsewhere() {
+        let folder = scratch("editable");
+        let environment = folder.join("venv");
+        write(environment.join("pyvenv.cfg"), "");
+        fs::create_dir_all(folder.join("source/src")).unwrap();
+        let link = format!(
+            "import x\n{}\n/\n/absent/x\n",
+            folder.join("source/src").display()
+        );
+        write(
+            environment.join("lib/python3.11/site-packages/server.pth"),
+            &link,
+        );
+        let python = write(environment.join("bin/python"), "");
+        assert_eq!(environment_below(&python), Some(environment.clone()));
+        let found = runtime_of_environment(&environment);
+        assert_eq!(found, [folder.join("source/src"), environment]);
     }
 
     #[test]

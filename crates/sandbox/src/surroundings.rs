@@ -1,4 +1,5 @@
-//! Namespaces around a server: they hide the network, other processes' memory segments, and the shared temporary directory.
+//! Namespaces around a server: they hide the network, other processes' memory segments, and the shared temporary directory,
+//! and make mounts read-only.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,9 +11,9 @@ use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use crate::confine::{Lack, SandboxError, failed};
-use crate::network;
 use crate::policy::{Net, Policy};
 use crate::relay::{ENDPOINTS, Relay};
+use crate::{mounts, network};
 
 /// The surroundings of one server, made by its shim before there are other threads.
 #[derive(Debug)]
@@ -74,6 +75,7 @@ fn enter(policy: &Policy) -> Result<(), SandboxError> {
     unshare(flags).map_err(failed("make namespaces"))?;
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", propagation).map_err(failed("separate its mounts"))?;
+    mounts::seal(&policy.write)?;
     mount_temporary(policy).map_err(failed("mount its temporary directory"))?;
     if matches!(policy.net, Net::Loopback | Net::Hosts(_)) {
         network::enable_loopback().map_err(failed("enable its loopback interface"))?;
@@ -85,6 +87,33 @@ fn enter(policy: &Policy) -> Result<(), SandboxError> {
         replace_hosts(&hosts).map_err(failed("replace /etc/hosts"))?;
     }
     Ok(())
+}
+
+/// Numbers of processes that the kernel gives out only once, at the start of a PID namespace.
+const FIRST_NUMBERS: u64 = 300;
+/// Since then each PID namespace has a limit of its own; before, the file below is the machine's.
+const OWN_LIMIT: (u32, u32) = (6, 14);
+
+/// Limits the processes in the PID namespace of this process, which has its own `/proc`. The kernel does not apply the limit
+/// on processes to root.
+pub fn limit_processes(policy: &Policy) -> io::Result<()> {
+    if !rustix::process::getuid().is_root() || !has_own_limit() {
+        return Ok(());
+    }
+    let most = policy.resources.processes.saturating_add(FIRST_NUMBERS);
+    match fs::write("/proc/sys/kernel/pid_max", most.to_string()) {
+        // More than the machine can have.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        written => written,
+    }
+}
+
+fn has_own_limit() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OWN_LIMIT
 }
 
 /// Enters a user namespace of the same user, unless this process may make namespaces already.

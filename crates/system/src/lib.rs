@@ -2,9 +2,14 @@
 //!
 //! This is the only crate with unsafe code: a few calls of libc. Everything else in the workspace forbids it.
 
+mod notify;
+
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd as _, OwnedFd};
+
+pub use self::notify::{Notification, Notifications};
 
 /// From this size on a buffer gets pages of its own, which go back to the system when it is freed.
 #[cfg(target_env = "gnu")]
@@ -109,6 +114,66 @@ pub fn filter_system_calls(program: &[libc::sock_filter]) -> io::Result<()> {
             libc::PR_SET_SECCOMP,
             libc::SECCOMP_MODE_FILTER,
             &raw const program,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The size of `struct mount_attr` in its first version, which has four numbers.
+const MOUNT_ATTRIBUTES: usize = 32;
+const READ_ONLY: u64 = 1;
+
+/// Makes all mounts at and below a directory read-only, in the mount namespace of this process.
+pub fn make_mounts_read_only(directory: &CStr) -> io::Result<()> {
+    // What to set, what to clear, propagation, and the namespace of owners.
+    let attributes = [READ_ONLY, 0, 0, 0];
+    #[expect(unsafe_code, reason = "neither std nor rustix has mount_setattr")]
+    // SAFETY: the path ends with a null byte, and the structure has the size that is named.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            directory.as_ptr(),
+            libc::AT_RECURSIVE,
+            attributes.as_ptr(),
+            MOUNT_ATTRIBUTES,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Takes the socket of a number that this program was started with.
+pub fn inherited_socket(number: &str) -> io::Result<OwnedFd> {
+    let number: libc::c_int = number.parse().map_err(io::Error::other)?;
+    #[expect(
+        unsafe_code,
+        reason = "the standard library borrows numbers only unsafely"
+    )]
+    // SAFETY: a copy is made, and nothing else owns the copy. A number that is not open gives an error.
+    unsafe {
+        match libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) {
+            -1 => Err(io::Error::last_os_error()),
+            copy => Ok(OwnedFd::from_raw_fd(copy)),
+        }
+    }
+}
+
+/// Closes all descriptors but the three standard ones when this process executes another program.
+pub fn close_others_on_exec() -> io::Result<()> {
+    #[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
+    // SAFETY: with this flag nothing is closed now, so no owner loses a descriptor.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
         )
     };
     match result {

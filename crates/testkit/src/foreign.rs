@@ -86,10 +86,15 @@ pub enum Driven {
 impl Drive {
     /// Runs the driver to its end, and looks for processes that were left over.
     pub fn run(self) -> anyhow::Result<Driven> {
+        let files = TempDir::new()?;
+        self.run_with(&files.join("files"), &[])
+    }
+
+    /// The same with a folder for the server's files, and with options of `wrap`.
+    pub fn run_with(self, files: &Path, options: &[&str]) -> anyhow::Result<Driven> {
         let folder = TempDir::new()?;
-        let files = folder.join("files");
-        fs::create_dir(&files).context("creating a folder")?;
-        let Some(server) = self.server.command(&files)? else {
+        fs::create_dir(files).context("creating a folder")?;
+        let Some(server) = self.server.command(files)? else {
             return Ok(skipped(self.server));
         };
         let Some(mut driver) = self.client.command(&folder)? else {
@@ -114,13 +119,22 @@ impl Drive {
                 let server = server.into_iter().map(other);
                 Way::Bridged.prefix()?.into_iter().chain(server).collect()
             }
-            way => way.prefix()?.into_iter().chain(server).collect(),
+            way => {
+                let mut words = way.prefix()?;
+                let options = options.iter().map(OsString::from);
+                // Before the two dashes that end the host's own words.
+                words.splice(
+                    words.len().saturating_sub(1)..words.len().saturating_sub(1),
+                    options,
+                );
+                words.into_iter().chain(server).collect()
+            }
         };
         driver
             .arg(lower(self.mode))
             .arg(plan)
             .arg("--folder")
-            .arg(&files)
+            .arg(files)
             .env(MARKER, &marker)
             .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
             .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
@@ -132,6 +146,41 @@ impl Drive {
         leftovers(MARKER, &marker, REAPED_WITHIN)?;
         Ok(driven)
     }
+}
+
+/// Has PyPI's client try every feature of the table of eras, against the fixture behind a bridge. The fixture speaks
+/// the other era, and asks for roots on its own. The report names the features.
+pub fn try_eras(mode: Mode) -> anyhow::Result<Driven> {
+    let Some(words) = python("python")? else {
+        return Ok(skipped(Client::Python));
+    };
+    let folder = TempDir::new()?;
+    let (state, marker) = (folder.join("state.jsonl"), unique("eras"));
+    let era = match mode {
+        Mode::Legacy => "modern",
+        Mode::Auto => "legacy",
+    };
+    let mut driver = command_of(&words)?;
+    driver
+        .arg("-B")
+        .arg(workspace()?.join("tests/clients/python_eras.py"))
+        .args([&lower(mode), "--"])
+        .args(Way::Bridged.prefix()?)
+        .arg(binary("mcp-fixture")?)
+        .args(["--era", era, "--page", "3", "--roots-at-start", "--state"])
+        .arg(&state)
+        .env(MARKER, &marker)
+        .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+        .env("MAINSTAY_CACHE_DIR", folder.join("cache"));
+    let driven = finish(&mut driver, &folder)?;
+    leftovers(MARKER, &marker, REAPED_WITHIN)?;
+    if let Driven::Well(_) = driven {
+        let told = fs::read_to_string(&state).context("reading what the fixture was told")?;
+        ensure!(told.contains("notifications/cancelled"), "{told}");
+        let refused = told.contains("the client cannot be asked");
+        ensure!(refused == (mode == Mode::Auto), "{told}");
+    }
+    Ok(driven)
 }
 
 /// The command of a host that serves a server under its own names, beside another one.

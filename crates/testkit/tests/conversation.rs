@@ -39,8 +39,8 @@ fn every_way_to_the_server_gives_the_same_bytes() -> anyhow::Result<()> {
             );
         for way in WAYS {
             let again = held(*way, &conversation, options)?;
-            let expected = match (name, way) {
-                ("legacy", Way::Wrapped) => &declared,
+            let expected = match way {
+                Way::Wrapped => &declared,
                 _ => &bare.transcript,
             };
             again

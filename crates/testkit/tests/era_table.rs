@@ -4,12 +4,14 @@
     clippy::indexing_slicing,
     reason = "a missing member of a JSON value is null"
 )]
+#![expect(clippy::print_stdout, reason = "a test says when it is skipped")]
 
 mod wrapping;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
+use mainstay_testkit::foreign::{self, Driven, Mode};
 use mainstay_testkit::peer::{Client, Message};
 use mainstay_testkit::process::Running;
 use serde_json::{Value, json};
@@ -116,6 +118,34 @@ fn every_row_about_modern_clients_holds() -> anyhow::Result<()> {
 #[test]
 fn every_row_about_legacy_clients_holds() -> anyhow::Result<()> {
     run_rows(LEGACY)
+}
+
+#[test]
+fn a_modern_client_of_others_finds_every_row_to_be_true() -> anyhow::Result<()> {
+    client_of_others(MODERN, Mode::Auto)
+}
+
+#[test]
+fn a_legacy_client_of_others_finds_every_row_to_be_true() -> anyhow::Result<()> {
+    client_of_others(LEGACY, Mode::Legacy)
+}
+
+fn client_of_others(direction: &str, mode: Mode) -> anyhow::Result<()> {
+    let tried = match foreign::try_eras(mode)? {
+        Driven::Well(report) => report,
+        Driven::Skipped(why) => {
+            println!("SKIPPED: {why}");
+            return Ok(());
+        }
+        Driven::Badly(said) => anyhow::bail!("{said}"),
+    };
+    let tried = tried.as_array().into_iter().flatten();
+    let tried: BTreeSet<String> = tried
+        .filter_map(|feature| feature.as_str().map(str::to_owned))
+        .collect();
+    let rows = rows().into_iter().filter(|(_, of, _)| of == direction);
+    assert_eq!(tried, rows.map(|(feature, ..)| feature).collect());
+    Ok(())
 }
 
 /// The `_meta` of a client that can be asked everything.

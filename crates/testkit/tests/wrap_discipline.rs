@@ -394,58 +394,6 @@ fn discovery_is_answered_at_once_the_second_time() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that reads nothing while the file `gate` is there, behind `mainstay wrap` in this folder.
-fn gated(folder: &TempDir, options: &str) -> anyhow::Result<Launch> {
-    let script = "while [ -e gate ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
-    let launch = Launch::new(["env", "-u", MARKER, "-C"])?
-        .words([folder.path().as_os_str(), binary("mainstay")?.as_os_str()])
-        .words(["wrap"])
-        .words(options.split_whitespace())
-        .words(["--", "sh", "-c", script])
-        .words([binary("mcp-fixture")?]);
-    Ok(launch.env("MAINSTAY_CACHE_DIR", folder.join("cache")))
-}
-
-#[test]
-fn handshake_and_list_come_at_once_the_second_time() -> anyhow::Result<()> {
-    let folder = TempDir::new()?;
-    let gate = folder.join("gate");
-    let running = gated(&folder, "")?.spawn()?;
-    let client = running.client()?;
-    client.open(&json!({}))?;
-    let first = client.request("1", "tools/list", &json!({}))?;
-    stop(running)?;
-    // While the gate is shut the server does not begin to read: no answer can be its own.
-    std::fs::write(&gate, "")?;
-    let running = gated(&folder, "")?.spawn()?;
-    let client = running.client()?;
-    let began = Instant::now();
-    client.open(&json!({}))?;
-    let second = client.request("1", "tools/list", &json!({}))?;
-    assert_eq!(first.at("/result"), second.at("/result"));
-    println!("handshake and list after {:?}", began.elapsed());
-    client.send(&call("2", "echo", &json!({"text": "waited"})))?;
-    std::fs::remove_file(&gate)?;
-    assert_eq!(text(&client.answer("2")?), "waited");
-    stop(running)?;
-    // A damaged file is ignored.
-    for entry in std::fs::read_dir(folder.join("cache/wrapped"))? {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            std::fs::write(path, "{\"catalogs\":[")?;
-        }
-    }
-    let running = gated(&folder, "")?.spawn()?;
-    let client = running.client()?;
-    client.open(&json!({}))?;
-    running.wait_for_line("reason=catalog_not_remembered")?;
-    echo(client, "1")?;
-    stop(running)
-}
-
 #[test]
 fn progress_is_coalesced_and_the_last_one_comes_before_the_answer() -> anyhow::Result<()> {
     let running = open("", "")?;

@@ -24,6 +24,7 @@ use crate::config_file::ConfigFile;
 use crate::environment::variable;
 use crate::exit::{self, Failure, print};
 use crate::hidden;
+use crate::secrets::Secrets;
 use crate::server_file;
 
 /// Where the lock is unless somebody says otherwise.
@@ -52,7 +53,12 @@ pub(crate) fn run(command: &LockCommand) -> Result<ExitCode, Failure> {
 /// the lock of packs.
 fn locks(locked: &args::Locked) -> Result<Vec<args::Locked>, Failure> {
     let file = ConfigFile::named(locked.target.packs.config.as_deref())?;
-    let servers = server_file::entries(&file.servers, &variable).map_err(Failure::input)?;
+    let servers = server_file::entries(
+        &file.servers,
+        &Secrets::new(file.secrets.clone()),
+        &variable,
+    )
+    .map_err(Failure::input)?;
     let mut locks: Vec<args::Locked> = servers
         .into_iter()
         .filter_map(|server| {

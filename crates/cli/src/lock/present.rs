@@ -28,7 +28,7 @@ impl Present {
     pub(crate) fn of(locked: &Locked, recorded: &Lock) -> Result<Self, Failure> {
         let mut connection = match &locked.server {
             Some(server) => Connection::to_server(server)?,
-            None => Connection::open(&locked.target)?,
+            None => Connection::open(&locked.target, None)?,
         };
         let listed = connection.tools();
         let is_foreign = !locked.target.command.is_empty() || locked.server.is_some();

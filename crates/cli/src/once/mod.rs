@@ -103,6 +103,7 @@ fn config(
         ..Packs::default()
     };
     let transport = Transport::Http(HttpConfig {
+        approver_token: None,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         allow_hosts: Vec::new(),
         token: Some(token.to_owned()),

@@ -72,12 +72,12 @@ pub(super) fn run(wanted: &ShareCheck) -> Result<ExitCode, Failure> {
     // As a client would: the server may ask questions.
     let offers = json!({ "roots": { "listChanged": true }, "sampling": {}, "elicitation": {} });
     let mut client = launch.start(&here)?;
-    let opened = client.open(&offers)?;
+    let opened = client.open(stateless, &offers)?;
     let lists = client.lists(&opened)?;
     client.listen(LISTEN);
     // As the share host would, elsewhere: the lists must not depend on the place or on the client.
     let mut shared = launch.start(&folder.0)?;
-    let again = shared.open(&json!({}))?;
+    let again = shared.open(stateless, &json!({}))?;
     let shared_lists = shared.lists(&again)?;
     for ((_, method), (one, other)) in LISTS.iter().zip(lists.iter().zip(&shared_lists)) {
         if one != other {
@@ -183,7 +183,7 @@ impl Server {
 
     /// Two sessions ask at the same time; each answer must belong to one open request.
     fn interleave(&mut self, tools: &[String], report: &mut Report) -> Result<(), Failure> {
-        let mut open = BTreeSet::new();
+        let (mut open, mut tokens) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..OPEN {
             for session in ["one", "two"] {
                 let tool = tools.get(number % tools.len().max(1));
@@ -191,9 +191,11 @@ impl Server {
                     Some(tool) => {
                         let token = format!("token-{session}-{number}");
                         let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": token } });
+                        tokens.insert(json!(token).to_string());
                         self.request(session, "tools/call", &params)?
                     }
-                    None => self.request(session, "ping", &json!({}))?,
+                    // The stateless revision has no ping.
+                    None => self.request(session, "tools/list", &json!({}))?,
                 };
                 open.insert(id);
             }
@@ -205,6 +207,11 @@ impl Server {
                 report.against.push(said);
                 return Ok(());
             }
+        }
+        if let Some(token) = self.reported.difference(&tokens).next() {
+            let shown = visible(token).into_owned();
+            let said = format!("it reports progress under {shown}, which no call has");
+            report.against.push(said);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_contract::render::RenderMode;
 use mainstay_host::config::{
-    Config, EnvelopeMode, IdSource, Reread, ToolListRules, Transport, TreeKill,
+    Config, EnvelopeMode, IdSource, Policy, Reread, ToolListRules, Transport, TreeKill,
 };
 use mainstay_host::{Level, Log, SHARE_HOST_VARIABLE, files};
 
@@ -77,11 +77,14 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
         })),
         tasks: std::collections::BTreeMap::new(),
         tool_list: ToolListRules::default(),
+        quotas: Default::default(),
         state_dir: None,
         cache_dir: None,
         environment: Vec::new(),
         upgrade: Some(upgrade),
         watch: Vec::new(),
+        approvals: Policy::default(),
+        audit: None,
     };
     let log = Log::start(
         Level::default(),

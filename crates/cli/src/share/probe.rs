@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION};
+use mainstay_contract::meta;
+use mainstay_contract::method::Method;
 use rustix::process::{Pid, Signal};
 use serde_json::{Map, Value, json};
 
@@ -70,7 +72,9 @@ impl Launch {
             lines,
             patience: self.patience,
             next: 0,
+            stateless: None,
             asked: BTreeSet::new(),
+            reported: BTreeSet::new(),
         })
     }
 }
@@ -82,8 +86,12 @@ pub(super) struct Server {
     lines: Receiver<Value>,
     patience: Duration,
     next: u64,
+    /// The client's capabilities, which each request of the stateless revision carries.
+    stateless: Option<Value>,
     /// Methods of its questions.
     pub(super) asked: BTreeSet<String>,
+    /// Tokens that it reported progress under.
+    pub(super) reported: BTreeSet<String>,
 }
 
 impl Drop for Server {
@@ -116,6 +124,13 @@ impl Server {
     ) -> Result<String, Failure> {
         self.next += 1;
         let id = format!("{session}-{}", self.next);
+        let mut params = params.clone();
+        if let (Some(capabilities), Some(members)) = (&self.stateless, params.as_object_mut()) {
+            let own = members.entry("_meta").or_insert_with(|| json!({}));
+            if let Some(own) = own.as_object_mut() {
+                own.extend(stateless_meta(capabilities));
+            }
+        }
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         self.send(&request)?;
         Ok(id)
@@ -161,7 +176,13 @@ impl Server {
                 Ok(None)
             }
             (None, Some(id)) => Ok(Some((id, message))),
-            (_, None) => Ok(None),
+            (_, None) => {
+                if method == Some("notifications/progress") {
+                    let token = message.pointer("/params/progressToken");
+                    self.reported.extend(token.map(ToString::to_string));
+                }
+                Ok(None)
+            }
         }
     }
 
@@ -190,12 +211,8 @@ impl Server {
     /// True if the server speaks the stateless revision.
     pub(super) fn discovers(mut self) -> bool {
         self.patience = self.patience.min(DISCOVER);
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": { "name": "mainstay", "version": crate::VERSION },
-        });
-        let answer = self.call("server/discover", &json!({ "_meta": meta }));
+        self.stateless = Some(json!({}));
+        let answer = self.call(Method::Discover.name(), &json!({}));
         answer.is_ok_and(|answer| {
             let versions = answer.pointer("/result/supportedVersions");
             let versions = versions.and_then(Value::as_array);
@@ -203,20 +220,42 @@ impl Server {
         })
     }
 
-    /// Opens a session. Returns the server's handshake.
-    pub(super) fn open(&mut self, capabilities: &Value) -> Result<Map<String, Value>, Failure> {
+    /// Opens a session, or describes a stateless server. Returns the server's introduction.
+    pub(super) fn open(
+        &mut self,
+        is_stateless: bool,
+        capabilities: &Value,
+    ) -> Result<Map<String, Value>, Failure> {
+        self.stateless = is_stateless.then(|| capabilities.clone());
         let [newest, ..] = LEGACY_VERSIONS;
-        let params = json!({
-            "protocolVersion": newest,
-            "capabilities": capabilities,
-            "clientInfo": { "name": "mainstay", "version": crate::VERSION },
-        });
-        let answer = self.call("initialize", &params)?;
+        let (method, params) = match is_stateless {
+            true => (Method::Discover, json!({})),
+            false => {
+                let client = json!({ "name": "mainstay", "version": crate::VERSION });
+                let params = json!({
+                    "protocolVersion": newest, "capabilities": capabilities, "clientInfo": client,
+                });
+                (Method::Initialize, params)
+            }
+        };
+        let answer = self.call(method.name(), &params)?;
         let Some(Value::Object(result)) = answer.get("result").cloned() else {
             let said = anyhow!("the server refused to open a session: {answer}");
             return Err(Failure::input(said));
         };
-        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        if !is_stateless {
+            self.send(&json!({ "jsonrpc": "2.0", "method": Method::Initialized.name() }))?;
+        }
         Ok(result)
     }
+}
+
+/// What each request of the stateless revision carries.
+fn stateless_meta(capabilities: &Value) -> [(String, Value); 3] {
+    let client = json!({ "name": "mainstay", "version": crate::VERSION });
+    [
+        (meta::PROTOCOL_VERSION.to_owned(), json!(MODERN_VERSION)),
+        (meta::CLIENT_CAPABILITIES.to_owned(), capabilities.clone()),
+        (meta::CLIENT_INFO.to_owned(), client),
+    ]
 }

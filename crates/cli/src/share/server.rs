@@ -6,44 +6,13 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use mainstay_contract::control::SharedServer;
+use mainstay_host::is_shared_variable;
 
 use crate::args::ShareServer;
 use crate::environment;
 use crate::exit::Failure;
 use crate::program;
 use crate::wrap;
-
-/// Variables that a shared server gets from its client, beside those that `--env` names. Clients that differ only in
-/// others share it. `docs/share.md` lists them.
-const VARIABLES: [&str; 25] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-];
-/// The beginning of the other variables of a locale.
-const LOCALE: &str = "LC_";
 
 /// The server of a command line, with the environment of this process.
 pub(super) fn of(wanted: &ShareServer) -> Result<SharedServer, Failure> {
@@ -79,11 +48,6 @@ pub(super) fn of(wanted: &ShareServer) -> Result<SharedServer, Failure> {
     })
 }
 
-/// True for a variable that every shared server gets.
-pub(crate) fn is_listed(name: &str) -> bool {
-    VARIABLES.contains(&name) || name.starts_with(LOCALE)
-}
-
 /// The variables that a shared server gets.
 pub(super) fn chosen(
     all: Vec<(OsString, OsString)>,
@@ -92,7 +56,7 @@ pub(super) fn chosen(
     let mut chosen = BTreeMap::new();
     for (name, value) in all {
         let Some(name) = name.to_str() else { continue };
-        if is_listed(name) || named.iter().any(|named| named == name) {
+        if is_shared_variable(name) || named.iter().any(|named| named == name) {
             chosen.insert(
                 name.to_owned(),
                 text(&value, &format!("the variable {name}"))?,

@@ -257,11 +257,17 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
     match Method::parse(method).filter(|known| known.era().includes(dialect)) {
         Some(Method::Initialize) => {
             let version = params::string(params, "protocolVersion")?;
-            let roots = scan::member(params, "capabilities")
+            let capabilities = scan::member(params, "capabilities");
+            let roots = capabilities
                 .filter(|capabilities| capabilities.starts_with('{'))
                 .and_then(|capabilities| scan::member(capabilities, "roots"))
                 .is_some_and(|roots| roots.starts_with('{'));
-            Ok(Op::Initialize { version, roots })
+            let elicits = capabilities.is_some_and(declares_forms);
+            Ok(Op::Initialize {
+                version,
+                roots,
+                elicits,
+            })
         }
         Some(Method::Discover) => Ok(Op::Discover {}),
         Some(Method::Ping) => Ok(Op::Ping {}),
@@ -318,6 +324,18 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
         ) => task_op(method, dialect, params).map(Op::Task),
         _ => Err(unknown_method(method)),
     }
+}
+
+/// True if the capabilities of a client say that it can ask its user with a form.
+pub fn declares_forms(capabilities: &str) -> bool {
+    let declared = Some(capabilities)
+        .filter(|capabilities| capabilities.starts_with('{'))
+        .and_then(|capabilities| scan::member(capabilities, "elicitation"))
+        .filter(|elicitation| elicitation.starts_with('{'));
+    // Without a mode it means forms; a client may declare URLs alone.
+    declared.is_some_and(|elicitation| {
+        scan::member(elicitation, "form").is_some() || scan::member(elicitation, "url").is_none()
+    })
 }
 
 /// The question of a `tasks/*` request. A modern client must declare the extension with every request.

@@ -16,7 +16,9 @@ mod relay;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::decode::{decode, decode_oversize, modern_version, task_op, task_wish};
+pub use self::decode::{
+    declares_forms, decode, decode_oversize, modern_version, task_op, task_wish,
+};
 pub use self::envelope::run_of;
 pub use self::handshake::{
     LEGACY_VERSIONS, MODERN_VERSION, ServerFacts, TASKS_VERSION, TaskFacts, WrappedFacts,
@@ -27,7 +29,7 @@ pub use self::relay::{Relayed, RelayedRequest, relay};
 use crate::envelope::Asked;
 use crate::id::RequestId;
 use crate::json::Json;
-use crate::method::{ListKind, Method};
+use crate::method::{self, ListKind, Method};
 use crate::outcome::Problem;
 use crate::rpc::Completion;
 use crate::trace::TraceContext;
@@ -200,6 +202,14 @@ pub enum TaskOp {
     },
 }
 
+/// A request of a person who may approve calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalOp {
+    List {},
+    Answer { id: String, grant: bool },
+}
+
 /// What a client can ask for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -210,6 +220,9 @@ pub enum Op {
         /// Whether the client can be asked for its roots.
         #[serde(default)]
         roots: bool,
+        /// Whether the client can ask its user with a form.
+        #[serde(default)]
+        elicits: bool,
     },
     Discover {},
     /// Everything on offer, as envelopes describe it.
@@ -250,6 +263,8 @@ pub enum Op {
         level: String,
     },
     Task(TaskOp),
+    /// The calls that wait for an approval, or an answer to one of them.
+    Approvals(ApprovalOp),
     /// Notifications about these lists until the client wants no more.
     Listen {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -264,10 +279,10 @@ pub enum Op {
 }
 
 impl Op {
-    /// The method of MCP; `None` for the one operation that only envelopes have.
+    /// The method of MCP; `None` for operations that only envelopes and REST have.
     pub const fn mcp_method(&self) -> Option<Method> {
         Some(match self {
-            Self::Catalog {} => return None,
+            Self::Catalog {} | Self::Approvals(_) => return None,
             Self::Initialize { .. } => Method::Initialize,
             Self::Discover {} => Method::Discover,
             Self::Ping {} => Method::Ping,
@@ -296,6 +311,7 @@ impl Op {
     pub const fn method(&self) -> &'static str {
         match self.mcp_method() {
             Some(method) => method.telemetry_name(),
+            None if matches!(self, Self::Approvals(_)) => method::OTHER,
             None => Asked::DISCOVER,
         }
     }

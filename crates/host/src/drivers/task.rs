@@ -73,8 +73,10 @@ pub(super) enum StderrForm {
     Prefixed(String),
     /// As lines without secrets: the host's standard error is its log.
     Redacted,
-    /// As it comes: the host's standard error belongs to the server's only client.
-    Unchanged,
+    /// As it comes but for the values that the host knows as secrets: the host's standard error belongs to the server's
+    /// only client, which need not know them.
+    #[serde(alias = "unchanged")]
+    Known,
 }
 
 /// The ends of a running process that its driver holds.
@@ -732,16 +734,20 @@ async fn read_stderr(
         };
         stderr.frames.filled(count);
         while let Some(frame) = stderr.frames.next_frame() {
+            let redactor = log.redactor();
             let text = match frame {
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
-                Frame::Oversize(cut) => String::from_utf8_lossy(&cut.head).into_owned(),
+                // The rest is missing: what is there may end within a secret.
+                Frame::Oversize(cut) => redactor
+                    .cut(&String::from_utf8_lossy(&cut.head))
+                    .into_owned(),
             };
             // Last words reach health, faults and the log.
-            let clean = log.redactor().line(&text, &mut stderr.key).into_owned();
+            let clean = redactor.line(&text, &mut stderr.key).into_owned();
             match &stderr.form {
                 StderrForm::Prefixed(prefix) => log.say(Level::Info, format!("{prefix} {clean}")),
                 StderrForm::Redacted => log.pass_on(&clean),
-                StderrForm::Unchanged => log.pass_on(&text),
+                StderrForm::Known => log.pass_on(&redactor.known(&text)),
             }
             last_words.push(clean);
         }

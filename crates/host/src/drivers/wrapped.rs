@@ -40,15 +40,15 @@ impl ServerHandle {
     pub(crate) fn say(&self, line: &str) {
         match self {
             Self::Process(grip) => grip.outbox.push(line),
-            Self::Remote(remote) => remote.push(line, None),
+            Self::Remote(remote) => remote.push(line, None, Vec::new()),
         }
     }
 
-    /// Hands over the line of a call.
-    pub(crate) fn send(&self, line: &str, call: CallId) {
+    /// Hands over the line of a call. `headers` are arguments that an HTTP request repeats.
+    pub(crate) fn send(&self, line: &str, call: CallId, headers: Vec<(String, String)>) {
         match self {
             Self::Process(grip) => grip.outbox.push_call(line, call),
-            Self::Remote(remote) => remote.push(line, Some(call)),
+            Self::Remote(remote) => remote.push(line, Some(call), headers),
         }
     }
 
@@ -184,7 +184,7 @@ pub(crate) fn start<E: Listener>(
 ) -> io::Result<ServerHandle> {
     let outbox = Outbox::with_mark(around.limits.backlog_bytes);
     let form = match stderr {
-        ServerStderr::Client => StderrForm::Unchanged,
+        ServerStderr::Client => StderrForm::Known,
         ServerStderr::Host => StderrForm::Redacted,
         ServerStderr::Log(name) => {
             let generation = around.generation;

@@ -12,12 +12,13 @@ use mainstay_kernel::core::action::{CoreAction, CoreEvent, LogLevel, WorkerNews}
 use mainstay_kernel::defect::{Defect, is_planted};
 use mainstay_kernel::system_tools;
 
+use super::control::clean_fault;
 use super::workers::Handle;
 use super::{Engine, Event};
 use crate::client_roots;
 use crate::log::Level;
 use crate::process::usage;
-use crate::telemetry::with_client_ids;
+use crate::telemetry::show_mismatches;
 
 impl Engine {
     pub(super) fn carry_out(&mut self, action: CoreAction) {
@@ -46,7 +47,8 @@ impl Engine {
                 generation,
                 call,
                 line,
-            } => self.forward(generation, call, &line),
+                headers,
+            } => self.forward(generation, call, &line, headers),
             CoreAction::Say {
                 generation,
                 line,
@@ -87,6 +89,7 @@ impl Engine {
                     self.report(CoreEvent::Ledger { ticket, reply });
                 }
             }
+            CoreAction::Audit { ticket, record } => self.audit(ticket, *record),
             CoreAction::FindRoots { question, answer } => self.find_roots(question, answer),
             CoreAction::Remember { server, memory } => {
                 if let Some(file) = self.facts.remembered.get(&server) {
@@ -118,8 +121,13 @@ impl Engine {
             crate::sim::Check::Now(verdict) => self.report(CoreEvent::Checked { ticket, verdict }),
             crate::sim::Check::Later(late, verdict) => {
                 let events = self.events();
+                // The checkers of a host end with it.
+                let host = self.upgrade.alive();
                 tokio::spawn(async move {
                     tokio::time::sleep(late).await;
+                    if host.strong_count() == 0 {
+                        return;
+                    }
                     let checked = crate::check::Checked {
                         ticket,
                         verdict,
@@ -138,10 +146,16 @@ impl Engine {
         }
     }
 
-    fn forward(&mut self, generation: Generation, call: CallId, line: &Json) {
+    fn forward(
+        &mut self,
+        generation: Generation,
+        call: CallId,
+        line: &Json,
+        headers: Vec<(String, String)>,
+    ) {
         let worker = self.workers.get(&generation);
         if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
-            server.send(line.as_str(), call);
+            server.send(line.as_str(), call, headers);
             if server.is_behind() {
                 self.unpaced.extend(self.core.client_of(generation));
             }
@@ -207,7 +221,16 @@ impl Engine {
         let envelopes = &self.reports.envelopes;
         telemetry.envelopes = Some(envelopes.checks());
         telemetry.schema_mismatches.extend(envelopes.mismatches());
-        with_client_ids(&mut telemetry.schema_mismatches);
+        let redactor = self.reports.log.redactor();
+        show_mismatches(&mut telemetry.schema_mismatches, redactor);
+        // Servers choose the names of their tools.
+        for method in &mut telemetry.methods {
+            method.method = redactor.known(&method.method).into_owned();
+        }
+        let faults = [&mut telemetry.last_fault, &mut telemetry.last_restart_fault];
+        for fault in faults.into_iter().flatten() {
+            clean_fault(fault, redactor);
+        }
         telemetry
     }
 
@@ -233,6 +256,7 @@ impl Engine {
         let name = self.core.name_of(slot).to_owned();
         let recorder = &self.reports.recorder;
         recorder.worker_lost(&name, generation, fault);
+        self.audit_sandbox(&name, self.core.server_of(slot), fault);
         let worker = self.workers.get(&generation);
         if let Some(Handle::Server(server)) = worker.map(|worker| &worker.handle) {
             let words = server.last_words();

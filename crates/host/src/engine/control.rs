@@ -1,19 +1,25 @@
 //! Operators: status, metrics, stop, rollout, upgrade, and a configuration that is read again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use mainstay_contract::control::{ControlReply, ControlRequest, HostStatus, RolledOut};
+use mainstay_contract::audit::AuditRecord;
+use mainstay_contract::control::{
+    ControlReply, ControlRequest, HostStatus, PendingApproval, RolledOut,
+};
+use mainstay_contract::envelope::redact::Redactor;
+use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
 use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
 
-use super::Engine;
-use crate::config::{Changed, ReadLock, Server};
+use super::{Engine, Event, Rereading};
+use crate::config::{Changed, Found, ReadLock, Server, ServerLaunch};
 use crate::control::{Control, Replier};
-use crate::telemetry::with_client_ids;
+use crate::telemetry::show_mismatches;
 use crate::upgrade::{Incoming, Outgoing, Place};
 
 /// Operators that wait for a rollout or an upgrade.
@@ -57,12 +63,24 @@ impl Operators {
         Ok(())
     }
 
+    /// Operators of a simulated host have no connection that could be saved.
+    #[cfg(feature = "simulation")]
+    pub(super) fn take_over(&mut self, before: &mut Self) {
+        self.waiting.append(&mut before.waiting);
+    }
+
     /// Refuses everything that is waited for: the host ends.
     pub(super) fn refuse_all(&mut self) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {
             let reason = "the host is ending".to_owned();
             waiting.send(ControlReply::Refused { reason });
         }
+    }
+
+    /// A number for which nobody waits.
+    const fn silent(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     fn add(&mut self, reply: Replier) -> u64 {
@@ -86,6 +104,20 @@ impl Operators {
     }
 }
 
+/// Takes secrets out of a fault, which quotes a server.
+pub(super) fn clean_fault(fault: &mut Fault, redactor: &Redactor) {
+    let texts = [
+        Some(&mut fault.detail),
+        fault.said.as_mut(),
+        fault.stderr.as_mut(),
+    ];
+    for text in texts.into_iter().flatten() {
+        if let Cow::Owned(clean) = redactor.text(text) {
+            *text = clean;
+        }
+    }
+}
+
 impl Engine {
     pub(super) fn control(&mut self, control: Control) {
         let Control {
@@ -93,12 +125,32 @@ impl Engine {
             is_same_user,
             reply,
         } = control;
+        self.audit_command(&request);
         let answer = match request {
+            ControlRequest::Approvals {} => ControlReply::Approvals(self.approvals()),
+            ControlRequest::Approve { id, grant } => {
+                let now = self.clock.now();
+                let answered = self.guarded(|core| core.answer_approval(now, &id, grant, None));
+                match answered {
+                    Some(Ok(())) => ControlReply::Answered {},
+                    Some(Err(error)) => ControlReply::Refused {
+                        reason: error.to_string(),
+                    },
+                    None => ControlReply::Refused {
+                        reason: "an internal error".to_owned(),
+                    },
+                }
+            }
             ControlRequest::Share(server) => return self.share(&server, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
                 let mut metrics = self.core.metrics(self.clock.now());
-                with_client_ids(&mut metrics.schema_mismatches);
+                let redactor = self.reports.log.redactor();
+                show_mismatches(&mut metrics.schema_mismatches, redactor);
+                let tools = metrics.methods.iter_mut();
+                for tool in tools.filter_map(|method| method.tool.as_mut()) {
+                    *tool = redactor.known(tool).into_owned();
+                }
                 ControlReply::Metrics(Box::new(metrics))
             }
             ControlRequest::Stop {} => {
@@ -135,19 +187,30 @@ impl Engine {
         }
     }
 
+    /// The calls that wait for an approval, without the secrets that the host knows.
+    fn approvals(&self) -> Vec<PendingApproval> {
+        let redactor = self.reports.log.redactor();
+        let mut all = self.core.approvals();
+        for approval in &mut all {
+            approval.arguments = redactor.text(&approval.arguments).into_owned();
+        }
+        all
+    }
+
     /// Health of the host, without the secrets that it knows: faults quote servers.
     pub(super) fn health(&self) -> Health {
         let mut health = self.core.health(self.clock.now());
         let redactor = self.reports.log.redactor();
         for fault in health.faults_mut() {
-            let texts = [
-                Some(&mut fault.detail),
-                fault.said.as_mut(),
-                fault.stderr.as_mut(),
-            ];
-            for text in texts.into_iter().flatten() {
-                *text = redactor.text(text).into_owned();
-            }
+            clean_fault(fault, redactor);
+        }
+        // What packs and servers say about themselves.
+        for facts in health
+            .workers
+            .iter_mut()
+            .filter_map(|worker| worker.facts.as_mut())
+        {
+            *facts = redactor.json(facts);
         }
         health
     }
@@ -168,28 +231,82 @@ impl Engine {
     /// Reads the configuration again. A file that cannot be read changes nothing.
     pub(super) fn reread(&mut self) {
         self.read_lock();
-        let Some(reread) = &self.facts.reread else {
+        let Some(reread) = self.facts.reread.clone() else {
             return;
         };
+        if self.facts.rereading != Rereading::No {
+            self.facts.rereading = Rereading::Again;
+            return;
+        }
+        self.facts.rereading = Rereading::Once;
+        self.upgrade.lookups += 1;
+        // Commands that print secrets may take long.
+        let events = self.events();
+        tokio::task::spawn_blocking(move || {
+            let found = reread.read().map(Box::new);
+            let _ = events.blocking_send(Event::Found(found));
+        });
+    }
+
+    /// Applies a configuration that was read again.
+    pub(super) fn apply_found(&mut self, found: Result<Box<Found>, String>) {
+        self.upgrade.lookups -= 1;
+        let is_old = std::mem::take(&mut self.facts.rereading) == Rereading::Again;
+        if is_old {
+            return self.reread();
+        }
         let log = &self.reports.log;
-        let found = match reread.read() {
-            Ok(found) => found,
+        let found = match found {
+            Ok(found) => *found,
             Err(why) => {
                 let why = why.replace('\n', " ");
                 return log.line(&format!("mcp:error reason=config_refused {why}"));
             }
         };
+        log.redactor().learn(found.secrets);
         for what in &found.later {
             log.line(&format!("mcp:warning reason=needs_restart what={what}"));
         }
         log.line(&format!("mcp:config reread name={}", self.facts.name));
+        self.reports
+            .audit
+            .record(AuditRecord::operator("reload", None));
         match found.changed {
-            Changed::Rules(rules) => self.report(CoreEvent::Rules(rules)),
-            Changed::Served { settings, servers } => {
+            Changed::Wrapped { rules, launch } => {
+                self.report(CoreEvent::Rules(rules));
+                if let Some(launch) = launch {
+                    self.change_wrapped(*launch);
+                }
+            }
+            Changed::Served {
+                settings,
+                servers,
+                approvals,
+            } => {
                 self.report(CoreEvent::Settings(settings));
+                self.report(CoreEvent::Policy(approvals));
                 self.change_servers(&servers);
             }
         }
+    }
+
+    /// Starts the wrapped server with other secrets from now on.
+    fn change_wrapped(&mut self, launch: ServerLaunch) {
+        let servers = &mut self.launch.commands.servers;
+        let changed = servers.iter_mut().find(|(_, before)| **before != launch);
+        let Some((name, before)) = changed else {
+            return;
+        };
+        let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+        files.open(name, &launch, log);
+        log.line(&format!("mcp:config changed server={name}"));
+        *before = launch;
+        let waiter = self.operators.silent();
+        self.report(CoreEvent::Rollout {
+            waiter,
+            pack: None,
+            reasons: Vec::new(),
+        });
     }
 
     /// Applies changed servers. One with another command is rolled out; the others go on.

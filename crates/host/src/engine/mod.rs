@@ -5,11 +5,14 @@
 //! but outboxes and gates. No rule about MCP, tools or replay is here.
 
 mod actions;
+mod audit;
 mod clients;
 mod control;
 mod encode;
 mod isolate;
 mod share;
+#[cfg(feature = "simulation")]
+mod simulated_upgrade;
 mod upgrade;
 mod workers;
 
@@ -17,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::outcome::Problem;
 use mainstay_kernel::Core;
@@ -30,12 +34,13 @@ pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
 pub use self::share::SHARE_HOST_VARIABLE;
-pub(crate) use self::upgrade::{Resumed, Upgrades};
+pub(crate) use self::upgrade::{Resumed, Shell, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};
+use crate::audit::{AuditLog, Files};
 use crate::check::{Checked, Checkers};
 use crate::clock::Clock;
-use crate::config::{ReadLock, Reread};
+use crate::config::{Found, ReadLock, Reread};
 use crate::control::Control;
 use crate::drivers::WorkerEvent;
 use crate::envelopes::Envelopes;
@@ -80,9 +85,16 @@ pub(crate) enum Event {
         ticket: u64,
         reply: Result<TaskReply, Problem>,
     },
+    /// A record of the core is on the disk, or could not be written.
+    Audited {
+        ticket: u64,
+        written: Result<(), String>,
+    },
     Control(Control),
     /// The configuration must be read again.
     Reread,
+    /// The configuration was read again, or cannot be used.
+    Found(Result<Box<Found>, String>),
     /// The executable must be replaced by the one that is on disk now.
     Upgrade,
     /// The new executable has read the state of the host, and has this build; or why it has not.
@@ -106,8 +118,9 @@ impl Event {
             Self::Checked(_) => Doing::Verdict,
             Self::RootsFound { .. } => Doing::ClientRoots,
             Self::Ledger { .. } => Doing::Ledger,
+            Self::Audited { .. } => Doing::Audit,
             Self::Control(_) => Doing::Control,
-            Self::Reread => Doing::Reread,
+            Self::Reread | Self::Found(_) => Doing::Reread,
             Self::Upgrade | Self::Proved(_) => Doing::Upgrade,
             Self::Stop | Self::LeaveClients => Doing::Stop,
         }
@@ -200,6 +213,7 @@ pub(crate) struct Announcement {
 pub(crate) struct Reports {
     pub(crate) log: Log,
     pub(crate) recorder: Recorder,
+    pub(crate) audit: AuditLog,
     pub(crate) envelopes: Envelopes,
     pub(crate) watchdog: Watchdog,
 }
@@ -216,8 +230,19 @@ pub(crate) struct HostFacts {
     pub(crate) remembered: MemoryFiles,
     /// Reads the configuration again.
     pub(crate) reread: Option<Reread>,
+    pub(crate) rereading: Rereading,
     /// Reads the lock of the packs again.
     pub(crate) read_lock: Option<ReadLock>,
+}
+
+/// Whether the configuration is being read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rereading {
+    #[default]
+    No,
+    Once,
+    /// It must be read once more after that.
+    Again,
 }
 
 /// The loop's own queue of events.
@@ -262,6 +287,10 @@ pub(crate) struct Engine {
     phase: Phase,
     /// The peer whose event is being handled.
     handling: Origin,
+    /// Records of the core that the disk does not have yet.
+    unrecorded: usize,
+    /// The files of the audit log, while they are handed over.
+    audit_files: Option<Files>,
     queue: Queue,
     /// After the queue: its thread must not wait for a queue that is not read any more.
     tasks: TaskLedger,
@@ -287,6 +316,8 @@ impl Engine {
             closing: setup.closing,
             phase: Phase::Open,
             handling: Origin::Host,
+            unrecorded: 0,
+            audit_files: None,
             queue: setup.queue,
             tasks: setup.tasks,
         }
@@ -313,6 +344,10 @@ impl Engine {
         while !self.is_done() {
             if self.upgrade.is_proved() {
                 self.hand_over().await;
+            }
+            #[cfg(feature = "simulation")]
+            {
+                self = self.upgraded().await;
             }
             // After every burst, so that no flood of events delays a deadline.
             let next = self.core.next_timeout();
@@ -391,12 +426,19 @@ impl Engine {
                 self.tasks.count_reply();
                 self.report(CoreEvent::Ledger { ticket, reply });
             }
+            Event::Audited { ticket, written } => self.audited(ticket, written),
             Event::Control(control) => self.control(control),
             Event::Reread => self.reread(),
+            Event::Found(found) => self.apply_found(found),
             Event::Upgrade => self.begin_upgrade(None, None, false),
             Event::Proved(proved) => self.proved(proved),
             Event::Shed => self.shed(),
-            Event::Stop => self.report(CoreEvent::Stop),
+            Event::Stop => {
+                let detail = Some("a signal".to_owned());
+                let record = AuditRecord::operator("stop", detail);
+                self.reports.audit.record(record);
+                self.report(CoreEvent::Stop);
+            }
             Event::LeaveClients => self.conversations.clear(),
         }
         #[cfg(feature = "simulation")]

@@ -60,7 +60,10 @@ impl Engine {
         let key = equal.next().map(|(key, _)| key.clone());
         let key = match key {
             Some(key) => key,
-            None => self.add_command(&server.name, launch)?,
+            None => {
+                self.reports.log.redactor().learn(launch.secrets());
+                self.add_command(&server.name, launch)?
+            }
         };
         let config = ServerConfig {
             name: key,
@@ -92,6 +95,7 @@ impl Engine {
                     .iter()
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
+                secrets: Vec::new(),
                 cwd: Some(server.directory.clone().into()),
                 sandbox: None,
             },

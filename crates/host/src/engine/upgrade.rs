@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::control::ControlReply;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
@@ -25,6 +26,7 @@ use super::clients::{Conversation, Links, SavedClient};
 use super::control::SavedOperators;
 use super::workers::{Handle, Incarnation, SavedHandle};
 use super::{Commands, Engine, Event};
+use crate::audit::SavedAudit;
 use crate::clock::{Clock, SavedClock};
 use crate::drivers::Surroundings;
 use crate::envelopes::SavedEnvelopes;
@@ -121,6 +123,8 @@ pub(crate) struct Shell {
     programs: SavedPrograms,
     #[serde(default)]
     pub(crate) marks: SavedMarks,
+    #[serde(default)]
+    pub(crate) audit: Option<SavedAudit>,
 }
 
 /// The state of another program that this one continues.
@@ -149,6 +153,12 @@ impl Upgrades {
             }),
             ..Self::default()
         }
+    }
+
+    /// Lives as long as the host, for tasks that must not outlive it.
+    #[cfg(feature = "simulation")]
+    pub(super) fn alive(&self) -> Weak<()> {
+        Arc::downgrade(&self.reading)
     }
 
     pub(super) fn build(&self) -> &str {
@@ -254,17 +264,23 @@ impl Engine {
         };
         self.upgrade.attempt = None;
         self.upgrade.doors = (None, None);
+        self.audit_files = None;
         if let Some(front) = &self.upgrade.front {
             front.set_draining(false);
             if let Some(moved) = self.upgrade.moved.take() {
                 front.put_back(moved);
             }
         }
+        self.go_on().await;
+        self.refuse_upgrade(attempt.waiter, reason);
+        self.act();
+    }
+
+    /// Ends the pause: the tasks start again where they stopped.
+    pub(super) async fn go_on(&mut self) {
         self.upgrade.pauses.set(false);
         self.collect().await;
         self.run_tasks();
-        self.refuse_upgrade(attempt.waiter, reason);
-        self.act();
     }
 
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
@@ -283,6 +299,14 @@ impl Engine {
             .log
             .line(&format!("mcp:upgrade from={from} to={to}"));
         self.reports.recorder.flush();
+        self.reports.audit.record(AuditRecord::operator(
+            "upgraded",
+            Some(format!("from {from} to {to}")),
+        ));
+        self.audit_files = self.reports.audit.flush();
+        if self.reports.audit.is_on() && self.audit_files.is_none() {
+            return Err("the audit file cannot be written in time".to_owned());
+        }
         self.reports.log.flush();
         let mut descriptors = Outgoing::default();
         let state = self.seal(attempt.waiter, true, &mut descriptors)?;
@@ -339,7 +363,7 @@ impl Engine {
     }
 
     /// Lets every task come to rest. Events are handled until none is left.
-    async fn pause(&mut self) -> Result<(), String> {
+    pub(super) async fn pause(&mut self) -> Result<(), String> {
         self.upgrade.pauses.set(true);
         let (listener, control) = (&self.upgrade.listener, &self.upgrade.control);
         self.upgrade.doors = (listener.upgrade(), control.upgrade());
@@ -400,6 +424,7 @@ impl Engine {
             && (self.upgrade.moved.is_some() || front.is_none_or(|front| front.is_moved()))
             && self.upgrade.lookups == 0
             && self.tasks.is_idle()
+            && self.unrecorded == 0
             && clients.all(Conversation::is_paused)
             && workers.all(|worker| worker.handle.is_paused())
     }
@@ -440,6 +465,26 @@ impl Engine {
         tasks: bool,
         descriptors: &mut Outgoing<'a>,
     ) -> Result<OwnedFd, String> {
+        let mut start = match &self.upgrade.facts {
+            Some(facts) => facts.start.clone(),
+            None => Start::default(),
+        };
+        if let Some(attempt) = &self.upgrade.attempt {
+            start.program = attempt.path.clone().into_os_string();
+        }
+        let header = Header::new(self.upgrade.build(), start);
+        let (core, shell) = self.state(waiter, tasks, descriptors)?;
+        upgrade::seal(&header, &core, &shell)
+            .map_err(|error| format!("the state cannot be saved: {error}"))
+    }
+
+    /// The core and the shell as text.
+    pub(super) fn state<'a>(
+        &'a mut self,
+        waiter: Option<u64>,
+        tasks: bool,
+        descriptors: &mut Outgoing<'a>,
+    ) -> Result<(String, String), String> {
         let clock = self.clock.save();
         let this = &*self;
         let core = this.core.save().map_err(|error| error.to_string())?;
@@ -466,20 +511,13 @@ impl Engine {
             inotify: None,
             programs: SavedPrograms::default(),
             marks: file_watch::saved(&this.upgrade.marks),
+            audit: None,
         };
         if tasks {
             this.save_tasks(&mut shell, descriptors)?;
         }
         let text = serde_json::to_string(&shell).map_err(|error| error.to_string())?;
-        let mut start = match &this.upgrade.facts {
-            Some(facts) => facts.start.clone(),
-            None => Start::default(),
-        };
-        if let Some(attempt) = &this.upgrade.attempt {
-            start.program = attempt.path.clone().into_os_string();
-        }
-        upgrade::seal(&Header::new(this.upgrade.build(), start), &core, &text)
-            .map_err(|error| format!("the state cannot be saved: {error}"))
+        Ok((core, text))
     }
 
     fn save_tasks<'a>(
@@ -510,6 +548,8 @@ impl Engine {
         if let (Some(front), Some(moved)) = (&self.upgrade.front, &self.upgrade.moved) {
             shell.front = Some(front.save(moved, descriptors));
         }
+        let files = self.audit_files.as_ref();
+        shell.audit = files.and_then(|files| self.reports.audit.save(files, descriptors));
         let inotify = self.upgrade.inotify.as_ref();
         shell.inotify = inotify.map(|inotify| descriptors.add(inotify.as_fd()));
         shell.listener = self
@@ -542,6 +582,12 @@ impl Engine {
         self.clock = Clock::restore(&shell.clock);
         self.facts.started = shell.started;
         self.launch.commands = shell.commands;
+        // Secrets may have changed since the settings were read that this program starts with.
+        let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+        for (key, launch) in &self.launch.commands.servers {
+            log.redactor().learn(launch.secrets());
+            files.open(key, launch, log);
+        }
         self.launch.named_only = shell.named_only;
         self.launch.programs = Programs::restore(shell.programs, &mut descriptors)?;
         self.uses = shell.uses;

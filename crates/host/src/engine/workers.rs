@@ -1,5 +1,6 @@
 //! Workers: processes of packs and of wrapped servers, as the loop holds them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,7 @@ use mainstay_kernel::core::action::{CoreEvent, WorkerNews};
 use mainstay_schema::check::{Definition, Verdict};
 use serde::{Deserialize, Serialize};
 
+use super::control::clean_fault;
 use super::{Engine, Event};
 use crate::check::Checked;
 use crate::config::{Command, ServerLaunch, Shim};
@@ -53,6 +55,9 @@ pub(crate) struct Commands {
     pub(crate) packs: Vec<PackCommand>,
     /// Of wrapped servers, by their keys.
     pub(crate) servers: BTreeMap<String, ServerLaunch>,
+    /// Variables of this process that a shared server does not get, unless its command sets them.
+    #[serde(default)]
+    pub(crate) unshared: Vec<String>,
 }
 
 /// The command of a pack.
@@ -244,6 +249,11 @@ impl Engine {
                     }
                     None => return Err(("belongs to no server".to_owned(), false)),
                 };
+                let mut command = Cow::Borrowed(command);
+                if self.core.is_shared(slot) {
+                    let unshared = commands.unshared.iter().cloned();
+                    command.to_mut().without_env.extend(unshared);
+                }
                 let stderr = match self.facts.mode {
                     _ if self.core.is_served_beside_others(slot) => {
                         ServerStderr::Log(self.core.name_of(slot))
@@ -255,7 +265,7 @@ impl Engine {
                     tree_kill: *tree_kill,
                     ..shim.clone()
                 };
-                drivers::start_server(shim, command, stderr, around)
+                drivers::start_server(shim, &command, stderr, around)
                     .map(Handle::Server)
                     .map_err(|error| match &command.cwd {
                         Some(cwd) if !cwd.is_dir() => {
@@ -273,7 +283,22 @@ impl Engine {
         self.report(CoreEvent::Worker { generation, news });
     }
 
-    pub(super) fn worker(&mut self, WorkerEvent { generation, what }: WorkerEvent) {
+    pub(super) fn worker(
+        &mut self,
+        WorkerEvent {
+            generation,
+            mut what,
+        }: WorkerEvent,
+    ) {
+        // Faults quote servers, and reach clients.
+        let redactor = self.reports.log.redactor();
+        if let What::CallLost { fault, .. }
+        | What::Unfit(fault)
+        | What::Lost(fault)
+        | What::Stuck(fault) = &mut what
+        {
+            clean_fault(fault, redactor);
+        }
         let news = match what {
             What::Up { pid, tree_kill } => {
                 self.started(generation, pid, tree_kill);
@@ -289,7 +314,7 @@ impl Engine {
             What::Ready(ready) => return self.vet(generation, ready),
             What::Progress { call, progress } => WorkerNews::Progress { call, progress },
             What::Answer { call, answer } => WorkerNews::Answer { call, answer },
-            What::Line(line) => WorkerNews::Line(line),
+            What::Line(line) => WorkerNews::Line(self.passed_on(generation, line)),
             What::Oversize(head) => WorkerNews::Oversize(head),
             What::Pong => WorkerNews::Pong,
             What::CaughtUp => {
@@ -324,6 +349,22 @@ impl Engine {
             }
         };
         self.news(generation, news);
+    }
+
+    /// A line of a server, without the values that the host knows as secrets if its rules say so.
+    fn passed_on(&self, generation: Generation, line: Vec<u8>) -> Vec<u8> {
+        if !self.core.redacts_results(generation) {
+            return line;
+        }
+        let clean = match std::str::from_utf8(&line) {
+            Ok(text) => match self.reports.log.redactor().json_line(text) {
+                Cow::Owned(clean) => Some(clean),
+                Cow::Borrowed(_) => None,
+            },
+            // The core rejects it.
+            Err(_) => None,
+        };
+        clean.map_or(line, String::into_bytes)
     }
 
     fn started(&mut self, generation: Generation, pid: u32, tree_kill: &str) {

@@ -13,13 +13,15 @@ pub(super) struct Place(usize);
 
 impl Place {
     /// The names; the last is for every path that nothing serves.
-    pub(super) const NAMES: [&'static str; 14] = [
+    pub(super) const NAMES: [&'static str; 16] = [
         "/mcp",
         "/v1/tools",
         "/v1/tool/{tool}",
         "/v1/invoke",
         "/v1/diagnostics",
         "/v1/tasks/{id}",
+        "/v1/approvals",
+        "/v1/approvals/{id}",
         "/schemas/{file}",
         "/openapi.json",
         "/healthz",
@@ -39,6 +41,7 @@ impl Place {
         let name = match path {
             path if path.starts_with("/v1/tool/") => "/v1/tool/{tool}",
             path if path.starts_with("/v1/tasks/") => "/v1/tasks/{id}",
+            path if path.starts_with("/v1/approvals/") => "/v1/approvals/{id}",
             path if path.starts_with("/schemas/") => "/schemas/{file}",
             path if path.starts_with(super::METADATA) => super::METADATA,
             path => path,

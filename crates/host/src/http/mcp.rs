@@ -284,7 +284,7 @@ async fn legacy(
     }
     match reading.next_within(PIECE_LEGACY).await {
         Ok(Some(event)) if event.is_last => {
-            session.close(&reading);
+            session.close(reading.stream);
             Ok(respond::json(StatusCode::OK, event.line))
         }
         Ok(None) if session.ending.is_over() => Err(gone(front, &session)),
@@ -335,7 +335,7 @@ async fn open(
     let patience = Duration::from_millis(front.limits.start_timeout_ms.saturating_mul(2));
     let mut answer = match reading.next_within(patience).await {
         Ok(Some(event)) if event.is_last => {
-            session.close(&reading);
+            session.close(reading.stream);
             let text = std::str::from_utf8(&event.line).unwrap_or_default();
             if scan::member(text, "result").is_none() {
                 return Ok(respond::json(StatusCode::OK, event.line));

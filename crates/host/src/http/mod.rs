@@ -66,6 +66,7 @@ use self::refusals::{Denied, Refusals};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
 use self::rest::Route;
 use self::table::Table;
+use crate::audit::AuditLog;
 use crate::engine::Event;
 use crate::envelopes::Envelopes;
 use crate::log::Log;
@@ -90,6 +91,8 @@ pub struct HttpConfig {
     /// What clients must present; this or an issuer is required unless the address is a loopback
     /// one.
     pub token: Option<String>,
+    /// The token of a person who may approve calls, beside [`Self::token`].
+    pub approver_token: Option<String>,
     pub issuer: Option<Issuer>,
     /// Told the address, where whoever starts the host wants to know its port.
     pub told: Option<std::sync::mpsc::SyncSender<SocketAddr>>,
@@ -98,9 +101,9 @@ pub struct HttpConfig {
 impl HttpConfig {
     /// True if the only way in is a token that can be guessed.
     pub(crate) fn has_short_token(&self) -> bool {
-        self.token
-            .as_ref()
-            .is_some_and(|token| token.len() < MIN_TOKEN)
+        let tokens = [&self.token, &self.approver_token];
+        let mut tokens = tokens.into_iter().flatten();
+        tokens.any(|token| token.len() < MIN_TOKEN)
     }
 
     /// Whether clients must say who they are.
@@ -133,6 +136,7 @@ pub(crate) struct FrontFacts {
     pub(crate) serves: Serves,
     pub(crate) envelopes: Envelopes,
     pub(crate) recorder: Recorder,
+    pub(crate) audit: AuditLog,
     pub(crate) log: Log,
 }
 
@@ -176,7 +180,8 @@ impl Front {
                     config.token.as_deref(),
                     config.issuer.as_ref(),
                     &format!("http://{bound}"),
-                ),
+                )
+                .with_approver(config.approver_token.as_deref()),
             ),
             limits: facts.limits,
             back: Back::new(events),
@@ -185,7 +190,7 @@ impl Front {
             recorder: facts.recorder,
             table: Table::default(),
             counts: Counts::default(),
-            refusals: Refusals::new(facts.log.clone()),
+            refusals: Refusals::new(facts.log.clone(), facts.audit),
             in_flight: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
             log: facts.log,

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
+use mainstay_contract::audit::{AuditEvent, AuditRecord};
 use mainstay_contract::outcome::Problem;
 use mainstay_kernel::log_limit::{LogLimit, suppressed};
 
 use super::body::lock;
+use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::log::{Level, Log};
 
@@ -29,6 +31,7 @@ impl Denied {
 #[derive(Debug)]
 pub(super) struct Refusals {
     log: Log,
+    audit: AuditLog,
     clock: Clock,
     state: Mutex<State>,
 }
@@ -40,9 +43,10 @@ struct State {
 }
 
 impl Refusals {
-    pub(super) fn new(log: Log) -> Self {
+    pub(super) fn new(log: Log, audit: AuditLog) -> Self {
         Self {
             log,
+            audit,
             clock: Clock::start(),
             state: Mutex::default(),
         }
@@ -56,10 +60,12 @@ impl Refusals {
             return;
         };
         drop(state);
-        let line = format!(
-            "mcp:warning reason=access_refused why={why} route={route} peer={peer}{}",
-            suppressed(more)
-        );
+        let what = format!("why={why} route={route} peer={peer}{}", suppressed(more));
+        let line = format!("mcp:warning reason=access_refused {what}");
+        self.audit.record(AuditRecord {
+            detail: Some(what),
+            ..AuditRecord::new(AuditEvent::AccessRefused)
+        });
         self.log.say(Level::Warn, line);
     }
 
@@ -78,7 +84,7 @@ mod tests {
     #[test]
     fn every_refusal_is_counted_and_few_are_logged() {
         let (log, lines) = Log::recorded(Level::Warn);
-        let refusals = Refusals::new(log);
+        let refusals = Refusals::new(log, AuditLog::off());
         let peer = IpAddr::from([127, 0, 0, 1]);
         for _ in 0..75 {
             refusals.record("wrong_token", "/mcp", peer);

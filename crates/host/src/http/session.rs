@@ -27,6 +27,10 @@ use super::streams::{Keep, ReaderId, StreamId, Streams};
 /// The stream for what belongs to no request.
 const STANDALONE: StreamId = StreamId(0);
 
+/// Time for a client to resume its streams after an upgrade of the host, if the events that are kept for it fill the
+/// session.
+const RETURN: Duration = Duration::from_secs(30);
+
 /// One session.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -121,7 +125,10 @@ impl Session {
             credential: saved.credential,
             input,
             link: saved.link,
-            streams: Arc::new(Mutex::new(serde_json::from_value(saved.streams).ok()?)),
+            streams: Arc::new(Mutex::new(match is_planted(Defect::StreamsLost) {
+                true => Streams::new(Keep::ForResuming, 0),
+                false => serde_json::from_value(saved.streams).ok()?,
+            })),
             desk: Mutex::new(Desk {
                 requests: saved.requests,
                 tokens: saved.tokens,
@@ -144,7 +151,13 @@ impl Session {
                 for line in lines(&chunk) {
                     self.deliver(line, depth);
                 }
-                std::future::poll_fn(|context| lock(&self.streams).poll_room(context)).await;
+                let room =
+                    || std::future::poll_fn(|context| lock(&self.streams).poll_room(context));
+                // A slow reader is waited for, one that does not come back is not.
+                if tokio::time::timeout(RETURN, room()).await.is_err() {
+                    lock(&self.streams).give_up();
+                    room().await;
+                }
             }
         };
         self.ending.until(sorting).await;
@@ -210,8 +223,8 @@ impl Session {
     }
 
     /// Forgets a stream whose answer was given in one piece: there is nothing to come back for.
-    pub(super) fn close(&self, reading: &Reading) {
-        lock(&self.streams).remove(reading.stream);
+    pub(super) fn close(&self, stream: StreamId) {
+        lock(&self.streams).remove(stream);
     }
 
     /// The stream for what belongs to no request; `None` if it is being read.

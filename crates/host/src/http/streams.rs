@@ -68,6 +68,10 @@ struct Stream {
     /// The last event that any reader took.
     taken: u64,
     ended: bool,
+    /// The last event of a reader that had to leave because the host is upgraded. It comes back for the next ones, which
+    /// are kept.
+    #[serde(default)]
+    left_at: Option<u64>,
     #[serde(skip)]
     reader: Option<Reader>,
 }
@@ -103,14 +107,25 @@ impl Stream {
         }
     }
 
-    /// The oldest event may go: nobody who is there still needs it.
+    /// The last event of the reader that is there, or that comes back.
+    fn read_to(&self) -> Option<u64> {
+        let at = self.reader.as_ref().map(|reader| reader.at);
+        at.or(self.left_at)
+    }
+
+    /// The oldest event may go: no reader still needs it.
     fn can_spare(&self) -> bool {
         let oldest = self.log.front().map(|event| event.number);
-        match (&self.reader, oldest) {
+        match (self.read_to(), oldest) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(reader), Some(oldest)) => oldest <= reader.at,
+            (Some(at), Some(oldest)) => oldest <= at,
         }
+    }
+
+    /// Nothing more comes, and no reader is there or comes back.
+    const fn is_over(&self) -> bool {
+        self.ended && self.reader.is_none() && self.left_at.is_none()
     }
 }
 
@@ -173,6 +188,7 @@ impl Streams {
             return None;
         }
         stream.wake();
+        stream.left_at = None;
         stream.reader = Some(Reader {
             id: number,
             at,
@@ -211,13 +227,23 @@ impl Streams {
         }
     }
 
-    /// Ends the connections of all readers. The streams stay, so that clients can resume them.
+    /// Ends the connections of all readers. The streams stay, so that clients can resume them, and so do the events that
+    /// no reader has, until [`Self::give_up`].
     pub(super) fn release(&mut self) {
         for stream in self.streams.values_mut() {
             stream.wake();
+            stream.left_at = stream.read_to();
             stream.reader = None;
         }
         self.wake_room();
+    }
+
+    /// Readers that left because of an upgrade and have not come back are not waited for any longer.
+    pub(super) fn give_up(&mut self) {
+        for stream in self.streams.values_mut() {
+            stream.left_at = None;
+        }
+        self.make_room();
     }
 
     /// Forgets a stream.
@@ -318,9 +344,8 @@ impl Streams {
             0
         } else {
             let owed = |stream: &Stream| {
-                let at = stream.reader.as_ref().map(|reader| reader.at);
                 let log = stream.log.iter();
-                at.map_or(0, |at| {
+                stream.read_to().map_or(0, |at| {
                     log.filter(|event| event.number > at)
                         .map(|event| event.line.len())
                         .sum()
@@ -347,14 +372,18 @@ impl Streams {
             if let Some(event) = stream.log.pop_front() {
                 self.held -= event.line.len();
             }
-            let is_over = stream.ended && stream.log.is_empty() && stream.reader.is_none();
-            if is_over {
+            if stream.log.is_empty() && stream.is_over() {
                 self.streams.remove(&id);
             }
         }
-        let over = |stream: &Stream| stream.ended && stream.reader.is_none();
-        while self.streams.values().filter(|stream| over(stream)).count() > ENDED {
-            let oldest = self.streams.iter().find(|(_, stream)| over(stream));
+        while self
+            .streams
+            .values()
+            .filter(|stream| stream.is_over())
+            .count()
+            > ENDED
+        {
+            let oldest = self.streams.iter().find(|(_, stream)| stream.is_over());
             let Some(id) = oldest.map(|(id, _)| *id) else {
                 break;
             };
@@ -407,6 +436,38 @@ mod tests {
             assert_eq!(all(&mut streams, id, reader), ["a", "b"]);
             assert_eq!(next(&mut streams, id, reader), Poll::Ready(None));
         }
+    }
+
+    #[test]
+    fn events_are_kept_for_a_reader_that_left_because_of_an_upgrade() {
+        let mut streams = Streams::new(Keep::ForResuming, 10);
+        let (id, reader) = streams.open();
+        streams.push(id, line("seen"), false);
+        assert_eq!(all(&mut streams, id, reader), ["seen"]);
+        streams.release();
+        streams.push(id, line("more bytes than the budget"), true);
+        let saved = serde_json::to_string(&streams).unwrap();
+        let mut streams: Streams = serde_json::from_str(&saved).unwrap();
+        let context = Context::from_waker(Waker::noop());
+        assert!(
+            streams.poll_room(&context).is_pending(),
+            "nothing more fits"
+        );
+        let reader = streams.attach(id, Some(1)).unwrap();
+        assert_eq!(
+            all(&mut streams, id, reader),
+            ["more bytes than the budget"]
+        );
+        assert!(streams.poll_room(&context).is_ready());
+        // One that does not come back does not hold up the session for ever.
+        let (other, reader) = streams.open();
+        streams.release();
+        streams.push(other, line("more bytes than the budget"), true);
+        streams.detach(other, reader);
+        assert!(streams.poll_room(&context).is_pending());
+        streams.give_up();
+        assert!(streams.poll_room(&context).is_ready());
+        assert!(streams.attach(other, Some(0)).is_none(), "it was dropped");
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! * [`orphans`]: what a killed shim leaves;
 //! * [`piped_child`]: children of the host without a shim;
 //! * [`programs`]: executables that are held open;
+//! * [`secret_command`]: commands that print a secret;
 //! * `taskkill`: the semantics of Windows.
 //!
 //! There is no host-wide wait, no signal handler and no parent-death signal: that one is bound to a
@@ -33,6 +34,7 @@ pub(crate) mod lifeline;
 mod orphans;
 mod piped_child;
 pub(crate) mod programs;
+mod secret_command;
 #[cfg(any(windows, test))]
 mod taskkill;
 pub(crate) mod usage;
@@ -55,6 +57,7 @@ pub(crate) use self::ladder::{Climb, Ladder, SavedLadder};
 pub(crate) use self::lifeline::{End, Order, Report, Rung};
 pub(crate) use self::orphans::{adopt, children, end_orphans, end_others, is_below_a_host};
 pub(crate) use self::piped_child::{ChildPipes, PipedChild};
+pub use self::secret_command::read_secret_command;
 use crate::config::{Command, Shim};
 use crate::io::{Sink, Source, watch};
 use crate::shim;
@@ -112,6 +115,24 @@ pub(crate) struct SavedProcess {
     reports: Vec<String>,
     hears: bool,
     clean: bool,
+    #[cfg(feature = "simulation")]
+    #[serde(default)]
+    simulated: Option<u64>,
+}
+
+#[cfg(feature = "simulation")]
+impl SavedProcess {
+    fn simulated(process: &crate::sim::Process) -> Self {
+        Self {
+            shim: 0,
+            lifeline: Place::nowhere(),
+            said: Vec::new(),
+            reports: Vec::new(),
+            hears: true,
+            clean: false,
+            simulated: Some(crate::sim::carry(process.duplicate())),
+        }
+    }
 }
 
 /// What happens to a process.
@@ -156,7 +177,7 @@ impl Process {
         match self {
             Self::Kept(kept) => matches!(kept.phase, Phase::Watched { .. }),
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => false,
+            Self::Simulated(_) => true,
         }
     }
 
@@ -165,11 +186,15 @@ impl Process {
         match self {
             Self::Kept(kept) => kept.save(descriptors),
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => None,
+            Self::Simulated(simulated) => Some(SavedProcess::simulated(simulated)),
         }
     }
 
     pub(crate) fn restore(saved: SavedProcess, descriptors: &mut Incoming) -> io::Result<Self> {
+        #[cfg(feature = "simulation")]
+        if let Some(place) = saved.simulated {
+            return crate::sim::arrived(place).map(Self::Simulated);
+        }
         Ok(Self::Kept(Box::new(Kept::restore(saved, descriptors)?)))
     }
 
@@ -214,6 +239,8 @@ impl Kept {
             reports: self.reports.iter().map(Report::to_string).collect(),
             hears,
             clean,
+            #[cfg(feature = "simulation")]
+            simulated: None,
         })
     }
 
@@ -258,6 +285,7 @@ impl Kept {
         if let Some(sandbox) = &command.sandbox {
             builder.env_clear();
             builder.envs(std::env::vars_os().filter(|(name, _)| sandbox.passes(name)));
+            builder.envs(sandbox.variables.iter().map(|(name, value)| (name, value)));
         }
         for name in &command.without_env {
             builder.env_remove(name);

@@ -166,8 +166,8 @@ impl Clients {
                 None
             }
             Self::Shared(bound) => {
-                let log = facts.log;
-                tokio::spawn(control::listen(bound, events, log, reading, pause));
+                let reports = (facts.log, facts.audit);
+                tokio::spawn(control::listen(bound, events, reports, reading, pause));
                 None
             }
             Self::Local(requests) => {

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::{Worker, refuse, sandbox};
+use super::sandbox::{self, Learning};
+use super::{Worker, refuse};
 use crate::process::descendants::below;
 use crate::process::lifeline::{WorkerFds, receive_pipes};
 use crate::process::{End, Order, Report, Rung};
@@ -28,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32) -> ExitCode {
     let stdin = io::stdin();
     let lifeline = stdin.as_fd();
-    let pid = match start(lifeline, worker, rung) {
-        Ok(pid) => pid,
+    let (pid, learning) = match start(lifeline, worker, rung) {
+        Ok(started) => started,
         Err(error) => return refuse(&error.to_string()),
     };
     let pid_seen = number(pid);
@@ -48,7 +49,12 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
         // Nobody could tell us to kill it. Without its shim the host does that.
         return ExitCode::FAILURE;
     }
+    let learner = learning.map(|learning| learning.start(pid));
     reap_all(pid, lifeline);
+    if let Some(Ok(learner)) = learner {
+        // It has written its profile by then.
+        let _ = learner.join();
+    }
     sandbox::clean_up(worker, rung, pid);
     Report::Gone.send(lifeline);
     ExitCode::SUCCESS
@@ -59,14 +65,18 @@ pub(super) fn number_of(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 
-fn start(lifeline: BorrowedFd<'_>, worker: &Worker, rung: Rung) -> io::Result<Pid> {
+fn start(
+    lifeline: BorrowedFd<'_>,
+    worker: &Worker,
+    rung: Rung,
+) -> io::Result<(Pid, Option<Learning>)> {
     let WorkerFds {
         stdin,
         stdout,
         program,
     } = receive_pipes(lifeline)?;
-    let mut command = if worker.sandbox.is_empty() {
-        plain_command(worker, program.as_ref())
+    let (mut command, learning) = if worker.sandbox.is_empty() {
+        (plain_command(worker, program.as_ref()), None)
     } else {
         sandbox::command(worker, rung, program.as_ref())?
     };
@@ -77,7 +87,7 @@ fn start(lifeline: BorrowedFd<'_>, worker: &Worker, rung: Rung) -> io::Result<Pi
         .stdout(stdout)
         .process_group(0)
         .spawn()
-        .map(|child| Pid::from_child(&child))
+        .map(|child| (Pid::from_child(&child), learning))
 }
 
 fn plain_command(worker: &Worker, program: Option<&OwnedFd>) -> Command {

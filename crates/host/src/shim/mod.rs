@@ -34,6 +34,7 @@ use std::process::ExitCode;
 
 use rustix::process::DumpableBehavior;
 
+pub(crate) use self::sandbox::UNCONFINED;
 use crate::config::{Command, TreeKill};
 use crate::process::{Report, Rung};
 
@@ -159,6 +160,7 @@ mod tests {
             arguments: vec!["--flag".into(), "".into(), "shim".into()],
             without_env: Vec::new(),
             env: Vec::new(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         };

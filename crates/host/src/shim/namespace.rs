@@ -93,7 +93,7 @@ fn leave(flags: UnshareFlags) -> io::Result<()> {
 
 /// The first process of the namespace.
 pub(super) fn second_stage(worker: &Worker) -> ExitCode {
-    match settle() {
+    match settle().and_then(|outside| super::sandbox::limit(worker).map(|()| outside)) {
         Ok(outside) => keeper::keep(Rung::Namespace, worker, |pid| {
             number_outside(&outside, pid).unwrap_or_else(|_| keeper::number_of(pid))
         }),

@@ -8,12 +8,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread::{self, JoinHandle};
 
-use mainstay_sandbox::{Lack, Policy, Surroundings, confine};
+use mainstay_sandbox::{Lack, Learner, Policy, Surroundings, confine, watch_this_process};
 use rustix::io::FdFlags;
 use rustix::process::Pid;
 
@@ -22,7 +24,10 @@ use crate::config::Sandbox;
 use crate::process::Rung;
 
 /// The exit code of a stage that could not restrict itself; the worker has not run.
-const UNCONFINED: u8 = 78;
+pub(crate) const UNCONFINED: u8 = 78;
+
+/// In place of a rung: the worker is watched, through the socket whose number follows.
+const LEARN: &str = "learn:";
 
 /// The policy of a sandbox, as a shim reads it.
 pub(super) fn written(sandbox: &Sandbox) -> OsString {
@@ -43,6 +48,9 @@ pub(super) fn first_stage(worker: &Worker) -> ExitCode {
         Ok(policy) => policy,
         Err(error) => return refuse(&format!("the sandbox cannot be read: {error}")),
     };
+    if policy.learn.is_some() {
+        return keep_as_subreaper(worker);
+    }
     match Surroundings::enter(&policy) {
         Err(error) => refuse(&error.to_string()),
         Ok(surroundings) => {
@@ -56,17 +64,74 @@ pub(super) fn first_stage(worker: &Worker) -> ExitCode {
     }
 }
 
+/// A worker whose profile is being learned, before it runs.
+pub(super) struct Learning {
+    policy: Policy,
+    ours: UnixStream,
+    /// The worker's end, until the worker has it.
+    theirs: UnixStream,
+}
+
+impl Learning {
+    fn new(policy: Policy) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
+        Ok(Self {
+            policy,
+            ours,
+            theirs,
+        })
+    }
+
+    /// Starts the thread that watches the worker's tree to its end.
+    pub(super) fn start(self, worker: Pid) -> io::Result<JoinHandle<()>> {
+        let Self {
+            policy,
+            ours,
+            theirs,
+        } = self;
+        // If the worker ends early, the other end must see that.
+        drop(theirs);
+        let learn = move || {
+            let learner = Learner::new(policy, own_temporary(worker));
+            let learned = learner.map_or(Ok(()), |learner| learner.start(ours, worker));
+            if let Err(error) = learned {
+                let _ = writeln!(
+                    io::stderr(),
+                    "mainstay: error: the sandbox cannot learn: {error}"
+                );
+            }
+        };
+        thread::Builder::new().name("learn".to_owned()).spawn(learn)
+    }
+}
+
+/// Limits the processes of a sandboxed worker, in its PID namespace.
+pub(super) fn limit(worker: &Worker) -> io::Result<()> {
+    if worker.sandbox.is_empty() {
+        return Ok(());
+    }
+    mainstay_sandbox::limit_processes(&policy(&worker.sandbox)?)
+}
+
 /// The command that the keeper starts for a sandboxed worker. `program` is the executable of the worker, if that is held
 /// open.
 pub(super) fn command(
     worker: &Worker,
     rung: Rung,
     program: Option<&OwnedFd>,
-) -> io::Result<Command> {
+) -> io::Result<(Command, Option<Learning>)> {
     let mut command = Command::new("/proc/self/exe");
+    let policy = policy(&worker.sandbox)?;
+    let learning = policy.learn.is_some().then(|| Learning::new(policy));
+    let learning = learning.transpose()?;
+    let stage = match &learning {
+        Some(learning) => format!("{LEARN}{}", learning.theirs.as_raw_fd()),
+        None => rung.as_str().to_owned(),
+    };
     command
         .arg0(NAME)
-        .args([WORD, CONFINE, rung.as_str()])
+        .args([WORD, CONFINE, &stage])
         .arg(&worker.sandbox);
     match program {
         Some(held) => {
@@ -86,20 +151,30 @@ pub(super) fn command(
         }
     }
     command.args(&worker.arguments);
-    Ok(command)
+    Ok((command, learning))
 }
 
-/// Restricts this process and executes the worker. The word after the stage is the rung.
+/// The word after the stage.
+enum Stage {
+    /// Restrict the worker; true where it has namespaces of its own.
+    Restrict(bool),
+    /// Watch it, through the socket of this number.
+    Learn(String),
+}
+
+/// Restricts this process and executes the worker.
 pub(super) fn become_worker(mut words: impl Iterator<Item = OsString>) -> ExitCode {
-    let private = words
-        .next()
-        .is_some_and(|rung| rung == Rung::Namespace.as_str());
+    let stage = words.next().unwrap_or_default();
+    let stage = match stage.to_str().and_then(|word| word.strip_prefix(LEARN)) {
+        Some(number) => Stage::Learn(number.to_owned()),
+        None => Stage::Restrict(stage == Rung::Namespace.as_str()),
+    };
     let Some(worker) = Worker::parse(words) else {
         return ExitCode::from(2);
     };
-    let error = match restrict(&worker, private) {
-        Ok(temporary) => {
-            let mut command = Command::new(&worker.program);
+    let error = match restrict(&worker, stage) {
+        Ok((temporary, program)) => {
+            let mut command = Command::new(program);
             if !worker.called.is_empty() {
                 command.arg0(&worker.called);
             }
@@ -118,10 +193,10 @@ pub(super) fn become_worker(mut words: impl Iterator<Item = OsString>) -> ExitCo
     ExitCode::from(UNCONFINED)
 }
 
-/// Applies the policy to this process, and gives its temporary directory.
-fn restrict(worker: &Worker, private: bool) -> Result<PathBuf, String> {
+/// Applies the policy to this process. Gives its temporary directory and the file to execute.
+fn restrict(worker: &Worker, stage: Stage) -> Result<(PathBuf, PathBuf), String> {
     let policy = policy(&worker.sandbox).map_err(|error| error.to_string())?;
-    let temporary = if private {
+    let temporary = if let Stage::Restrict(true) = stage {
         PathBuf::from(Surroundings::TEMPORARY)
     } else {
         let own = own_temporary(rustix::process::getpid());
@@ -129,9 +204,52 @@ fn restrict(worker: &Worker, private: bool) -> Result<PathBuf, String> {
         made.map_err(|error| format!("the sandbox cannot make a temporary directory: {error}"))?;
         own
     };
-    let lacks = confine(&policy, &temporary, private).map_err(|error| error.to_string())?;
-    report(&lacks);
-    Ok(temporary)
+    let keeper = match &stage {
+        Stage::Learn(number) => Some(
+            mainstay_sandbox::inherited_socket(number)
+                .map_err(|error| format!("the sandbox cannot learn: {error}"))?,
+        ),
+        Stage::Restrict(_) => None,
+    };
+    let program = close_the_rest(worker)
+        .map_err(|error| format!("the sandbox cannot close its descriptors: {error}"))?;
+    match (stage, keeper) {
+        (Stage::Restrict(private), _) => {
+            let lacks = confine(&policy, &temporary, private).map_err(|error| error.to_string())?;
+            report(&lacks);
+        }
+        (Stage::Learn(_), Some(keeper)) => {
+            watch_this_process(&policy, &keeper).map_err(|error| error.to_string())?;
+        }
+        (Stage::Learn(_), None) => {}
+    }
+    Ok((temporary, program))
+}
+
+/// Leaves the worker its three pipes: nothing else stays open when it is executed. Gives the file to execute.
+fn close_the_rest(worker: &Worker) -> io::Result<PathBuf> {
+    mainstay_sandbox::close_others_on_exec()?;
+    let program = PathBuf::from(&worker.program);
+    if !program.starts_with("/proc/self/fd") {
+        return Ok(program);
+    }
+    let mut head = [0; 2];
+    let held = fs::File::open(&program)?;
+    if held.read_at(&mut head, 0)? < 2 || head != *b"#!" {
+        return Ok(program);
+    }
+    // The interpreter opens the script once more. The one that is held belongs to the mounts outside, which are not
+    // read-only; by its path it belongs to those of the sandbox.
+    let own = fs::File::open(&worker.called).ok().filter(|own| {
+        let same = |one: &fs::File| one.metadata().map(|about| (about.dev(), about.ino())).ok();
+        same(own) == same(&held)
+    });
+    let script = OwnedFd::from(own.unwrap_or(held));
+    rustix::io::fcntl_setfd(&script, FdFlags::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", script.as_raw_fd()));
+    // It is closed with the process.
+    std::mem::forget(script);
+    Ok(path)
 }
 
 /// The temporary directory of a worker without namespaces.

@@ -34,25 +34,37 @@ pub struct Host {
     crashed: Arc<Flag>,
 }
 
+/// A server of a file.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// Its key, which is its prefix, too.
+    pub key: String,
+    pub command: Command,
+    pub rules: Rules,
+    /// One process serves all clients.
+    pub shared: bool,
+}
+
 /// The settings for tasks of a host, by the name of the tool.
 pub type TaskSettings = TaskRules;
 
 impl Host {
-    /// Starts a host whose clients share one server.
-    pub fn share(command: Command, rules: Rules, limits: Limits) -> io::Result<Self> {
-        let server = Server {
-            name: "simulated".to_owned(),
-            prefix: String::new(),
+    /// Starts a host that serves servers of a file to many clients.
+    pub fn several(servers: Vec<ServerPlan>, limits: Limits) -> io::Result<Self> {
+        let servers = servers.into_iter().map(|server| Server {
+            prefix: server.key.clone(),
+            name: server.key,
             launch: ServerLaunch::Process {
-                command,
+                command: server.command,
                 tree_kill: TreeKill::Subreaper,
             },
-            rules: Arc::new(rules),
+            rules: Arc::new(server.rules),
             locked: None,
             limits: limits.clone(),
-            shared: Some(true),
-        };
-        Self::serve_both(Vec::new(), vec![server], limits, TaskSettings::default())
+            shared: Some(server.shared),
+        });
+        let servers = servers.collect();
+        Self::serve_both(Vec::new(), servers, limits, TaskSettings::default())
     }
 
     /// Starts a host that serves packs to many clients.
@@ -90,10 +102,13 @@ impl Host {
             reread: None,
             tasks,
             tool_list: ToolListRules::default(),
+            quotas: Default::default(),
             state_dir: None,
             cache_dir: None,
             environment: Vec::new(),
             watch: Vec::new(),
+            approvals: mainstay_kernel::approvals::Policy::default(),
+            audit: None,
             upgrade: None,
         };
         Self::start(Ok(config))
@@ -109,6 +124,7 @@ impl Host {
             },
             rules: Arc::new(rules),
             tool_list: ToolListRules::default(),
+            quotas: Default::default(),
             locked: None,
             read_lock: None,
             limits,
@@ -127,6 +143,7 @@ impl Host {
             upgrade: None,
             envelopes: EnvelopeMode::Off,
             watch: Vec::new(),
+            audit: None,
         }))
     }
 
@@ -187,6 +204,7 @@ impl Host {
         oneshot::Receiver<Result<Box<End>, Problem>>,
         oneshot::Sender<()>,
     ) {
+        super::upgrade::open().await;
         let (reply, end) = oneshot::channel();
         let (want, wanted) = oneshot::channel();
         let single = Single {

@@ -13,6 +13,7 @@ mod ledger;
 mod pipe;
 mod process;
 mod trace;
+mod upgrade;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,12 +27,16 @@ use tokio::time::Instant;
 
 pub use self::check::CheckNoise;
 pub(crate) use self::check::{Check, check};
-pub use self::host::{Host, TaskSettings};
+pub use self::host::{Host, ServerPlan, TaskSettings};
 pub(crate) use self::ledger::{Clerk, backend};
 pub use self::ledger::{LedgerNoise, keep_ledger, recorded};
 pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
 pub use self::process::{Child, Exit, Order, Process, Spawned};
 pub use self::trace::Trace;
+pub use self::upgrade::{Upgraded, upgrade_one_in, upgraded};
+pub(crate) use self::upgrade::{
+    arrived, carry, door, is_upgrade_due, note_upgrade, set_closed, set_door,
+};
 use crate::config::Command;
 pub use crate::http::door::{HttpDoor, HttpEvent, HttpSession, HttpStream};
 use crate::process::Pipes;
@@ -87,6 +92,7 @@ struct World {
     crashed: Option<Arc<Flag>>,
     /// The ledger of tasks, if the world has one.
     records: Option<ledger::Records>,
+    upgrades: upgrade::Upgrades,
     /// The most bytes that waited in outboxes, by their marks.
     backlog: BTreeMap<u64, u64>,
     /// The first thing that a seam found wrong.
@@ -125,6 +131,7 @@ pub fn enter(programs: Arc<dyn Programs>, seed: u64) -> Entered {
         crash_after: None,
         crashed: None,
         records: None,
+        upgrades: upgrade::Upgrades::of(seed),
         backlog: BTreeMap::new(),
         complaint: None,
     }));
@@ -168,6 +175,7 @@ fn set_host(crashed: Arc<Flag>) {
     WORLD.with_borrow_mut(|world| {
         if let Some(world) = world {
             world.crashed = Some(crashed);
+            world.upgrades.reopen();
         }
     });
 }
@@ -178,13 +186,13 @@ fn crashed() -> Option<Arc<Flag>> {
 }
 
 /// The loop handles an event. A loop that never rests is ended, since no time passes for it.
-#[expect(clippy::panic, reason = "the run is over, and its report says why")]
 pub(crate) fn turn(label: &str) {
     let (turns, crashes) = WORLD.with_borrow_mut(|world| {
         let Some(world) = world else {
             return (0, false);
         };
         world.turns += 1;
+        world.upgrades.draw();
         let crashes = world.crash_after == Some(0);
         world.crash_after = world.crash_after.and_then(|left| left.checked_sub(1));
         (world.turns, crashes)
@@ -194,9 +202,15 @@ pub(crate) fn turn(label: &str) {
         std::panic::resume_unwind(Box::new("the host crashes"));
     }
     if turns > MOST_TURNS {
-        complain(&format!("the loop never rests; it handles {label}"));
-        panic!("the loop never rests");
+        give_up(&format!("the loop never rests; it handles {label}"));
     }
+}
+
+/// A seam found something after which the host cannot continue.
+#[expect(clippy::panic, reason = "the run is over, and its report says why")]
+pub(crate) fn give_up(words: &str) -> ! {
+    complain(words);
+    panic!("{words}");
 }
 
 /// Whether the core is saved and restored now.

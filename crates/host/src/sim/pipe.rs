@@ -86,8 +86,9 @@ struct Pipe {
 struct State {
     bytes: VecDeque<u8>,
     random: u64,
-    reader_gone: bool,
-    writer_gone: bool,
+    /// Readers and writers that are left: both ends can be duplicated, as descriptors can.
+    readers: usize,
+    writers: usize,
     read_stall: Stall,
     write_stall: Stall,
     reader: Option<Waker>,
@@ -119,8 +120,8 @@ pub fn pipe(
     let state = State {
         bytes: VecDeque::new(),
         random: seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        reader_gone: false,
-        writer_gone: false,
+        readers: 1,
+        writers: 1,
         read_stall: Stall::Undecided,
         write_stall: Stall::Undecided,
         reader: None,
@@ -227,7 +228,7 @@ impl PipeReader {
         self.pipe.stall(Side::Reader).await;
         poll_fn(|context| {
             let mut state = self.pipe.lock();
-            if state.bytes.is_empty() && !state.writer_gone {
+            if state.bytes.is_empty() && state.writers > 0 {
                 state.reader = Some(context.waker().clone());
                 return Poll::Pending;
             }
@@ -239,10 +240,17 @@ impl PipeReader {
     /// Reads what is there; `None` when there is nothing now.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let mut state = self.pipe.lock();
-        if state.bytes.is_empty() && !state.writer_gone {
+        if state.bytes.is_empty() && state.writers > 0 {
             return None;
         }
         Some(self.pipe.take(&mut state, buffer))
+    }
+
+    /// The same end once more, for a host that continues this one.
+    pub(crate) fn duplicate(&self) -> Self {
+        self.pipe.lock().readers += 1;
+        let pipe = Arc::clone(&self.pipe);
+        Self { pipe }
     }
 
     /// The bytes that wait to be read.
@@ -254,7 +262,10 @@ impl PipeReader {
 impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
-        state.reader_gone = true;
+        state.readers -= 1;
+        if state.readers > 0 {
+            return;
+        }
         self.pipe.trace.closed(self.pipe.number, "reader");
         if let Some(writer) = state.writer.take() {
             writer.wake();
@@ -271,7 +282,7 @@ impl PipeWriter {
         self.pipe.stall(Side::Writer).await;
         poll_fn(|context| {
             let mut state = self.pipe.lock();
-            if state.reader_gone {
+            if state.readers == 0 {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let room = self.pipe.noise.capacity.saturating_sub(state.bytes.len());
@@ -292,11 +303,18 @@ impl PipeWriter {
         .await
     }
 
+    /// The same end once more, for a host that continues this one.
+    pub(crate) fn duplicate(&self) -> Self {
+        self.pipe.lock().writers += 1;
+        let pipe = Arc::clone(&self.pipe);
+        Self { pipe }
+    }
+
     /// Waits until the reader has gone.
     pub async fn closed(&self) {
         poll_fn(|context| {
             let mut state = self.pipe.lock();
-            if state.reader_gone {
+            if state.readers == 0 {
                 return Poll::Ready(());
             }
             state.writer = Some(context.waker().clone());
@@ -309,7 +327,10 @@ impl PipeWriter {
 impl Drop for PipeWriter {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
-        state.writer_gone = true;
+        state.writers -= 1;
+        if state.writers > 0 {
+            return;
+        }
         self.pipe.trace.closed(self.pipe.number, "writer");
         if let Some(reader) = state.reader.take() {
             reader.wake();

@@ -1,6 +1,7 @@
 //! A simulated process: the host's half, and that of the program which plays it.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
@@ -30,7 +31,7 @@ pub enum Exit {
 /// The host's half.
 #[derive(Debug)]
 pub struct Process {
-    happened: mpsc::Receiver<Happened>,
+    happened: Arc<Mutex<mpsc::Receiver<Happened>>>,
     orders: mpsc::Sender<Order>,
 }
 
@@ -64,6 +65,7 @@ impl Spawned {
             stdout: Source::Simulated(stdout),
             stderr: Source::Simulated(stderr),
         };
+        let happened = Arc::new(Mutex::new(happened));
         let process = Process { happened, orders };
         let child = Child {
             happened: happens,
@@ -82,7 +84,19 @@ impl Spawned {
 
 impl Process {
     pub(crate) async fn next(&mut self) -> Happened {
-        self.happened.recv().await.unwrap_or(Happened::Gone)
+        let next = poll_fn(|context| {
+            let mut happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+            happened.poll_recv(context)
+        });
+        next.await.unwrap_or(Happened::Gone)
+    }
+
+    /// The same process, for a host that continues this one.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self {
+            happened: Arc::clone(&self.happened),
+            orders: self.orders.clone(),
+        }
     }
 
     pub(crate) fn order(&self, order: process::Order) {

@@ -21,4 +21,4 @@ mod writer;
 
 pub use self::otlp::OtlpConfig;
 
-pub(crate) use self::recorder::{Recorder, with_client_ids};
+pub(crate) use self::recorder::{Recorder, show_mismatches};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mainstay_contract::dialect::{EchoId, Shape};
 use mainstay_contract::envelope::Invocation;
-use mainstay_contract::envelope::redact::{MARK, Redactor, redact_json, redact_text};
+use mainstay_contract::envelope::redact::{MARK, Redactor};
 use mainstay_contract::error::{Code, Surface};
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{Generation, RequestId};
@@ -137,7 +137,7 @@ impl Recorder {
         let Some(open) = &self.file else { return false };
         open.queue.push(Event::Request(RequestEvent {
             output_bytes,
-            ..request_event(end, &open.host)
+            ..request_event(end, &open.host, open.log.redactor())
         }));
         let ended = open.since_snapshot.fetch_add(1, Ordering::Relaxed) + 1;
         ended >= SNAPSHOT_EVERY
@@ -146,12 +146,14 @@ impl Recorder {
     /// A request envelope was accepted.
     pub(crate) fn invocation(&self, invocation: &Invocation) {
         let Some(open) = &self.file else { return };
-        let brief = |text: &str| shorten(&open.log.redactor().text(text), ID_SHOWN);
+        let redactor = open.log.redactor();
+        let brief = |text: &str| shorten(&redactor.text(text), ID_SHOWN);
+        let said = |object| said(object, redactor);
         open.queue.push(Event::Invocation(InvocationEvent {
             ts: iso_now(),
             host: open.host.clone(),
             id: brief(&invocation.id),
-            tool: shorten(&invocation.tool, ID_SHOWN),
+            tool: brief(&invocation.tool),
             trace_id: invocation.trace_id.as_deref().map(brief),
             context: invocation.context.as_ref().map(said),
             metadata: invocation.metadata.as_ref().map(said),
@@ -241,9 +243,12 @@ impl Spans {
         self.exporter.push(Finished {
             span,
             method: end.method.clone(),
-            tool: end.tool.clone(),
+            tool: clean(end.tool.as_deref(), &self.redactor),
             request_id: match &end.id {
-                EchoId::Known(id) => without_secrets(id).map(|id| id.lookup_form().into_owned()),
+                EchoId::Known(id) => {
+                    let id = without_secrets(id, &self.redactor);
+                    id.map(|id| id.lookup_form().into_owned())
+                }
                 EchoId::Null | EchoId::Absent => None,
             },
             session: format!("{}.{}", self.host, end.session),
@@ -280,25 +285,25 @@ fn error_of(end: &End, redactor: &Redactor) -> Option<otlp::Error> {
 }
 
 /// What a client says about its request, but for secrets, if it is brief.
-fn said(object: &Json) -> Value {
+fn said(object: &Json, redactor: &Redactor) -> Value {
     if object.len() > SAID {
         return object.len().into();
     }
-    redact_json(object).to_value().unwrap_or_default()
+    redactor.json(object).to_value().unwrap_or_default()
 }
 
-fn request_event(end: &End, host: &str) -> RequestEvent {
+fn request_event(end: &End, host: &str, redactor: &Redactor) -> RequestEvent {
     let problem = end.outcome.as_ref().err();
     let code = problem.map(|problem| problem.kind.row().code);
     RequestEvent {
         ts: iso_now(),
         session: format!("{host}.{}", end.session),
         request_id: match &end.id {
-            EchoId::Known(id) => without_secrets(id),
+            EchoId::Known(id) => without_secrets(id, redactor),
             EchoId::Null | EchoId::Absent => None,
         },
         method: end.method.clone(),
-        tool: end.tool.clone(),
+        tool: clean(end.tool.as_deref(), redactor),
         generation: end.generation,
         attempt: end.attempt,
         replayed: end.attempt > 1,
@@ -316,17 +321,32 @@ fn request_event(end: &End, host: &str) -> RequestEvent {
     }
 }
 
-/// Gives mismatches the ids of their requests as clients wrote them, but for secrets.
-pub(crate) fn with_client_ids(mismatches: &mut [SchemaMismatch]) {
+/// The name of a tool, which its server chose.
+fn clean(name: Option<&str>, redactor: &Redactor) -> Option<String> {
+    name.map(|name| redactor.known(name).into_owned())
+}
+
+/// Gives mismatches the ids of their requests as clients wrote them, and takes secrets out of all they say.
+pub(crate) fn show_mismatches(mismatches: &mut [SchemaMismatch], redactor: &Redactor) {
     for mismatch in mismatches {
-        mismatch.request_id = mismatch.request_id.as_ref().and_then(without_secrets);
+        let id = mismatch.request_id.as_ref();
+        mismatch.request_id = id.and_then(|id| without_secrets(id, redactor));
+        for text in [
+            &mut mismatch.tool,
+            &mut mismatch.path,
+            &mut mismatch.message,
+        ] {
+            if let Cow::Owned(clean) = redactor.text(text) {
+                *text = clean;
+            }
+        }
     }
 }
 
 /// The client's own words, but for secrets.
-fn without_secrets(id: &RequestId) -> Option<RequestId> {
+fn without_secrets(id: &RequestId, redactor: &Redactor) -> Option<RequestId> {
     let id = client_id(id);
-    match redact_text(id.as_raw()) {
+    match redactor.text(id.as_raw()) {
         Cow::Borrowed(_) => Some(id.clone()),
         // What lost its closing quote is no id any more.
         Cow::Owned(text) => RequestId::parse(&text)
@@ -349,13 +369,15 @@ mod tests {
     #[test]
     fn an_id_is_recorded_as_it_is_but_for_secrets() {
         let recorded = |raw: &str| {
-            let id = without_secrets(&RequestId::parse(raw).unwrap()).unwrap();
+            let redactor = Redactor::new(["known-value".to_owned()]);
+            let id = without_secrets(&RequestId::parse(raw).unwrap(), &redactor).unwrap();
             id.as_raw().to_owned()
         };
         assert_eq!(recorded("1.0"), "1.0");
         assert_eq!(recorded(r#""a-7""#), r#""a-7""#);
         assert_eq!(recorded(r#""Bearer abc 7""#), r#""Bearer [redacted] 7""#);
         assert_eq!(recorded(r#""token=abc""#), r#""token=[redacted]""#);
+        assert_eq!(recorded(r#""a known-value""#), r#""a [redacted]""#);
         assert_eq!(recorded(r#""Authorization: abc""#), r#""[redacted]""#);
     }
 }

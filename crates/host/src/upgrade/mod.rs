@@ -10,6 +10,7 @@
 //! The state holds secrets. It is never in the environment or on a disk, and the new process is not dumpable
 //! before it reads it.
 
+mod loss;
 mod parcel;
 mod pause;
 mod probe;
@@ -24,9 +25,11 @@ use std::path::Path;
 use std::process::Command;
 
 use mainstay_contract::frame::{FrameReader, Unread};
+use mainstay_kernel::defect::{Defect, is_planted};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::loss::first_loss;
 pub use self::parcel::Arrival;
 pub(crate) use self::parcel::{Header, seal};
 pub(crate) use self::pause::{Pause, Pauses};
@@ -141,6 +144,14 @@ pub(crate) fn execute(
 #[serde(transparent)]
 pub(crate) struct Place(usize);
 
+#[cfg(feature = "simulation")]
+impl Place {
+    /// The place of something that is not a descriptor.
+    pub(crate) const fn nowhere() -> Self {
+        Self(usize::MAX)
+    }
+}
+
 /// Descriptors that travel.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing<'a>(Vec<BorrowedFd<'a>>);
@@ -184,7 +195,10 @@ impl SavedFrames {
             starved,
         } = frames.unread();
         Self {
-            bytes,
+            bytes: match is_planted(Defect::HalfLineLost) {
+                true => Vec::new(),
+                false => bytes,
+            },
             discarding,
             starved,
         }

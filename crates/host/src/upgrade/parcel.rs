@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,15 @@ use super::{Incoming, Start};
 
 /// Version of the shell's part of the state. A change of any saved type of `host` raises it.
 pub(super) const SHELL_VERSION: u32 = 3;
+/// The versions that this executable reads and writes, behind a mark. They are data, so that a test gets an executable of
+/// another version from a copy of this one.
+static VERSIONS: [u64; 5] = [
+    u64::from_le_bytes(*b"mainstay"),
+    u64::from_le_bytes(*b"-state-\0"),
+    SHELL_VERSION as u64,
+    STATE_VERSION as u64,
+    PROTOCOL as u64,
+];
 /// Largest state.
 const STATE_BYTES: usize = 1 << 30;
 /// Descriptors in one message; the system's limit is 253.
@@ -33,10 +43,10 @@ const FIRST: usize = 64;
 /// What a reader must know before it reads the rest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Header {
-    shell: u32,
-    core: u32,
+    shell: u64,
+    core: u64,
     /// Version of the protocol that running workers speak.
-    protocol: u32,
+    protocol: u64,
     /// The build of the host that wrote it.
     pub(crate) build: String,
     start: Start,
@@ -44,10 +54,11 @@ pub(crate) struct Header {
 
 impl Header {
     pub(crate) fn new(build: &str, start: Start) -> Self {
+        let [_, _, shell, core, protocol] = *black_box(&VERSIONS);
         Self {
-            shell: SHELL_VERSION,
-            core: STATE_VERSION,
-            protocol: PROTOCOL,
+            shell,
+            core,
+            protocol,
             build: build.to_owned(),
             start,
         }
@@ -55,10 +66,11 @@ impl Header {
 
     /// Rejects a state of another version.
     fn check(&self) -> Result<(), String> {
+        let [_, _, shell, core, protocol] = *black_box(&VERSIONS);
         let versions = [
-            ("shell state", self.shell, SHELL_VERSION),
-            ("core state", self.core, STATE_VERSION),
-            ("worker protocol", self.protocol, PROTOCOL),
+            ("shell state", self.shell, shell),
+            ("core state", self.core, core),
+            ("worker protocol", self.protocol, protocol),
         ];
         let other = versions.into_iter().find(|(_, found, own)| found != own);
         match other {

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -16,10 +16,14 @@ use sha2::{Digest, Sha256};
 
 use crate::config::ServerLaunch;
 use crate::entropy;
+use crate::files::{self, Links};
+use crate::remote::{Remote, TokenSource};
 
 /// The file with the key.
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
+/// Longest file with a credential.
+const CREDENTIAL_BYTES: u64 = 64 * 1024;
 
 /// Variables that differ from terminal to terminal and from start to start, so they do not count. A name that ends with
 /// `*` stands for all that begin so.
@@ -104,6 +108,26 @@ pub(crate) fn identity(
     Ok(digest(key, [words, environment]))
 }
 
+/// A keyed digest of the credentials for a remote server, as they are now. `None` if only a command has them.
+pub(super) fn credentials(directory: &Path, remote: &Remote) -> io::Result<Option<String>> {
+    let mut files = vec![remote.header_file.as_ref()];
+    match &remote.token {
+        Some(TokenSource::Command(_)) => return Ok(None),
+        Some(TokenSource::File(path)) => files.push(Some(path)),
+        // Its value is part of the identity.
+        Some(TokenSource::Variable { .. }) | None => {}
+    }
+    let mut words = Vec::new();
+    for path in files.into_iter().flatten() {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let (text, _) = files::read(path, CREDENTIAL_BYTES, Links::Follow).map_err(named)?;
+        words.push(OsString::from_vec(text));
+    }
+    let words = words.iter().map(OsString::as_os_str).collect();
+    Ok(Some(digest(key(directory)?, [words, Vec::new()])))
+}
+
 fn digest(key: [u8; KEY_BYTES], parts: [Vec<&OsStr>; 2]) -> String {
     let mut inner = Sha256::new_with_prefix(key);
     for part in parts {
@@ -184,6 +208,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         }

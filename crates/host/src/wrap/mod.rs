@@ -15,13 +15,15 @@ use std::sync::Arc;
 use mainstay_contract::limits::Limits;
 pub use mainstay_kernel::locked::Locked;
 pub use mainstay_kernel::server::{
-    Condition, OnTimeout, ProbeRule, Rules, ToolRules, declared_replay,
+    Condition, OnTimeout, ProbeRule, Rules, SEPARATOR, ToolRules, declared_replay,
 };
 
 pub(crate) use self::identity::identity;
 pub(crate) use self::remembered::MemoryFiles;
+use crate::audit::AuditConfig;
 use crate::config::{
-    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, Transport, Watched,
+    EnvelopeMode, ReadLock, Reread, ServerLaunch, Shim, ToolListRules, ToolQuotas, Transport,
+    Watched,
 };
 use crate::telemetry::OtlpConfig;
 use crate::upgrade::UpgradeConfig;
@@ -35,6 +37,8 @@ pub struct WrapConfig {
     pub rules: Arc<Rules>,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// What each caller may use of a tool.
+    pub quotas: ToolQuotas,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Reads that lock again, at SIGHUP and before every rollout.
@@ -67,4 +71,6 @@ pub struct WrapConfig {
     pub envelopes: EnvelopeMode,
     /// Files whose changes roll out the server.
     pub watch: Vec<Watched>,
+    /// Where decisions and effects are recorded, if they are.
+    pub audit: Option<AuditConfig>,
 }

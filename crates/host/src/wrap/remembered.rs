@@ -3,8 +3,10 @@
 //! A server that takes long to start would make its clients wait for the handshake. So the core keeps the server's
 //! catalog, and this file stores it for the next run. The name of a file is a keyed digest of the server's command, its
 //! arguments, its directory, its environment and the build of the host ([`identity`](super::identity)): another
-//! environment is another server. Files are private to the user; the host ignores one that is damaged, too large, too
-//! old or belongs to another user. A file that cannot be read or written never keeps the host from serving.
+//! environment is another server. For a server at a URL the content of the files with its credentials counts, too;
+//! where a command has them, nothing is kept. Files are private to the user; the host ignores one that is
+//! damaged, too large, too old or belongs to another user. A file that cannot be read or written never keeps the host
+//! from serving.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mainstay_contract::json::Json;
@@ -19,11 +22,12 @@ use mainstay_kernel::server::{Discovered, ServerMemory};
 use mainstay_schema::Fingerprint;
 use serde_json::json;
 
-use super::identity::identity;
+use super::identity::{credentials, identity};
 use crate::clock::wall_ms;
 use crate::config::ServerLaunch;
 use crate::files::{self, Links};
 use crate::log::{Level, Log};
+use crate::remote::Remote;
 
 /// The folder below the cache directory.
 const FOLDER: &str = "wrapped";
@@ -47,6 +51,8 @@ pub(crate) struct MemoryFiles {
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryFile {
     path: PathBuf,
+    /// The server, if its credentials may change while the host runs, and their digest in the beginning.
+    remote: Option<(Arc<Remote>, String)>,
 }
 
 impl MemoryFiles {
@@ -70,13 +76,9 @@ impl MemoryFiles {
         let Some(folder) = &self.folder else {
             return ServerMemory::default();
         };
-        let named = files::create_own(folder)
-            .and_then(|()| identity(folder, launch, &self.environment))
-            .map(|identity| Fingerprint::of(&json!([identity, self.build])));
-        let file = match named {
-            Ok(name) => MemoryFile {
-                path: folder.join(format!("{name}.json")),
-            },
+        let file = match self.file(folder, launch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return ServerMemory::default(),
             Err(error) => {
                 warn(log, folder, &error);
                 return ServerMemory::default();
@@ -90,6 +92,23 @@ impl MemoryFiles {
         });
         self.files.insert(key.to_owned(), file);
         memory
+    }
+
+    /// The file for a server with its present credentials. `None` if nothing may be kept.
+    fn file(&self, folder: &Path, launch: &ServerLaunch) -> io::Result<Option<MemoryFile>> {
+        files::create_own(folder)?;
+        let identity = identity(folder, launch, &self.environment)?;
+        let remote = match launch {
+            ServerLaunch::Process { .. } => None,
+            ServerLaunch::Remote(remote) => match credentials(folder, remote)? {
+                Some(credentials) => Some((Arc::clone(remote), credentials)),
+                None => return Ok(None),
+            },
+        };
+        let credentials = remote.as_ref().map(|(_, credentials)| credentials);
+        let name = Fingerprint::of(&json!([identity, credentials, self.build]));
+        let path = folder.join(format!("{name}.json"));
+        Ok(Some(MemoryFile { path, remote }))
     }
 
     /// The file of a server.
@@ -138,6 +157,12 @@ impl MemoryFile {
     fn write(&self, memory: &ServerMemory) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         files::create_own(folder)?;
+        // With other credentials the server may have answered something else.
+        if let Some((remote, before)) = &self.remote
+            && credentials(folder, remote)?.as_ref() != Some(before)
+        {
+            return Ok(());
+        }
         let text = serde_json::to_vec(memory)?;
         if text.len() as u64 > MAX_BYTES {
             return match fs::remove_file(&self.path) {
@@ -188,6 +213,7 @@ mod tests {
 
     use super::*;
     use crate::config::Command;
+    use crate::remote::TokenSource;
 
     fn command(argument: &str) -> ServerLaunch {
         let command = Command {
@@ -196,6 +222,7 @@ mod tests {
             arguments: vec![argument.into()],
             without_env: Vec::new(),
             env: Vec::new(),
+            secrets: Vec::new(),
             cwd: None,
             sandbox: None,
         };
@@ -247,6 +274,36 @@ mod tests {
             let text = fs::read(&path).unwrap();
             assert!(!text.windows(6).any(|part| part == b"s3cret"), "{path:?}");
         }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_remote_server_is_remembered_for_the_same_credentials_only() {
+        let (folder, log) = (folder("credentials"), log());
+        fs::create_dir_all(&folder).unwrap();
+        let token = folder.join("token");
+        let with = |source: TokenSource| {
+            let mut remote = Remote::new("https://tools.example.com/mcp").unwrap();
+            remote.token = Some(source);
+            ServerLaunch::Remote(Arc::new(remote))
+        };
+        let of_file = with(TokenSource::File(token.clone()));
+        let mut files = MemoryFiles::new(Some(&folder), Vec::new(), "1");
+        fs::write(&token, "ada's").unwrap();
+        files.open("a", &of_file, &log);
+        let file = files.get("a").unwrap().clone();
+        file.store(&legacy(), &log);
+        assert_eq!(files.open("a", &of_file, &log), legacy());
+        fs::write(&token, "bob's").unwrap();
+        assert_eq!(files.open("a", &of_file, &log), ServerMemory::default());
+        // The first host learns something with the new token.
+        let learned: ServerMemory = serde_json::from_str("{}").unwrap();
+        file.store(&learned, &log);
+        fs::write(&token, "ada's").unwrap();
+        assert_eq!(files.open("a", &of_file, &log), legacy(), "not Bob's");
+        let of_command = with(TokenSource::Command(vec!["print-token".to_owned()]));
+        files.open("b", &of_command, &log);
+        assert!(files.get("b").is_none(), "nobody knows whose it is");
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -14,6 +14,7 @@ use mainstay_schema::check::Definition;
 use serde_json::json;
 
 use super::{PackCatalog, Tool};
+use crate::approvals::policy::Hints;
 use crate::call::{Late, SlotId, Task, Work};
 use crate::core::tasks::OnTimeout;
 use crate::server::edit;
@@ -76,7 +77,8 @@ impl PackCatalog {
                 | Op::ListResources { .. }
                 | Op::ListResourceTemplates {}
                 | Op::ListPrompts {}
-                | Op::Task(_) => false,
+                | Op::Task(_)
+                | Op::Approvals(_) => false,
             }
     }
 
@@ -126,7 +128,8 @@ impl PackCatalog {
             | Op::ListTools { .. }
             | Op::ListResourceTemplates {}
             | Op::ListPrompts {}
-            | Op::Task(_) => return Ok(Routed::to(Work::Host)),
+            | Op::Task(_)
+            | Op::Approvals(_) => return Ok(Routed::to(Work::Host)),
         };
         Ok(self.read(slot, op))
     }
@@ -142,7 +145,8 @@ impl PackCatalog {
             Op::List { .. }
             | Op::Subscribe { .. }
             | Op::Unsubscribe { .. }
-            | Op::SetLogLevel { .. } => false,
+            | Op::SetLogLevel { .. }
+            | Op::Approvals(_) => false,
             Op::Task(_) => self.has_tasks(),
             Op::Initialize { .. }
             | Op::Discover {}
@@ -173,6 +177,12 @@ impl PackCatalog {
     pub(crate) fn detaches(&self, tool: &str) -> bool {
         let rule = self.task_rules.get(tool);
         rule.is_some_and(|rule| rule.on_timeout == OnTimeout::Detach)
+    }
+
+    /// The annotations of a tool.
+    pub(crate) fn hints_of(&self, tool: &str) -> Hints {
+        let tool = self.tools.get(tool);
+        tool.map_or_else(Hints::default, |tool| Hints::from(tool.spec.annotations))
     }
 
     /// The identity of the backend that runs a tool, for tasks that outlive this host.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::control::RolledOut;
 use mainstay_contract::dialect::Request;
 use mainstay_contract::envelope::Asked;
@@ -15,6 +16,7 @@ use mainstay_schema::check::{Definition, Subject, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::action::{End, Manner, Notice};
+use crate::approvals::Policy;
 use crate::call::SlotId;
 use crate::core::tasks::{TaskOrder, TaskReply};
 use crate::locked::Locked;
@@ -69,6 +71,13 @@ pub enum CoreEvent {
     Lock(Arc<Locked>),
     /// An operator changed the rules of the wrapped server.
     Rules(Arc<Rules>),
+    /// An operator changed the rules for calls of all servers and packs.
+    Policy(Policy),
+    /// A record is on the disk, or could not be written.
+    Audited {
+        ticket: u64,
+        written: Result<(), String>,
+    },
     /// An operator changed settings of packs: each pack by its name.
     Settings(Vec<(String, Json)>),
     /// An operator changed the servers that are served together: all of them, and the keys of those that
@@ -201,6 +210,9 @@ pub enum CoreAction {
         generation: Generation,
         call: CallId,
         line: Json,
+        /// Arguments that an HTTP request repeats as headers, with their values.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
     },
     /// Send another line to a wrapped server; `if_room` drops it if the server does not read.
     Say {
@@ -249,6 +261,11 @@ pub enum CoreAction {
     Ledger {
         ticket: u64,
         order: Box<TaskOrder>,
+    },
+    /// Append a record to the audit file. With a ticket report [`CoreEvent::Audited`] once it is on the disk.
+    Audit {
+        ticket: Option<u64>,
+        record: Box<AuditRecord>,
     },
     /// Look at the directories of a client's roots, then report [`CoreEvent::RootsFound`].
     FindRoots {

@@ -14,6 +14,7 @@ use super::gather::Merged;
 use super::merged::Member;
 use super::readiness::Proof;
 use super::sessions::Front;
+use super::tasks::PEER;
 use super::{Core, Lifetime, Pending};
 use crate::Conduct;
 use crate::call::{SlotId, Work};
@@ -35,9 +36,9 @@ pub(super) struct Links {
     pub(super) members: BTreeMap<SessionId, Member>,
     /// The links of callers without a session, by the keys of their servers.
     houses: BTreeMap<String, BTreeMap<String, SlotId>>,
-    /// The links that several sessions share, by the keys of their servers.
+    /// The links that several sessions share, by the keys of their servers and by the credential of the sessions.
     #[serde(default)]
-    shared: BTreeMap<String, SlotId>,
+    shared: BTreeMap<String, BTreeMap<String, SlotId>>,
     /// The callers of single requests.
     pub(super) callers: BTreeMap<SessionId, Caller>,
     pub(super) merged: Merged,
@@ -156,7 +157,10 @@ impl Links {
             links.retain(|_, house| *house != slot);
         }
         self.houses.retain(|_, links| !links.is_empty());
-        self.shared.retain(|_, link| *link != slot);
+        for links in self.shared.values_mut() {
+            links.retain(|_, link| *link != slot);
+        }
+        self.shared.retain(|_, links| !links.is_empty());
         for member in self.members.values_mut() {
             member.links.retain(|_, link| *link != slot);
         }
@@ -266,7 +270,10 @@ impl Links {
             return member.map_or_else(BTreeMap::new, |member| member.links.clone());
         };
         let mut links = self.houses.get(&caller.name).cloned().unwrap_or_default();
-        links.extend(self.shared.clone());
+        let credential = sharing_credential(&caller.name);
+        let shared = self.shared.iter();
+        links
+            .extend(shared.filter_map(|(key, links)| Some((key.clone(), *links.get(credential)?))));
         links
     }
 
@@ -298,6 +305,15 @@ impl Links {
     }
 }
 
+/// The part of a caller's name that separates processes of shared servers: tokens, subjects and other Unix users. Callers
+/// without a credential are one.
+fn sharing_credential(caller: &str) -> &str {
+    let has_credential = ["token:", "subject:", PEER]
+        .iter()
+        .any(|kind| caller.starts_with(kind));
+    if has_credential { caller } else { "" }
+}
+
 impl Core {
     /// Works on a link with the rest of the core at hand.
     pub(super) fn with_link<T>(
@@ -311,6 +327,7 @@ impl Core {
             links,
             checks,
             tool_lists,
+            gates,
             out,
             ..
         } = self;
@@ -328,6 +345,7 @@ impl Core {
             version: &server.config.version,
             spans: &mut clock.spans,
             tool_list: &tool_lists.rules,
+            gates,
         };
         Some(work(link, &mut cx))
     }
@@ -462,15 +480,27 @@ impl Core {
         Some(slot)
     }
 
-    /// The link of all sessions to a shared server, opened if there is none.
-    pub(super) fn shared_link(&mut self, server: &str, nonce: u64) -> Option<SlotId> {
-        if let Some(slot) = self.links.shared.get(server) {
+    /// The link of all sessions of `caller` to a shared server, opened if there is none. Callers with different
+    /// credentials never share a process. `None` if there is no room.
+    pub(super) fn shared_link(&mut self, server: &str, caller: &str, nonce: u64) -> Option<SlotId> {
+        let credential = sharing_credential(caller);
+        let links = self.links.shared.get(server);
+        if let Some(slot) = links.and_then(|links| links.get(credential)) {
             return Some(*slot);
         }
+        let most = self.kernel.limits().wrapped_workers;
+        if self.kernel.running_workers() >= most && !self.stop_idlest() {
+            return None;
+        }
         let client = Client::House(House::of(String::new()));
-        let slot = self.add_link(server, client, false, nonce)?;
-        self.with_link(slot, |link, _| link.share());
-        self.links.shared.insert(server.to_owned(), slot);
+        let slot = self.add_link(server, client, !credential.is_empty(), nonce)?;
+        let known = (!credential.is_empty()).then(|| credential.to_owned());
+        self.with_link(slot, |link, cx| {
+            link.share();
+            link.identify_member(cx, known);
+        });
+        let links = self.links.shared.entry(server.to_owned()).or_default();
+        links.insert(credential.to_owned(), slot);
         Some(slot)
     }
 
@@ -619,6 +649,7 @@ impl Core {
         for slot in slots {
             self.with_link(slot, |link, cx| link.apply_rules(cx, rules));
         }
+        self.recheck_approvals();
     }
 
     pub(super) fn apply_server_lock(&mut self, locked: &Arc<Locked>) {

@@ -64,7 +64,8 @@ impl Core {
         if lists.is_empty() {
             return;
         }
-        if self.is_opened(session) {
+        // The last answer of a session may end it in the same event.
+        if self.is_opened(session) && self.kernel.has_session(session) {
             for kind in &lists {
                 let line = notification(*kind, None);
                 self.out.push_back(CoreAction::Tell { session, line });

@@ -199,7 +199,7 @@ impl Core {
         if let Some(caller) = self.links.callers.get(&session).cloned() {
             let nonce = caller.nonce ^ mix(key);
             if is_shared {
-                return self.shared_link(key, nonce);
+                return self.shared_link(key, &caller.name, nonce);
             }
             return self.house_of(&caller.name, key, nonce);
         }
@@ -211,7 +211,8 @@ impl Core {
         let (initialized, level) = (member.initialized.clone(), member.level.clone());
         let credential = member.credential.clone();
         let slot = if is_shared {
-            self.shared_link(key, nonce)?
+            let caller = credential.as_deref().unwrap_or_default();
+            self.shared_link(key, caller, nonce)?
         } else {
             let many = self.identity.lifetime != Lifetime::Client;
             let client = Client::House(House::of_member(session, opening));
@@ -323,6 +324,7 @@ impl Core {
             | Op::Discover {}
             | Op::Ping {}
             | Op::Task(_)
+            | Op::Approvals(_)
             | Op::Listen { .. } => Plan::Packs,
         }
     }
@@ -607,6 +609,7 @@ impl Core {
                 self.change_server(&server, restart.contains(&key));
             }
         }
+        self.recheck_approvals();
     }
 
     /// Opens the links of the clients that are served already to a new server.

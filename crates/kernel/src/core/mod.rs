@@ -15,7 +15,9 @@
 //! times give the same actions, and that [`Core::save`] and [`Core::restore`] change nothing.
 
 pub mod action;
+mod approvals;
 pub(crate) mod checks;
+pub(crate) mod gate;
 mod gather;
 mod links;
 mod listeners;
@@ -49,6 +51,7 @@ use serde::{Deserialize, Serialize};
 
 use self::action::{CoreAction, CoreEvent, LogLevel};
 use self::checks::Checks;
+use self::gate::{Gates, Round};
 use self::links::Links;
 use self::operators::Rollouts;
 pub use self::packs::SetupError;
@@ -61,10 +64,12 @@ pub use self::state::{STATE_VERSION, StateError};
 use self::tasks::{NewTask, TaskRules, Tasks};
 use self::tool_lists::ToolLists;
 use crate::action::Action as Decision;
-use crate::call::SlotId;
+use crate::approvals::Policy;
+use crate::call::{SlotId, Work};
 use crate::catalog::{CatalogError, Offered, PackCatalog};
 use crate::defect::{Defect, is_planted};
 use crate::locked::Locked;
+use crate::quotas::ToolQuotas;
 use crate::server::ServerConfig;
 use crate::time::Time;
 use crate::tool_list::ToolListRules;
@@ -98,6 +103,14 @@ pub struct CoreConfig {
     pub tasks: TaskRules,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
+    /// The rules for calls of all servers and packs.
+    pub approvals: Policy,
+    /// Random, for the ids of approvals.
+    pub approval_secret: String,
+    /// The host keeps an audit file.
+    pub audits: bool,
+    /// Quotas of callers, by tool.
+    pub quotas: ToolQuotas,
 }
 
 /// A pack, as the core knows it.
@@ -142,6 +155,8 @@ pub struct Core {
     tasks: Tasks,
     #[serde(default)]
     tool_lists: ToolLists,
+    #[serde(default)]
+    gates: Gates,
     out: VecDeque<CoreAction>,
 }
 
@@ -190,6 +205,12 @@ struct Pending {
     /// The definition of a pack's tool under which its arguments were checked.
     #[serde(default)]
     admitted: Option<Admitted>,
+    /// The work for a pack, while the call is at the gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<Box<Work>>,
+    /// What its client says about questions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    round: Option<Box<Round>>,
 }
 
 /// A tool's definition at one time.
@@ -214,6 +235,8 @@ impl Pending {
             house: None,
             task: None,
             admitted: None,
+            held: None,
+            round: None,
         }
     }
 }
@@ -240,6 +263,7 @@ impl Core {
         let (locked, rules) = (config.locked, config.tasks);
         let mut catalog = PackCatalog::new(own, config.render, &config.limits, locked, rules)?;
         let mut kernel = Kernel::seeded(config.limits, config.seed);
+        kernel.set_quotas(config.quotas);
         let mut roots = ClientRoots::default();
         for pack in config.packs {
             let slot = kernel.add_slot(&pack.name, Conduct::Strict, None);
@@ -274,6 +298,7 @@ impl Core {
             readiness: Readiness::seeded(config.seed),
             tasks: Tasks::new(),
             tool_lists: ToolLists::new(config.tool_list),
+            gates: Gates::new(config.approvals, config.approval_secret, config.audits),
             out: VecDeque::new(),
         })
     }
@@ -337,6 +362,8 @@ impl Core {
             } => self.rollout(waiter, pack.as_deref(), &reasons),
             CoreEvent::Lock(locked) => self.apply_lock(locked),
             CoreEvent::Rules(rules) => self.apply_rules(&rules),
+            CoreEvent::Policy(policy) => self.apply_policy(policy),
+            CoreEvent::Audited { ticket, written } => self.audited(ticket, written),
             CoreEvent::Settings(settings) => self.apply_settings(settings),
             CoreEvent::Servers { servers, restart } => self.apply_servers(servers, &restart),
             CoreEvent::Timeout => self.handle_timeout(),
@@ -354,7 +381,7 @@ impl Core {
                 self.carry_out(decision);
             } else if let Some(loss) = self.kernel.poll_loss() {
                 self.report_loss(loss);
-            } else if !self.settle_link() && !self.announce_ready() {
+            } else if !self.judge_next() && !self.settle_link() && !self.announce_ready() {
                 return None;
             }
         }
@@ -370,6 +397,7 @@ impl Core {
             self.roots.timeout(),
             self.readiness.timeout(),
             self.tasks.timeout(),
+            self.gates.timeout(),
             self.clock.ends,
         ]
         .into_iter()
@@ -387,6 +415,7 @@ impl Core {
         self.links_due();
         self.trial_due();
         self.tasks_due();
+        self.gates_due();
         if self.roots.timeout().is_some_and(|at| at <= now) {
             self.roots_overdue();
         }
@@ -401,7 +430,7 @@ impl Core {
         match decision {
             Decision::Route { call } => self.route(call),
             Decision::Serve { call } => self.serve(call),
-            Decision::End(end) => self.ended(end),
+            Decision::End(end) => self.end_gated(end),
             Decision::Overdue { call } => self.overdue(call),
             Decision::Progress(notice) => self.out.push_back(CoreAction::Progress(notice)),
             Decision::Spawn { slot, generation } => self.spawn(slot, generation),
@@ -426,7 +455,7 @@ impl Core {
                 self.out
                     .push_back(CoreAction::Abandon { generation, fault });
             }
-            Decision::SessionOver { session } => self.session_over(session),
+            Decision::SessionOver { session } => self.session_over_gated(session),
             Decision::SlotOver { slot } => self.links.remove(slot),
         }
     }
@@ -441,6 +470,7 @@ impl Core {
         let slots = self.slots_of_client(session);
         let mut links = slots.into_iter().filter_map(|slot| self.links.get(slot));
         self.kernel.is_idle_session(session)
+            && self.gates.is_settled_for(session)
             && links.all(|link| match link.is_shared() {
                 true => !link.has_subscriber(session),
                 false => link.is_idle(&self.kernel),
@@ -449,12 +479,12 @@ impl Core {
 
     /// True once every request has its answer after [`CoreEvent::Stop`], and only workers are left to end.
     pub fn is_stopping(&self) -> bool {
-        self.kernel.is_stopping()
+        self.kernel.is_stopping() && self.gates.is_settled()
     }
 
     /// True once everything has ended after [`CoreEvent::Stop`].
     pub fn is_stopped(&self) -> bool {
-        self.kernel.is_stopped()
+        self.kernel.is_stopped() && self.gates.is_settled()
     }
 
     /// True if the shell should read on from this client.
@@ -494,6 +524,11 @@ impl Core {
         server.is_some_and(|server| self.links.served().any(|(key, _)| key == server))
     }
 
+    /// True if several sessions share the server of a slot.
+    pub fn is_shared(&self, slot: SlotId) -> bool {
+        self.links.is_shared(slot)
+    }
+
     /// The key of a worker's server, if it is one.
     pub fn server_of(&self, slot: SlotId) -> Option<&str> {
         self.links.get(slot).map(crate::server::Link::server)
@@ -502,6 +537,13 @@ impl Core {
     /// The name of a worker's pack or server, in logs and health.
     pub fn name_of(&self, slot: SlotId) -> &str {
         self.kernel.slot_name(slot).unwrap_or_default()
+    }
+
+    /// True if known secrets must be taken out of what the server of a worker says.
+    pub fn redacts_results(&self, generation: Generation) -> bool {
+        let slot = self.workers.slot_of(generation);
+        let link = slot.and_then(|slot| self.links.get(slot));
+        link.is_some_and(crate::server::Link::redacts_results)
     }
 
     /// True if a worker belongs to a wrapped server.
@@ -590,7 +632,7 @@ impl Core {
 
     /// True if no request is in flight and no verdict is awaited.
     pub fn is_idle(&self) -> bool {
-        self.kernel.in_flight() == 0 && self.checks.is_empty()
+        self.kernel.in_flight() == 0 && self.checks.is_empty() && self.gates.is_settled()
     }
 
     fn log(&mut self, line: String) {

@@ -337,6 +337,7 @@ impl Core {
             .map(|(kind, name, withdrawn)| withdrawn.line(pack, kind, name))
             .collect();
         for line in withdrawn {
+            self.out.extend(self.gates.withdrawal(pack, &line));
             self.log(line);
         }
     }

@@ -9,6 +9,7 @@ use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::{Outcome, Problem, Success};
+use mainstay_contract::scan;
 use mainstay_contract::telemetry::Side;
 use mainstay_schema::Violation;
 use mainstay_schema::check::{Definition, Subject, Verdict};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::{CheckRequest, CoreAction};
 use super::checks::Purpose;
+use super::gate::Round;
 use super::links::Caller;
 use super::mismatches::{Culprit, Mismatch};
 use super::tasks::{self, TaskOwner};
@@ -134,6 +136,9 @@ impl Core {
     }
 
     pub(super) fn client_line(&mut self, session: SessionId, line: &[u8]) {
+        if self.gates.approvals.asks(session) && self.approval_answer(session, line) {
+            return;
+        }
         match self.sessions.get(&session) {
             Some(Front::Link(slot)) => {
                 self.with_link(*slot, |link, cx| link.client_line(cx, line));
@@ -147,7 +152,12 @@ impl Core {
                 let inbound = dialect::decode(line, self.kernel.limits().json_depth);
                 if let Inbound::Request(request) = &inbound {
                     let opening = match &request.op {
-                        Op::Initialize { version, .. } => Some(negotiate_legacy(version)),
+                        Op::Initialize {
+                            version, elicits, ..
+                        } => {
+                            self.gates.set_elicits(session, *elicits);
+                            Some(negotiate_legacy(version))
+                        }
                         _ => None,
                     };
                     if last != Some(request.dialect) || opening.is_some() {
@@ -189,7 +199,7 @@ impl Core {
                 new.work = Work::Refused(Problem::too_large(limit));
                 self.kernel.handle_request(self.clock.now, session, new);
             }
-            Some(Front::House(slot)) if !matches!(request.op, Op::Task(_)) => {
+            Some(Front::House(slot)) if !matches!(request.op, Op::Task(_) | Op::Approvals(_)) => {
                 self.ask_house(*slot, session, request, bytes);
             }
             Some(Front::House(_) | Front::Single) => {
@@ -209,6 +219,7 @@ impl Core {
         line: Option<&[u8]>,
     ) {
         let now = self.clock.now;
+        let text = line.and_then(|line| std::str::from_utf8(line).ok());
         let line = line.filter(|_| self.links.serves_many());
         match (&inbound, line) {
             (Inbound::Ignored | Inbound::Notice(_), Some(line)) => self.broadcast(session, line),
@@ -243,6 +254,14 @@ impl Core {
                     new.work = Work::Refused(problem);
                 }
                 let mut pending = Pending::new(request.dialect, request.op, asked);
+                if let (Op::CallTool { .. }, Some(text)) = (&pending.op, text)
+                    && pending.dialect == Dialect::Modern
+                {
+                    let params = scan::member(text.trim(), "params").unwrap_or("{}");
+                    let meta = scan::member(params, "_meta");
+                    let round = Round::of(pending.dialect, params, meta);
+                    pending.round = Some(Box::new(round));
+                }
                 pending.progress_token = request.progress_token;
                 pending.trace = request.trace;
                 if pending.dialect.is_mcp() {
@@ -290,6 +309,12 @@ impl Core {
     pub(super) fn route(&mut self, call: CallId) {
         if let Some(slot) = self.link_of(call) {
             return self.route_link(slot, call);
+        }
+        if let Some(Op::Approvals(op)) = self.requests.get(&call).map(|pending| &pending.op) {
+            let op = op.clone();
+            let outcome = self.approval_op(call, &op);
+            let now = self.clock.now;
+            return self.kernel.end_routing(now, call, None, outcome);
         }
         if self.route_search(call) || self.links.serves_many() && self.route_merged(call) {
             return;
@@ -468,7 +493,10 @@ impl Core {
                 pending.stage = PendingStage::Own(render);
                 Work::Host
             }
-            Prepared::Work(work) => self.as_task(call, &tool, work),
+            Prepared::Work(work) => match self.gate_pack(call, &tool, work) {
+                Some(work) => self.as_task(call, &tool, work),
+                None => return,
+            },
             Prepared::Rejected(problem, violation) => {
                 if let Some(violation) = &violation {
                     self.note_mismatch_of(call, &tool, Side::Input, violation);
@@ -653,6 +681,7 @@ impl Core {
         }
         self.kernel.handle_gone(now, session);
         self.tasks.forget_caller(session);
+        self.gates.set_elicits(session, false);
         self.tool_lists.forget(session);
         match front {
             Front::Single | Front::House(_) | Front::Task => {

@@ -71,6 +71,11 @@ impl Core {
         }
     }
 
+    /// The host keeps an audit file from now on, or does not.
+    pub const fn set_audits(&mut self, audits: bool) {
+        self.gates.audits = audits;
+    }
+
     /// Asks again for every check under way: a new shell does not know of them.
     pub fn resume_checks(&mut self) {
         self.out.extend(self.checks.again());

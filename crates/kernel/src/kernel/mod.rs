@@ -42,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use self::timers::Timer;
 use crate::action::Action;
 use crate::call::{Call, Dispatch, SlotId, Stage};
+use crate::quotas::{Quotas, ToolQuotas};
 use crate::session::Session;
 use crate::slot::{Phase, Run, Slot, Worker};
 use crate::stats::{Loss, Stats};
@@ -76,6 +77,11 @@ pub struct Kernel {
     timers: BTreeSet<(Time, Timer)>,
     actions: VecDeque<Action>,
     stats: Stats,
+    #[serde(default)]
+    quotas: Quotas,
+    /// The callers of sessions that have one.
+    #[serde(default)]
+    callers: BTreeMap<SessionId, String>,
     /// Restarts and failures of slots that were removed.
     past_restarts: u64,
     past_failures: u32,
@@ -127,6 +133,8 @@ impl Kernel {
             timers: BTreeSet::new(),
             actions: VecDeque::new(),
             stats: Stats::default(),
+            quotas: Quotas::default(),
+            callers: BTreeMap::new(),
             past_restarts: 0,
             past_failures: 0,
             last_failing: Time::default(),
@@ -137,6 +145,16 @@ impl Kernel {
             last_generation: Generation::new(0),
             mode: Mode::Serving,
         }
+    }
+
+    /// Limits what callers may use of tools.
+    pub fn set_quotas(&mut self, tools: ToolQuotas) {
+        self.quotas = Quotas::new(tools);
+    }
+
+    /// Sessions of one caller share its quotas.
+    pub fn set_caller(&mut self, session: SessionId, caller: &str) {
+        self.callers.insert(session, caller.to_owned());
     }
 
     /// A client connected.
@@ -242,6 +260,11 @@ impl Kernel {
         }
     }
 
+    /// The session of a request in flight.
+    pub fn session_of(&self, call: CallId) -> Option<SessionId> {
+        self.calls.get(&call).map(|call| call.session)
+    }
+
     /// Whether what a worker was sent for a call only asks about it.
     pub fn is_probing(&self, call: CallId) -> bool {
         self.calls.get(&call).is_some_and(|call| {
@@ -295,7 +318,9 @@ impl Kernel {
 
     /// What metrics show.
     pub fn metrics(&self, now: Time) -> HostMetrics {
-        self.stats.metrics(self.health(now).restart_count)
+        let mut metrics = self.stats.metrics(self.health(now).restart_count);
+        metrics.refused = *self.quotas.refused();
+        metrics
     }
 
     /// The limits in force.

@@ -1,5 +1,7 @@
 //! From a request to its end.
 
+use std::borrow::Cow;
+
 use mainstay_contract::dialect::{Cancel, CancelKind, EchoId, Order};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
@@ -53,6 +55,7 @@ impl Kernel {
             last_deadline: None,
             detaches: false,
             resumed_until: None,
+            charge: None,
             throttle: Throttle::new(self.limits.progress_per_second),
         };
         self.calls.insert(id, Box::new(call));
@@ -222,6 +225,30 @@ impl Kernel {
         }
     }
 
+    /// Ends a request that is being routed.
+    pub fn end_routing(&mut self, now: Time, id: CallId, tool: Option<String>, outcome: Outcome) {
+        let call = self.calls.get_mut(&id);
+        let call = call.filter(|call| {
+            call.stage == Stage::Serving && matches!(call.request.work, Work::Unrouted)
+        });
+        if let Some(call) = call {
+            call.request.tool = tool;
+            self.end(now, id, outcome, Delivery::Send);
+        }
+    }
+
+    /// A request that is being routed waits for a person: its deadline is lifted, and begins anew when it goes on.
+    pub fn stop_clock(&mut self, id: CallId) {
+        let call = self.calls.get_mut(&id);
+        let call = call.filter(|call| call.stage == Stage::Serving);
+        if let Some(call) = call {
+            call.last_deadline = None;
+            if let Some(deadline) = call.deadline.take() {
+                self.timers.remove(&(deadline, Timer::Deadline(id)));
+            }
+        }
+    }
+
     /// A client wants a request to stop.
     pub fn handle_cancel(&mut self, now: Time, from: SessionId, cancel: &Cancel) {
         let Some(call) = self
@@ -333,6 +360,12 @@ impl Kernel {
                 self.act(Action::Serve { call: id });
                 None
             }
+            Work::Worker(_) if call.charge.is_none() && call.is_tool_call() => {
+                match self.charge_caller(now, id) {
+                    Some(problem) => Some(problem),
+                    None => self.begin(now, id),
+                }
+            }
             Work::Worker(task) => {
                 let (slot, timeout_ms, pace) = (task.slot, task.timeout_ms, task.pace);
                 let owner = self.slots.get_mut(&slot);
@@ -354,6 +387,27 @@ impl Kernel {
                 self.dispatch(now, slot);
                 None
             }
+        }
+    }
+
+    /// Charges a tool call to its caller, or says why it must not run.
+    fn charge_caller(&mut self, now: Time, id: CallId) -> Option<Problem> {
+        let call = self.calls.get_mut(&id)?;
+        let caller = match self.callers.get(&call.session) {
+            Some(caller) => Cow::Borrowed(caller.as_str()),
+            None => Cow::Owned(own_caller(call.session)),
+        };
+        let tool = call.request.tool.as_deref().unwrap_or_default();
+        let Work::Worker(task) = &call.request.work else {
+            return None;
+        };
+        let asked = (&task.op, call.request.input_bytes);
+        match self.quotas.admit(now, &self.limits, &caller, tool, asked) {
+            Ok(charge) => {
+                call.charge = Some(Box::new(charge));
+                None
+            }
+            Err(problem) => Some(problem),
         }
     }
 
@@ -494,6 +548,10 @@ impl Kernel {
         let next = self.sessions.get_mut(&call.session).and_then(|session| {
             session.finish(known(&call.request.id), id, call.request.input_bytes)
         });
+        if let Some(charge) = &call.charge {
+            let op = call.task().map(|task| &task.op);
+            self.quotas.ended(now, &self.limits, charge, op, &outcome);
+        }
         let end = end_of(id, call, now, outcome, delivery);
         self.stats.ended(&end);
         let cancelled = matches!(&end.outcome, Err(why) if why.kind == ErrorKind::Cancelled);
@@ -537,6 +595,9 @@ impl Kernel {
     fn close_if_over(&mut self, session: SessionId) {
         if self.sessions.get(&session).is_some_and(Session::is_over) {
             self.sessions.remove(&session);
+            if self.callers.remove(&session).is_none() {
+                self.quotas.forget(&own_caller(session));
+            }
             self.act(Action::SessionOver { session });
         }
     }
@@ -558,6 +619,11 @@ fn end_of(id: CallId, call: Call, now: Time, outcome: Outcome, delivery: Deliver
         input_bytes: call.request.input_bytes,
         trace: call.request.trace,
     }
+}
+
+/// The caller of a session that has no credential.
+fn own_caller(session: SessionId) -> String {
+    format!("session:{session}")
 }
 
 fn known(id: &EchoId) -> Option<&RequestId> {

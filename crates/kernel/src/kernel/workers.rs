@@ -391,7 +391,12 @@ impl Kernel {
             (_, op) => op.clone(),
         };
         match send {
-            Dispatch::Call => call.attempt += 1,
+            Dispatch::Call => {
+                call.attempt += 1;
+                if let Some(charge) = &mut call.charge {
+                    charge.sent.get_or_insert(now);
+                }
+            }
             Dispatch::Probe => call.probes += 1,
         }
         call.stage = Stage::Running { generation, send };

@@ -1,7 +1,7 @@
 //! Lines of the client: requests, notifications, and answers to the server's questions.
 
 use mainstay_contract::dialect::{
-    Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest,
+    Cancel, CancelKind, Dialect, EchoId, Inbound, Refused, Relayed, RelayedRequest, declares_forms,
     decode_oversize, encode, relay, task_wish,
 };
 use mainstay_contract::error::ErrorKind;
@@ -22,9 +22,11 @@ use serde_json::json;
 use super::requests::ClientRequest;
 use super::tasks::CallTask;
 use super::{Cx, Discovered, Link, edit, outputs, probe};
+use crate::approvals::policy::Hints;
 use crate::call::{Late, NewRequest, Task, UNTIMED_MS, Work};
 use crate::core::action::{CheckRequest, CoreAction, LogLevel};
 use crate::core::checks::Purpose;
+use crate::core::gate::{GateCall, Round};
 use crate::core::mismatches::{Culprit, Mismatch};
 use crate::system_tools;
 
@@ -91,6 +93,11 @@ impl Link {
             return self.reject(cx, refused, text.len());
         }
         let meta = request.param("_meta");
+        if request.known_method() == Some(Method::Initialize) {
+            let capabilities = request.param("capabilities");
+            let elicits = capabilities.is_some_and(declares_forms);
+            cx.gates.set_elicits(session, elicits);
+        }
         let asked = self.read_request(text, request);
         self.identify(cx, &asked);
         // A tool call is decided about once its tool is known.
@@ -305,9 +312,65 @@ impl Link {
         call: CallId,
         refused: Option<Problem>,
     ) {
+        if refused.is_none() && self.waits_at_gate(cx, call) {
+            return;
+        }
+        self.leave_gate(cx, call, refused);
+    }
+
+    /// Puts a tool call into the line at the gate. False if it need not pass it.
+    fn waits_at_gate(&self, cx: &mut Cx<'_>, call: CallId) -> bool {
+        let Some(request) = self.requests.get(call) else {
+            return false;
+        };
+        let Some(tool) = request
+            .tool
+            .clone()
+            .filter(|_| cx.gates.concerns(Some(self.rules())))
+        else {
+            return false;
+        };
+        let arguments = Json::from_scanned(request.param("arguments").unwrap_or("{}"));
+        let params = request.params().unwrap_or("{}");
+        cx.gates.ask(GateCall {
+            call,
+            slot: Some(self.slot),
+            server: self.server.clone(),
+            hints: self.hints_of(&tool),
+            tool,
+            trusted: self.rules().approvals.trust_annotations,
+            rules: Some(self.tools.shared_rules()),
+            arguments,
+            dialect: request.dialect,
+            round: Round::of(request.dialect, params, request.param("_meta")),
+        });
+        true
+    }
+
+    /// The annotations of a tool.
+    pub(super) fn hints_of(&self, tool: &str) -> Hints {
+        let definition = self.tools.get(tool).map(|tool| tool.definition.to_value());
+        match definition {
+            Some(Ok(definition)) => Hints::of(&definition),
+            Some(Err(_)) | None => Hints::default(),
+        }
+    }
+
+    /// A call has passed the gate, or is refused.
+    pub(crate) fn leave_gate(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
         let Some(mut request) = self.requests.take(call) else {
             return;
         };
+        if request.dialect == Dialect::Modern
+            && let Some(params) = request.params()
+            && Round::of(request.dialect, params, None).is_ours()
+        {
+            // The server knows nothing of the question that the host asked.
+            let ours = |name: &str| name == "requestState" || name == "inputResponses";
+            let params = edit::filtered(params, |name| !ours(name));
+            let line = edit::with_member(request.line.as_str(), "params", &params);
+            request.line = Json::from_scanned(&line);
+        }
         let work = match refused {
             Some(problem) => Work::Refused(problem),
             None => match self.shared_work(cx, call, &request) {

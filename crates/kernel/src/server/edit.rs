@@ -53,7 +53,7 @@ pub fn items(array: &str) -> Vec<&str> {
 }
 
 /// Whether an object anywhere in a JSON text has a member twice, in whatever spelling.
-pub(super) fn has_twice(json: &str) -> bool {
+pub(crate) fn has_twice(json: &str) -> bool {
     match json.as_bytes().first() {
         Some(b'{') => {
             let mut names = BTreeSet::new();

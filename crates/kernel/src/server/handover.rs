@@ -12,8 +12,7 @@ use mainstay_contract::dialect::encode;
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation};
 use mainstay_contract::json::Json;
-use mainstay_contract::meta;
-use mainstay_contract::method::{ListKind, Method};
+use mainstay_contract::method::ListKind;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::rpc::{self, Answer};
 use mainstay_contract::scan;
@@ -22,7 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use super::incarnation::Awaited;
 use super::lists::{PAGE_BYTES, Seen, page_request};
-use super::{Cx, Link, edit};
+use super::{Cx, Link};
+use crate::approvals::policy::Hints;
 use crate::core::checks::Purpose;
 
 /// Bytes of a list that is kept until its server takes over.
@@ -190,26 +190,13 @@ impl Link {
         if let Some(shelf) = &mut self.shelf {
             return shelf.change(kind);
         }
-        let notice = |params: Option<&str>| encode::notification(kind.changed(), params);
         let is_declared = self.memory.announces(kind.capability()) && !self.serves_modern();
         if is_declared || self.serves_legacy() {
-            self.tell_client(cx, notice(None));
+            self.tell_client(cx, encode::notification(kind.changed(), None));
         }
-        for id in self.listeners(kind) {
-            let meta = edit::with_member("{}", meta::SUBSCRIPTION_ID, id);
-            let params = edit::with_member("{}", "_meta", &meta);
-            self.tell_client(cx, notice(Some(&params)));
+        for call in self.listeners(kind) {
+            self.announce_on(cx, call, kind);
         }
-    }
-
-    /// Ids of the subscriptions that ask for changes of a list.
-    fn listeners(&self, kind: ListKind) -> impl Iterator<Item = &str> {
-        self.requests.values().filter_map(move |request| {
-            let is_listening = request.method == Method::Listen.name();
-            let wanted = request.param("notifications").filter(|_| is_listening)?;
-            let wants = scan::member(wanted, kind.wanted()) == Some("true");
-            wants.then(|| request.id.as_raw())
-        })
     }
 
     /// True if a change of a list reaches the client.
@@ -217,7 +204,7 @@ impl Link {
         self.shelf.is_some()
             || self.serves_legacy()
             || self.memory.announces(kind.capability())
-            || self.listeners(kind).next().is_some()
+            || !self.listeners(kind).is_empty()
     }
 
     /// Sends notifications that the client sent before a call, or all that are deferred.
@@ -292,6 +279,14 @@ impl Link {
         };
         if let Some(problem) = tool.refusal(&name) {
             return Reconsidered::Refuse(problem);
+        }
+        let hints = tool.definition.to_value().map(|tool| Hints::of(&tool));
+        if !cx.gates.still_passes(call, hints.unwrap_or_default()) {
+            let said = format!(
+                "the tool {name} changed, and by the operator's rules this call needs an approval now"
+            );
+            let problem = Problem::new(ErrorKind::Forbidden, said);
+            return Reconsidered::Refuse(problem.with_hint("call it again"));
         }
         let digest = tool.check.digest();
         let is_new = tool.check.input.is_some() && request.checked != Some(digest);
@@ -434,6 +429,7 @@ mod tests {
             version: "1",
             spans: &mut Spans::seeded(None),
             tool_list: &crate::tool_list::ToolListRules::default(),
+            gates: &mut crate::core::gate::Gates::default(),
         })
     }
 

@@ -29,7 +29,7 @@ use crate::call::Work;
 const LISTING_MS: u64 = 10_000;
 
 /// The code of a method that a server does not have.
-const UNKNOWN_METHOD: i64 = -32601;
+pub(super) const UNKNOWN_METHOD: i64 = -32601;
 
 /// A session that the host opened for a caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,10 +139,12 @@ impl Link {
             dialect: request.dialect,
             method: method.to_owned(),
             tool,
+            wire_token: None,
             cancel: None,
             admitted: None,
             checked: None,
             listed: false,
+            listening: None,
             task: match (run, &request.task) {
                 (Some(run), _) => Some(Box::new(CallTask::Runs(run))),
                 (None, Some(wish)) => Some(Box::new(CallTask::Wished(wish.clone()))),

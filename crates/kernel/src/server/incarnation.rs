@@ -1,7 +1,7 @@
 //! One incarnation of a wrapped server: what it must still be sent before it serves, and whose answers
 //! it owes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use mainstay_contract::id::{CallId, RequestId};
 use mainstay_contract::json::Json;
@@ -13,6 +13,7 @@ use super::activity::Looks;
 use super::handover::Catalog;
 use super::lists::Seen;
 use super::memory::Step;
+use super::requests::is_same_token;
 use crate::time::Time;
 
 /// Abandoned calls whose late answers are still recognised.
@@ -27,6 +28,9 @@ pub(super) struct Incarnation {
     pub(super) awaited: RequestTable<Awaited>,
     /// Ids of abandoned calls, oldest first; their answers may never come.
     abandoned: VecDeque<RequestId>,
+    /// Progress tokens of the client's under which it may still report, by the id of their request.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tokens: BTreeMap<RequestId, String>,
     /// The client has written an id that a server could respell as another one.
     odd_ids: bool,
     /// Calls whose arguments are checked again before they are sent to it.
@@ -171,6 +175,7 @@ impl Incarnation {
             && let Some(oldest) = self.abandoned.pop_front()
         {
             self.awaited.close(&oldest);
+            self.tokens.remove(&oldest);
         }
     }
 
@@ -196,6 +201,7 @@ impl Incarnation {
         let known = self.awaited.meant(id, may_be)?;
         // The id may be used again, and then names another call.
         self.abandoned.retain(|abandoned| *abandoned != known);
+        self.tokens.remove(&known);
         self.awaited.close(&known)
     }
 
@@ -209,6 +215,18 @@ impl Incarnation {
         self.awaited.contains(id)
             || self.abandoned.iter().any(like)
             || (self.odd_ids && self.awaited.iter().any(|(known, _)| like(known)))
+    }
+
+    /// Records that a request was sent with a progress token of the client's.
+    pub(super) fn has_token(&mut self, id: RequestId, token: String) {
+        self.tokens.insert(id, token);
+    }
+
+    /// True if the server may still report progress of another request under this token.
+    pub(super) fn is_token_taken(&self, token: &str) -> bool {
+        self.tokens
+            .values()
+            .any(|known| is_same_token(known, token))
     }
 
     /// True while it owes the answer to a call.
@@ -247,6 +265,7 @@ impl Incarnation {
     /// Forgets everything that a lost server owes. Returns the calls that were never sent to it.
     pub(super) fn lose(&mut self) -> Vec<CallId> {
         self.awaited.clear();
+        self.tokens.clear();
         self.script.clear();
         self.start = Start::Over;
         std::mem::take(&mut self.rechecking)

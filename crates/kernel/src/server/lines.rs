@@ -13,8 +13,9 @@ use mainstay_contract::scan;
 
 use super::client::cancel_line;
 use super::edit;
-use super::house::refuse_question;
+use super::house::{refuse_question, speaks_modern};
 use super::incarnation::{Awaited, Incarnation, Purpose, Start};
+use super::param_headers::param_headers;
 use super::shared::with_own_token;
 use super::{Cx, Link};
 use crate::core::action::{CoreAction, LogLevel};
@@ -141,21 +142,41 @@ impl Link {
             _ => scan::member(line.as_str(), "id").and_then(|id| RequestId::parse(id).ok()),
         };
         let Some(id) = id else { return };
+        let token = self
+            .requests
+            .get(call)
+            .and_then(|request| request.token.clone());
         let known = self.incarnations.get_mut(&generation);
-        // The answer to an abandoned call under the same id may still come: it must not end this call.
-        let taken = known.is_some_and(|server| server.is_taken(&id));
-        let (id, line) = if taken || self.is_shared() {
+        // The answer to an abandoned call under the same id may still come, and its progress: neither may be
+        // taken for that of this call.
+        let taken = known.is_some_and(|server| {
+            let is_taken = |token: &String| server.is_token_taken(token);
+            token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
+        });
+        let (id, line, own_token) = if taken || self.is_shared() {
             let own = self.own_id();
-            let mut line = edit::with_member(line.as_str(), "id", own.as_raw());
-            if self.is_shared() {
-                line = with_own_token(&line, &own);
-            }
-            (own, Json::from_scanned(&line))
+            let line = edit::with_member(line.as_str(), "id", own.as_raw());
+            let line = with_own_token(&line, &own);
+            let token = own.as_raw().to_owned();
+            (own, Json::from_scanned(&line), Some(token))
         } else {
-            (id, line.clone())
+            (id, line.clone(), None)
         };
+        if let (Some(server), Some(token), None) =
+            (self.incarnations.get_mut(&generation), token, &own_token)
+        {
+            server.has_token(id.clone(), token);
+        }
+        if let Some(request) = self.requests.get_mut(call) {
+            request.wire_token = own_token;
+        }
         let request = self.requests.get(call);
         let method = request.map_or("", |request| request.method.as_str());
+        // A probe is a call of another tool.
+        let headers = match cx.kernel.is_probing(call) {
+            true => Vec::new(),
+            false => self.headers_of(call),
+        };
         if let Some(server) = self.incarnations.get_mut(&generation) {
             server.start = server.start.asked(cx.now, method);
             let _ = server.awaited.open(id, Awaited::Call(call));
@@ -163,8 +184,20 @@ impl Link {
                 generation,
                 call,
                 line,
+                headers,
             });
         }
+    }
+
+    /// The arguments of a tool call that an HTTP request repeats as headers.
+    pub(super) fn headers_of(&self, call: CallId) -> Vec<(String, String)> {
+        let request = self.requests.get(call);
+        let tool = request.and_then(|request| self.tools.get(request.tool.as_ref()?));
+        let (Some(request), Some(tool)) = (request, tool) else {
+            return Vec::new();
+        };
+        let arguments = request.param("arguments").unwrap_or("{}");
+        param_headers(tool.definition.as_str(), arguments)
     }
 
     /// Asks a server to stop a call, in the client's own words if there are any.
@@ -332,7 +365,10 @@ impl Link {
                 self.touch(cx.now);
                 let waits = match result {
                     Some(result) => self.asks_client(cx, generation, call, result),
-                    None => self.tries_modern(cx, generation, call, text),
+                    None => {
+                        self.tries_modern(cx, generation, call, text)
+                            || self.listens_alone(cx, generation, call, text)
+                    }
                 };
                 if waits {
                     return;
@@ -385,7 +421,10 @@ impl Link {
                 }
             }
             Awaited::Script { purpose, .. } => {
-                if result.is_none() && self.house_tries_modern(cx, generation, purpose) {
+                let tries_other = result.is_none()
+                    && (self.house_tries_modern(cx, generation, purpose)
+                        || self.tries_other_era(cx, generation, purpose));
+                if tries_other {
                     return self.run_script(cx, generation);
                 }
                 let is_last = purpose == Purpose::Open || self.was_last_try(purpose);
@@ -393,8 +432,11 @@ impl Link {
                     let detail = "the server refused to open the session again";
                     return self.unfit(cx, generation, detail);
                 }
-                let is_handshake = purpose == Purpose::Open || self.memory.own_meta().is_some();
-                if let Some(result) = result.filter(|_| is_handshake) {
+                let is_handshake = |result: &&str| {
+                    let is_open = purpose == Purpose::Open || self.memory.own_meta().is_some();
+                    is_open || (purpose == Purpose::Discover && speaks_modern(result))
+                };
+                if let Some(result) = result.filter(is_handshake) {
                     self.record_handshake(cx, result);
                     if purpose == Purpose::Open && self.memory.has_session() {
                         self.memory.record_capabilities(result);
@@ -454,6 +496,29 @@ impl Link {
         self.pause_deadlines(cx);
     }
 
+    /// A server reports progress of an open call.
+    pub(super) fn own_progress(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        call: CallId,
+        text: &str,
+        params: Option<&str>,
+    ) {
+        let request = self.requests.get(call);
+        // A client that repeats a call may want no progress any more.
+        let is_unwanted =
+            request.is_some_and(|request| request.wire_token.is_some() && request.token.is_none());
+        if is_unwanted || !cx.kernel.handle_own_progress(cx.now, generation, call) {
+            return;
+        }
+        let rate = cx.kernel.limits().progress_per_second;
+        let shown = self.with_client_token(call, text, params);
+        if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
+            self.report_progress(cx, call, line);
+        }
+    }
+
     fn server_notification(
         &mut self,
         cx: &mut Cx<'_>,
@@ -477,15 +542,10 @@ impl Link {
                         .kernel
                         .handle_progress(cx.now, generation, call, progress);
                 }
-                let Some(call) = call else { return };
-                if cx.kernel.handle_own_progress(cx.now, generation, call) {
-                    let rate = cx.kernel.limits().progress_per_second;
-                    let shown = self.with_client_token(call, text, params);
-                    if let Some(line) = self.progress.report(cx.now, call, &shown, rate) {
-                        self.report_progress(cx, call, line);
-                    }
-                }
-                return;
+                return match call {
+                    Some(call) => self.own_progress(cx, generation, call, text, params),
+                    None => self.park_progress(generation, token, text),
+                };
             }
             Some(Method::Cancelled) => {
                 let id = param("requestId").and_then(|id| RequestId::parse(id).ok());
@@ -501,6 +561,9 @@ impl Link {
                     let line = edit::with_member(text, "params", &changed.unwrap_or_default());
                     return self.tell_client(cx, line);
                 }
+            }
+            Some(Method::Acknowledged) if self.acknowledged(cx, text, params.unwrap_or("{}")) => {
+                return;
             }
             Some(Method::ToolsChanged) => {
                 self.tools.forget();

@@ -32,12 +32,30 @@ pub(super) struct Lists {
     pub(super) begun: u64,
     /// A server whose list of tools did not come: its calls no longer wait for it.
     pub(super) unlistable: Option<Generation>,
+    /// The lists that a modern server has, once it has described itself.
+    #[serde(default)]
+    offered: Option<BTreeSet<ListKind>>,
 }
 
 impl Lists {
     /// True if the client has seen any page of a list.
     pub(super) fn was_seen(&self, kind: ListKind) -> bool {
         self.last_seen.contains_key(&kind)
+    }
+
+    /// Records the lists that a server declares in its handshake.
+    pub(super) fn offer(&mut self, handshake: &str) {
+        let declared = scan::member(handshake, "capabilities").unwrap_or("{}");
+        let has = |kind: &ListKind| {
+            scan::member(declared, kind.capability()).is_some_and(|list| list.starts_with('{'))
+        };
+        self.offered = Some(ListKind::ALL.into_iter().filter(has).collect());
+    }
+
+    /// True if a server that described itself has this list, or if none did.
+    pub(super) fn is_offered(&self, kind: ListKind) -> bool {
+        let offered = self.offered.as_ref();
+        offered.is_none_or(|offered| offered.contains(&kind))
     }
 
     /// The fingerprint of a list that the client has seen whole.

@@ -25,11 +25,13 @@ mod handover;
 mod house;
 mod incarnation;
 mod lines;
+mod listening;
 mod lists;
 mod member;
 mod memory;
 mod outputs;
 mod own;
+mod param_headers;
 mod probe;
 mod questions;
 mod recall;
@@ -68,8 +70,10 @@ pub(crate) use self::outputs::PREFIX as OUTPUT_PREFIX;
 use self::questions::Questions;
 use self::recall::Recall;
 pub use self::remembered::ServerMemory;
+pub(crate) use self::replies::response;
 use self::requests::Requests;
 use self::reviewed::Reviewed;
+pub(crate) use self::rules::fits;
 pub use self::rules::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use self::shared::Shared;
 use self::tasks::OwnTasks;
@@ -80,6 +84,7 @@ use crate::Kernel;
 use crate::call::SlotId;
 use crate::core::action::{CoreAction, LogLevel};
 use crate::core::checks::Checks;
+use crate::core::gate::Gates;
 use crate::core::readiness::Proof;
 use crate::core::spans::Spans;
 use crate::locked::Locked;
@@ -227,6 +232,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) spans: &'a mut Spans,
     /// The settings of `tools/list`.
     pub(crate) tool_list: &'a ToolListRules,
+    /// The calls that a person must approve, or that are being recorded.
+    pub(crate) gates: &'a mut Gates,
 }
 
 impl Cx<'_> {
@@ -242,6 +249,12 @@ impl Cx<'_> {
     /// Milliseconds of wall-clock time.
     fn wall_ms(&self) -> u64 {
         crate::core::wall_ms(self.epoch_ms, self.now)
+    }
+
+    /// Logs and records what the lock withdraws.
+    fn withdraw(&mut self, server: &str, line: String) {
+        self.out.extend(self.gates.withdrawal(server, &line));
+        self.log(line);
     }
 
     fn log(&mut self, line: String) {
@@ -316,6 +329,11 @@ impl Link {
     /// True if it belongs to a caller without a session.
     pub(crate) const fn is_house(&self) -> bool {
         matches!(&self.client, Client::House(house) if house.session.is_none())
+    }
+
+    /// True if known secrets must be taken out of what the server says.
+    pub(crate) fn redacts_results(&self) -> bool {
+        self.rules().redact_results
     }
 
     fn rules(&self) -> &Rules {

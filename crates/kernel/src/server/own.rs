@@ -80,7 +80,7 @@ impl Link {
             self.want_tools(cx);
         }
         self.read_wanted(cx, serving);
-        if before.is_some() {
+        if before.is_some() || was_recalled {
             self.listen(cx, serving);
         }
     }

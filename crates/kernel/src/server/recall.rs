@@ -6,6 +6,9 @@
 //! successor does ([`super::memory`]). The remembered tools count as those of a predecessor: the first process
 //! lists its tools before it gets a call, calls are reconsidered, and the client hears of a list that
 //! differs ([`super::handover`]). Once a process serves, nothing is answered from the catalog any more.
+//!
+//! Behind a bridge the catalog has the handshake in the client's form and the lists in the server's; the first process
+//! is opened in the era that the server spoke in its last run.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +41,14 @@ pub(super) struct Recall {
     credential: Option<String>,
     /// The kind of the client, once it is known.
     client: Option<Fingerprint>,
+    /// The parameters of a legacy client's `initialize`.
+    #[serde(default)]
+    pub(super) opening: Option<Json>,
     /// The catalog is in use: no process serves yet.
     pub(super) is_active: bool,
+    /// In its last run the server spoke the other era than this client.
+    #[serde(default)]
+    pub(super) is_bridged: bool,
     /// The pages of lists that were not read to their ends.
     pages: BTreeMap<ListKind, Vec<Json>>,
 }
@@ -64,6 +73,7 @@ impl Link {
             parsed(version),
             parsed(capabilities),
             self.tools.lock(),
+            self.rules().bridge,
         ]))
     }
 
@@ -78,11 +88,11 @@ impl Link {
         let Some(method) = Method::parse(&request.method).filter(|_| is_own) else {
             return;
         };
-        // A bridge may have to translate what a modern client gets.
         let is_part = method == Method::Discover || method.list().is_some();
-        let is_part = is_part && !self.rules().bridge;
+        let opens = method == Method::Initialize;
+        let opening = request.params().unwrap_or("{}");
         let kind = match request.dialect {
-            _ if method == Method::Initialize => self.legacy_kind(request.params().unwrap_or("{}")),
+            _ if opens => self.legacy_kind(opening),
             Dialect::Modern if is_part => self.client_kind(
                 "modern",
                 request.meta(meta::PROTOCOL_VERSION),
@@ -92,23 +102,29 @@ impl Link {
         };
         if self.rules().remember && (!self.memory.has_session() || self.recall.client.is_none()) {
             self.recall.client = Some(kind);
+            self.recall.opening = opens.then(|| Json::from_scanned(opening));
             self.take_up(cx);
         }
     }
 
-    /// A link of a client that several servers serve knows its kind from the start.
+    /// A link of a client that several servers serve, or of a server that several clients share, knows its kind
+    /// from the start.
     pub(crate) fn identify_member(&mut self, cx: &mut Cx<'_>, credential: Option<String>) {
         self.recall.credential = credential;
         let Client::House(house) = &self.client else {
             return;
         };
-        let Some(opening) = house.opening.clone().filter(|_| house.session.is_some()) else {
-            return;
+        let is_member = house.session.is_some();
+        let kind = match &house.opening {
+            Some(opening) if is_member => self.legacy_kind(opening.as_str()),
+            // The host opens the server in its own words.
+            None if is_member => self.client_kind("member", None, None),
+            None if self.is_shared() => self.client_kind("shared", None, None),
+            _ => return,
         };
         if !self.rules().remember {
             return;
         }
-        let kind = self.legacy_kind(opening.as_str());
         self.recall.client = Some(kind);
         let handshake = cx.memory.recall(&kind, None);
         let handshake = handshake.map(|kept| Json::from_scanned(&kept.result_at(cx.wall_ms())));
@@ -128,6 +144,7 @@ impl Link {
             return;
         }
         self.recall.is_active = true;
+        self.recall.is_bridged = cx.memory.is_bridged(&client);
         let tools = cx.memory.recall(&client, Some(ListKind::Tools));
         let Some(tools) = tools.map(|kept| kept.result_at(cx.wall_ms())) else {
             return;
@@ -178,6 +195,11 @@ impl Link {
 
     /// A server opened the session, or described itself.
     pub(super) fn record_handshake(&mut self, cx: &mut Cx<'_>, result: &str) {
+        let translated = self.translated_handshake(result);
+        let (bridged, result) = match &translated {
+            Some(translated) => (true, translated.as_str()),
+            None => (false, result),
+        };
         let was_active = self.recall.is_active;
         let version = |text: &str| scan::member(text, "protocolVersion").map(str::to_owned);
         let given = self.recalled(cx, None).as_deref().and_then(version);
@@ -188,7 +210,23 @@ impl Link {
                  its last run; restart the client"
             ));
         }
-        self.record(cx, None, result);
+        let now_ms = cx.wall_ms();
+        if let Some(client) = self.remembered_client()
+            && cx.memory.keep_handshake(client, result, bridged, now_ms)
+        {
+            self.remember(cx);
+        }
+    }
+
+    /// The kind of the client, if the host keeps its catalog.
+    fn remembered_client(&self) -> Option<Fingerprint> {
+        self.recall.client.filter(|_| self.rules().remember)
+    }
+
+    /// Has the shell store what is known of the server.
+    pub(super) fn remember(&self, cx: &mut Cx<'_>) {
+        let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
+        cx.out.push_back(CoreAction::Remember { server, memory });
     }
 
     /// Records a page of a list: all pages together are the list that later clients get at once.
@@ -216,18 +254,12 @@ impl Link {
         }
         let pages = self.recall.pages.remove(&kind).unwrap_or_default();
         if !goes_on {
-            self.record(cx, Some(kind), &whole_list(kind, &pages));
-        }
-    }
-
-    fn record(&self, cx: &mut Cx<'_>, part: Option<ListKind>, result: &str) {
-        let now_ms = cx.wall_ms();
-        let client = self.recall.client.filter(|_| self.rules().remember);
-        if let Some(client) = client
-            && cx.memory.keep(client, part, result, now_ms)
-        {
-            let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
-            cx.out.push_back(CoreAction::Remember { server, memory });
+            let (list, now_ms) = (whole_list(kind, &pages), cx.wall_ms());
+            if let Some(client) = self.remembered_client()
+                && cx.memory.keep(client, Some(kind), &list, now_ms)
+            {
+                self.remember(cx);
+            }
         }
     }
 

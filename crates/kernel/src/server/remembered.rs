@@ -36,8 +36,11 @@ pub struct ServerMemory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RememberedCatalog {
     client: Fingerprint,
-    /// The result of `initialize` or `server/discover`.
+    /// The result of `initialize` or `server/discover`, in the client's form.
     handshake: Option<RememberedResult>,
+    /// The server speaks the other era than its client.
+    #[serde(default)]
+    bridged: bool,
     lists: BTreeMap<ListKind, RememberedResult>,
 }
 
@@ -75,6 +78,7 @@ impl RememberedCatalog {
         Self {
             client,
             handshake: None,
+            bridged: false,
             lists: BTreeMap::new(),
         }
     }
@@ -115,6 +119,28 @@ impl ServerMemory {
         self.catalogs
             .iter()
             .any(|catalog| catalog.client == *client)
+    }
+
+    /// True if the server of this client speaks the other era.
+    pub(super) fn is_bridged(&self, client: &Fingerprint) -> bool {
+        let mut catalogs = self.catalogs.iter();
+        catalogs.any(|catalog| catalog.client == *client && catalog.bridged)
+    }
+
+    /// Keeps the handshake of a client in the client's form. `bridged` says that the server gave it in the form of
+    /// the other era. Returns true if the memory must be written.
+    pub(super) fn keep_handshake(
+        &mut self,
+        client: Fingerprint,
+        result: &str,
+        bridged: bool,
+        now_ms: u64,
+    ) -> bool {
+        let is_new = self.keep(client, None, result, now_ms);
+        let mut catalogs = self.catalogs.iter_mut();
+        let catalog = catalogs.find(|catalog| catalog.client == client);
+        let was_bridged = catalog.map(|catalog| std::mem::replace(&mut catalog.bridged, bridged));
+        is_new || was_bridged.is_some_and(|was_bridged| was_bridged != bridged)
     }
 
     /// The handshake of a client, or one of its lists.

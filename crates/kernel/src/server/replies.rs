@@ -20,7 +20,6 @@ use super::requests::ClientRequest;
 use super::tools::{Learned, Standing};
 use super::{Cx, Discovered, Link, edit, probe};
 use crate::action::End;
-use crate::core::action::CoreAction;
 use crate::core::checks::Purpose;
 use crate::core::mismatches::Culprit;
 use crate::locked::Withdrawn;
@@ -91,8 +90,7 @@ impl Link {
         };
         if cx.memory.discovered != learned {
             cx.memory.discovered = learned;
-            let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
-            cx.out.push_back(CoreAction::Remember { server, memory });
+            self.remember(cx);
         }
     }
 
@@ -140,11 +138,10 @@ impl Link {
             }
             Some(Method::Initialize | Method::Discover) => {
                 self.record_handshake(cx, result);
+                self.lists.offer(result);
                 changed = self.shown_handshake(cx, result);
-                if method == Some(Method::Initialize) {
-                    let announced = with_list_changes(changed.as_deref().unwrap_or(result));
-                    changed = announced.or(changed);
-                }
+                let announced = with_list_changes(changed.as_deref().unwrap_or(result));
+                changed = announced.or(changed);
             }
             _ => {}
         }
@@ -209,7 +206,7 @@ impl Link {
             (visible, withdrawn) = self.reviewed.page(kind, cursor.is_none(), result);
             for (name, why) in withdrawn {
                 let line = why.line(&self.name, kind, &render::visible(&name));
-                cx.log(line);
+                cx.withdraw(&self.server, line);
             }
         }
         let seen = self.lists.last_seen.entry(kind).or_default();
@@ -290,10 +287,11 @@ impl Link {
     pub(super) fn report_definition(&self, cx: &mut Cx<'_>, learned: &Learned) {
         let (pack, tool) = (&self.name, render::visible(&learned.name));
         if let Standing::Withdrawn(withdrawn) = learned.standing {
-            cx.log(withdrawn.line(pack, ListKind::Tools, &tool));
+            cx.withdraw(&self.server, withdrawn.line(pack, ListKind::Tools, &tool));
         }
         if learned.ambiguous {
-            cx.log(Withdrawn::Ambiguous.line(pack, ListKind::Tools, &tool));
+            let line = Withdrawn::Ambiguous.line(pack, ListKind::Tools, &tool);
+            cx.withdraw(&self.server, line);
         }
         if let Some(first) = learned.hidden.first() {
             let more = match learned.hidden.len() - 1 {
@@ -356,11 +354,15 @@ impl Link {
             None => self.shown_handshake(cx, result),
         };
         let mut shown = shown.unwrap_or_else(|| result.to_owned());
-        if method == Some(Method::Initialize) {
+        if method == Some(Method::Initialize) && !self.opens_bridged(request, result) {
             let params = request.params();
             self.memory.record_answer(&request.method, params, result);
+        }
+        if method.and_then(Method::list).is_none() {
+            self.lists.offer(result);
             shown = with_list_changes(&shown).unwrap_or(shown);
         }
+        let shown = self.bridged_result(request, &shown).unwrap_or(shown);
         // Its process gets the session that was recorded.
         cx.kernel.warm(cx.now, self.slot);
         let forwarded = Forwarded {
@@ -386,9 +388,8 @@ impl Link {
         let (result, is_new) = self.reviewed.handshake(result)?;
         if is_new {
             let name = &self.name;
-            cx.log(format!(
-                "mcp:warning reason=instructions_changed pack={name} withdrawn"
-            ));
+            let line = format!("mcp:warning reason=instructions_changed pack={name} withdrawn");
+            cx.withdraw(&self.server, line);
         }
         Some(result)
     }
@@ -400,6 +401,8 @@ impl Link {
         let left_ms = expires_ms.saturating_sub(cx.wall_ms());
         let result = edit::with_member(result.as_str(), "ttlMs", &left_ms.to_string());
         let result = self.shown_handshake(cx, &result).unwrap_or(result);
+        self.lists.offer(&result);
+        let result = with_list_changes(&result).unwrap_or(result);
         if !self.rules().lazy {
             cx.kernel.warm(cx.now, self.slot);
         }
@@ -437,7 +440,7 @@ impl Link {
     }
 }
 
-/// The result of `initialize` in which the host declares `listChanged` for every list that the server has, if that
+/// The result of a handshake in which the host declares `listChanged` for every list that the server has, if that
 /// differs: after a restart, or a start from memory, the host sends the notification itself.
 fn with_list_changes(result: &str) -> Option<String> {
     let declared = scan::member(result, "capabilities")?;
@@ -483,7 +486,7 @@ pub(super) fn error_code(line: &str) -> Option<i64> {
 }
 
 /// A response with this result.
-pub(super) fn response(id: &RequestId, result: &str) -> Json {
+pub(crate) fn response(id: &RequestId, result: &str) -> Json {
     let line = ObjectWriter::with_capacity(result.len() + 64)
         .string("jsonrpc", "2.0")
         .raw("id", id.as_raw())

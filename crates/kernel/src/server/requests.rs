@@ -3,19 +3,28 @@
 //! The kernel counts calls; this table keeps the client's own words of each: its id, its line, its progress
 //! token, and its cancel. A call whose tool is not known yet is held until the list is here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mainstay_contract::dialect::{Dialect, RelayedRequest};
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::Json;
 use mainstay_contract::meta::PROGRESS_TOKEN;
+use mainstay_contract::method::ListKind;
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 
+use super::listening::is_listen;
 use super::tasks::CallTask;
 use crate::defect::{Defect, is_planted};
 use crate::time::Time;
+
+/// True for one token, also if a number is spelled in two ways, as servers may do.
+pub(super) fn is_same_token(known: &str, token: &str) -> bool {
+    let value = |token: &str| RequestId::parse(token).ok();
+    known == token
+        || matches!((value(known), value(token)), (Some(known), Some(token)) if known.same_value(&token))
+}
 
 /// Longest progress token that is followed.
 const TOKEN_BYTES: usize = 1024;
@@ -40,6 +49,10 @@ pub(crate) struct ClientRequest {
     /// The line as the client wrote it.
     pub(super) line: Json,
     pub(super) token: Option<String>,
+    /// The progress token that the server knows, if it is not the client's: one of the host, or that of the
+    /// request that this one repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) wire_token: Option<String>,
     /// The client's own line that cancels it.
     pub(super) cancel: Option<Json>,
     /// The server whose tools it was admitted for.
@@ -48,9 +61,21 @@ pub(crate) struct ClientRequest {
     pub(super) checked: Option<Fingerprint>,
     /// The server listed its tool when it was admitted.
     pub(super) listed: bool,
+    /// The part of a subscription.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) listening: Option<Box<Listening>>,
     /// Its part in a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) task: Option<Box<CallTask>>,
+}
+
+/// A subscription of a modern client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Listening {
+    /// The client got the acknowledgement, which comes before every notification.
+    pub(super) acknowledged: bool,
+    /// Lists whose change the client must hear of once it got it.
+    pub(super) owed: BTreeSet<ListKind>,
 }
 
 impl ClientRequest {
@@ -69,11 +94,21 @@ impl ClientRequest {
                 .and_then(|meta| scan::member(meta, PROGRESS_TOKEN))
                 .filter(|token| token.len() <= TOKEN_BYTES)
                 .map(str::to_owned),
+            wire_token: None,
             cancel: None,
             admitted: None,
             checked: None,
             listed: false,
+            listening: is_listen(&request.method, request.dialect).then(Box::default),
             task: None,
+        }
+    }
+
+    /// The progress token that its server knows.
+    pub(super) const fn server_token(&self) -> Option<&String> {
+        match &self.wire_token {
+            Some(token) => Some(token),
+            None => self.token.as_ref(),
         }
     }
 
@@ -124,22 +159,25 @@ impl Requests {
         self.open.remove(&call)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &ClientRequest)> {
+        self.open.iter().map(|(call, request)| (*call, &**request))
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &ClientRequest> {
         self.open.values().map(|request| &**request)
     }
 
-    /// The call that reports progress under a token.
+    /// The call of which a server reports progress under a token.
     pub(super) fn by_token(&self, token: &str) -> Option<CallId> {
         let find = |is_it: &dyn Fn(&str) -> bool| {
             let mut open = self.open.iter();
-            let found = open.find(|(_, request)| request.token.as_deref().is_some_and(is_it));
+            let found = open.find(|(_, request)| {
+                let token = request.server_token();
+                token.is_some_and(|token| is_it(token))
+            });
             found.map(|(call, _)| *call)
         };
-        find(&|known| known == token).or_else(|| {
-            // Servers may spell a number differently.
-            let wanted = RequestId::parse(token).ok()?;
-            find(&|known| RequestId::parse(known).is_ok_and(|known| known.same_value(&wanted)))
-        })
+        find(&|known| known == token).or_else(|| find(&|known| is_same_token(known, token)))
     }
 
     /// The client's last request.

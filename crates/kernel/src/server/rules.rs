@@ -6,6 +6,11 @@ use mainstay_contract::replay::Replay;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::approvals::Policy;
+
+/// Fewest bytes of text that a result can be cut to, its note included.
+const LEAST_OUTPUT: u64 = 256;
+
 /// The rules for a server; those of its tools count before its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -34,6 +39,8 @@ pub struct Rules {
     pub tasks: bool,
     /// Bytes of text that one result may have.
     pub max_output: Option<usize>,
+    /// Whether values that the host knows as secrets are taken out of everything that the server says.
+    pub redact_results: bool,
     /// Milliseconds for a call.
     pub timeout_ms: Option<u64>,
     pub on_timeout: OnTimeout,
@@ -43,6 +50,13 @@ pub struct Rules {
     /// refused, too: its server may know it under another spelling.
     pub deny: Vec<String>,
     pub tools: BTreeMap<String, ToolRules>,
+    /// The rules about calls that need the approval of a person.
+    #[serde(skip_serializing_if = "is_default")]
+    pub approvals: Policy,
+}
+
+fn is_default(policy: &Policy) -> bool {
+    *policy == Policy::default()
 }
 
 impl Default for Rules {
@@ -60,11 +74,13 @@ impl Default for Rules {
             max_memory: None,
             tasks: false,
             max_output: None,
+            redact_results: false,
             timeout_ms: None,
             on_timeout: OnTimeout::Cancel,
             allow: Vec::new(),
             deny: Vec::new(),
             tools: BTreeMap::new(),
+            approvals: Policy::default(),
         }
     }
 }
@@ -126,7 +142,7 @@ impl Condition {
 
 impl Rules {
     /// Whether the operator lets a tool be used.
-    pub(super) fn permits(&self, tool: &str) -> bool {
+    pub fn permits(&self, tool: &str) -> bool {
         let allowed = self.allow.iter().any(|pattern| fits(pattern, tool));
         // A server may take a name in any case for the same tool.
         let folded = tool.to_lowercase();
@@ -161,7 +177,7 @@ impl Rules {
     }
 
     /// Every key that they may have.
-    pub const KEYS: [&str; 17] = [
+    pub const KEYS: [&str; 19] = [
         "trust_hints",
         "check_input",
         "check_output",
@@ -174,11 +190,13 @@ impl Rules {
         "max_memory",
         "tasks",
         "max_output",
+        "redact_results",
         "timeout_ms",
         "on_timeout",
         "allow",
         "deny",
         "tools",
+        "approvals",
     ];
 
     /// The names of tools in them, each once and in order; patterns are none.
@@ -197,7 +215,7 @@ impl Rules {
 
     /// Mistakes that a type cannot show, each with its place.
     pub fn check(&self) -> Vec<String> {
-        let mut mistakes = Vec::new();
+        let mut mistakes = self.approvals.check();
         for (name, tool) in &self.tools {
             let probed = tool.replay == Some(Replay::ProbeRequired);
             if probed != tool.probe.is_some() {
@@ -206,17 +224,18 @@ impl Rules {
                 ));
             }
         }
-        for (key, zero) in [
-            ("idle_stop", self.idle_stop == Some(0)),
-            ("max_memory", self.max_memory == Some(0)),
+        for (key, value, least) in [
+            ("idle_stop", self.idle_stop, 1),
+            ("max_memory", self.max_memory, 1),
             (
                 "max_output",
-                self.max_output.is_some_and(|bytes| bytes < 256),
+                self.max_output.map(|bytes| bytes as u64),
+                LEAST_OUTPUT,
             ),
-            ("timeout_ms", self.timeout_ms == Some(0)),
+            ("timeout_ms", self.timeout_ms, 1),
         ] {
-            if zero {
-                mistakes.push(format!("{key} is too small"));
+            if value.is_some_and(|value| value < least) {
+                mistakes.push(format!("{key} must be at least {least}"));
             }
         }
         mistakes
@@ -224,7 +243,7 @@ impl Rules {
 }
 
 /// Whether a name fits a pattern in which `*` stands for any characters.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;

@@ -31,6 +31,7 @@ use super::requests::ClientRequest;
 use super::{Client, Cx, Link, edit};
 use crate::call::Work;
 use crate::core::action::{CoreAction, LogLevel};
+use crate::defect::{Defect, is_planted};
 use crate::log_limit::{LogLimit, suppressed};
 
 /// Log levels of MCP, the most verbose first.
@@ -71,6 +72,9 @@ impl Shared {
 
     /// Sessions that subscribed to a resource, or to one that contains it.
     fn subscribers_of(&self, uri: &str) -> BTreeSet<SessionId> {
+        if is_planted(Defect::UpdateToAll) {
+            return self.sessions.clone();
+        }
         let contains = |known: &str| {
             let rest = uri.strip_prefix(known.trim_end_matches('/'));
             known == uri || rest.is_some_and(|rest| rest.starts_with('/'))
@@ -221,7 +225,8 @@ impl Link {
         text: &'a str,
         params: Option<&str>,
     ) -> Cow<'a, str> {
-        let request = self.requests.get(call).filter(|_| self.is_shared());
+        let request = self.requests.get(call);
+        let request = request.filter(|request| request.wire_token.is_some());
         match (request.and_then(|request| request.token.as_deref()), params) {
             (Some(token), Some(params)) => {
                 let params = edit::with_member(params, PROGRESS_TOKEN, token);
@@ -391,7 +396,7 @@ impl Link {
     }
 }
 
-/// A request as a shared server gets it: under an id of the host, which is its progress token, too.
+/// A request whose progress token, if it has one, is the id under which the host sends it.
 pub(super) fn with_own_token(line: &str, own: &RequestId) -> String {
     let params = scan::member(line, "params").unwrap_or("{}");
     let meta = scan::member(params, "_meta").unwrap_or("{}");

@@ -100,6 +100,10 @@ impl Tools {
         &self.rules
     }
 
+    pub(super) fn shared_rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
+    }
+
     /// The lock that the tools are held to.
     pub(super) fn lock(&self) -> Option<&Locked> {
         self.locked.as_deref()
@@ -180,7 +184,7 @@ impl Tools {
     pub(super) fn stranger(&self, name: &str) -> Standing {
         if !self.rules.permits(name) {
             Standing::Denied
-        } else if !self.rules.deny.is_empty() {
+        } else if !self.rules.deny.is_empty() || self.rules.approvals.names_tools() {
             Standing::Unlisted
         } else if self.locked.is_some() {
             Standing::Withdrawn(Withdrawn::New)

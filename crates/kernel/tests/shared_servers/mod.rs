@@ -1,6 +1,10 @@
 //! Servers that several sessions share.
 
+use std::collections::BTreeSet;
+
+use mainstay_contract::dialect::Op;
 use mainstay_contract::id::{Generation, SessionId};
+use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use serde_json::{Value, json};
@@ -90,6 +94,43 @@ fn sessions_share_a_declared_server_and_each_has_its_own_of_the_others() {
         let wanted = json!({ "progressToken": 7, "progress": session.get() });
         assert_eq!(progress, [wanted]);
     }
+}
+
+#[test]
+fn sessions_with_different_credentials_never_share_a_process() {
+    let mut shell = shared();
+    let ada = shell.greet_with("token:ada");
+    let of_ada = only_process(&shell, "one");
+    shell.greet_with("token:ada");
+    assert_eq!(only_process(&shell, "one"), of_ada);
+    let others = ["token:bob", "subject:ada", "uid:7", "anonymous"];
+    let others = others.map(|credential| shell.greet_with(credential));
+    // Clients without a credential are one, over HTTP and elsewhere.
+    shell.greet();
+    assert_eq!(processes(&shell, "one").len(), 5);
+    for (number, session) in [ada].into_iter().chain(others).enumerate() {
+        shell.call(session, 9, "one__write", json!({ "who": session.get() }));
+        let asked = processes(&shell, "one").into_iter();
+        let asked = asked.filter(|server| !shell.workers[server].pending.is_empty());
+        assert_eq!(asked.count(), number + 1, "{session} has a process");
+    }
+    assert_eq!(shell.workers[&of_ada].pending.len(), 1);
+    // A request without a session is one of its caller.
+    let call = |name: &str| Op::CallTool {
+        name: name.to_owned(),
+        arguments: Json::empty_object(),
+    };
+    shell.ask_single("token:ada", call("one__write"));
+    assert_eq!(shell.workers[&of_ada].pending.len(), 2);
+    assert_eq!(processes(&shell, "one").len(), 5);
+    let names = shell.core.health(shell.now).workers.into_iter();
+    let names: BTreeSet<String> = names.map(|worker| worker.name).collect();
+    let of_one = names.iter().filter(|name| name.starts_with("one"));
+    assert_eq!(of_one.count(), 5, "each has a name of its own: {names:?}");
+    let uri = || json!({ "uri": "one:a" });
+    shell.ask(ada, "1", "resources/subscribe", uri());
+    shell.handle(CoreEvent::Gone { session: ada });
+    assert!(shell.workers[&of_ada].subscribed.is_empty());
 }
 
 #[test]

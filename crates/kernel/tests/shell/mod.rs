@@ -9,26 +9,25 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use mainstay_contract::dialect::{
-    Dialect, EchoId, MODERN_VERSION, Op, Request, TASKS_VERSION, TaskWish,
-};
+use mainstay_contract::dialect::{Dialect, MODERN_VERSION, Op, Request, TASKS_VERSION, TaskWish};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::id::{CallId, Generation, RequestId, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::limits::Limits;
-use mainstay_contract::outcome::{Outcome, Problem, Success, ToolReply};
+use mainstay_contract::outcome::{Problem, Success, ToolReply};
 use mainstay_contract::render::RenderMode;
 use mainstay_contract::replay::Replay;
 use mainstay_contract::rpc::{self, Answer, Ready};
 use mainstay_contract::tool::{Annotations, Catalog, Pace, Rejections, ToolSpec};
-use mainstay_kernel::action::{Delivery, End};
 use mainstay_kernel::core::action::{CoreAction, CoreEvent, WorkerNews};
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 use mainstay_kernel::time::Time;
 use mainstay_kernel::{Core, CoreConfig, Lifetime, PackConfig};
 use mainstay_schema::check::{Compiled, Definition, Subject, Verdict};
 use serde_json::{Value, json};
+
+mod seen;
 
 /// Most events that one event of a test may lead to.
 const BUSY: usize = 10_000;
@@ -61,6 +60,8 @@ pub struct Shell {
 #[derive(Clone, Debug)]
 pub struct Server {
     pub is_modern: bool,
+    /// It opens no sessions: it is a modern server, and only that.
+    pub refuses_sessions: bool,
     pub tools: Vec<Value>,
     pub capabilities: Value,
     /// The answer of the tool `lookup`.
@@ -146,6 +147,7 @@ impl Default for Server {
         ];
         Self {
             is_modern: false,
+            refuses_sessions: false,
             tools,
             capabilities: json!({ "tools": { "listChanged": true }, "logging": {} }),
             found: false,
@@ -239,6 +241,10 @@ pub fn packs(names: &[&str]) -> CoreConfig {
         lifetime: Lifetime::Service,
         tasks: BTreeMap::new(),
         tool_list: mainstay_kernel::tool_list::ToolListRules::default(),
+        approvals: mainstay_kernel::approvals::Policy::default(),
+        approval_secret: "secret".to_owned(),
+        audits: false,
+        quotas: Default::default(),
     }
 }
 
@@ -283,6 +289,19 @@ impl Shell {
     /// The same, in a revision.
     pub fn greet_as(&mut self, version: &str) -> SessionId {
         let session = self.open();
+        self.shake_hands(session, version);
+        session
+    }
+
+    /// The same, of a client with a credential.
+    pub fn greet_with(&mut self, credential: &str) -> SessionId {
+        let session = self.open();
+        self.core.set_caller(session, credential);
+        self.shake_hands(session, TASKS_VERSION);
+        session
+    }
+
+    fn shake_hands(&mut self, session: SessionId, version: &str) {
         let params = json!({
             "protocolVersion": version,
             "capabilities": {},
@@ -293,7 +312,6 @@ impl Shell {
             session,
             json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         );
-        session
     }
 
     /// A client sends a request with this id, as JSON text.
@@ -659,7 +677,7 @@ impl Shell {
                 Some(ttl_ms) => json!({ "tools": self.server.tools, "ttlMs": ttl_ms }),
                 None => json!({ "tools": self.server.tools }),
             },
-            "initialize" => self.server.opened(),
+            "initialize" if !self.server.refuses_sessions => self.server.opened(),
             "server/discover" if self.server.is_modern => json!({
                 "supportedVersions": [MODERN_VERSION],
                 "capabilities": { "tools": {} },
@@ -683,46 +701,6 @@ impl Shell {
         };
         let line = json!({ "jsonrpc": "2.0", "id": id, "result": result });
         self.news(generation, WorkerNews::Line(line.to_string().into_bytes()));
-    }
-
-    pub fn actions(&self) -> impl Iterator<Item = &CoreAction> {
-        self.did.iter().map(|(_, action)| action)
-    }
-
-    /// Every end so far.
-    pub fn ends(&self) -> impl Iterator<Item = &End> {
-        self.actions().filter_map(|action| match action {
-            CoreAction::End { end, .. } => Some(&**end),
-            _ => None,
-        })
-    }
-
-    /// The only end of a client's request, by the text of its id.
-    pub fn end_of(&self, session: SessionId, id: &str) -> Option<&End> {
-        let ends = self.ends().filter(|end| {
-            let is_it = matches!(&end.id, EchoId::Known(known) if known.as_raw() == id);
-            end.session == session && is_it
-        });
-        let ends: Vec<&End> = ends.collect();
-        assert!(ends.len() <= 1, "{id} ended twice: {ends:?}");
-        ends.first().copied()
-    }
-
-    /// The only outcome of a client's request that is delivered.
-    pub fn outcome(&self, session: SessionId, id: &str) -> Option<&Outcome> {
-        let end = self.end_of(session, id)?;
-        assert_eq!(end.delivery, Delivery::Send);
-        Some(&end.outcome)
-    }
-
-    /// Lines that a client got beside the ends of its requests.
-    pub fn told(&self, to: SessionId) -> Vec<Value> {
-        let told = self.actions().filter_map(|action| match action {
-            CoreAction::Tell { session, line } if *session == to => Some(line),
-            _ => None,
-        });
-        told.map(|line| serde_json::from_str(line).unwrap())
-            .collect()
     }
 }
 

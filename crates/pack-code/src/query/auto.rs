@@ -10,6 +10,7 @@
 //! | a place (`a.rs:237`, `--> a.rs:2:9`) | `path`, shown at that line; `literal` |
 //! | a path or wildcard (`src/a.rs`, `sync/*.rs`) | `path`; `literal` |
 //! | a keyword and a name (`fn spawn`) | `symbol`; `literal` |
+//! | a name with its sign (`save!`, `empty?`) | `symbol`, if that very name is defined; `literal` |
 //! | a qualified name (`a::b`, `A.b`, `A#b`) | `symbol` of the name in its container; `literal`; `symbol` of the name |
 //! | an expression (`fn \w+`) | `literal`; `regex` |
 //! | code (`Vec<u8>`, `.await?`, `f(x, y)`) | `literal`; `regex` with free blanks; `symbol` of what it declares or calls |
@@ -159,6 +160,10 @@ fn exact_attempts(text: &str) -> Vec<Attempt> {
         && (is_name(name) || qualified(name).is_some())
     {
         return vec![Attempt::new(Symbol, *name, Sure), literal()];
+    }
+    // `save!`, `empty?`: in some languages a name ends so.
+    if text.strip_suffix(['!', '?']).is_some_and(is_name) {
+        return vec![Attempt::new(Symbol, text, Sure), literal()];
     }
     if qualified(text).is_some() {
         let symbol = |accepts| Attempt::new(Symbol, text, accepts);
@@ -360,6 +365,29 @@ fn declared(text: &str) -> Option<String> {
         .then(|| last_name(call))
         .flatten()
         .map(str::to_owned)
+}
+
+/// The name that a query is about: it is one, it has a keyword before it, or it is the one that a
+/// piece of code declares or calls. A sentence is about none.
+pub(crate) fn subject(query: &str) -> Option<String> {
+    let text = longest_line(query);
+    let text = quoted(text).unwrap_or(text);
+    let of_word = |word: &str| {
+        let word = word.strip_suffix("()").unwrap_or(word);
+        let name = qualified(word).map_or(word, |(_, name)| name);
+        name.bytes().all(is_word).then(|| name.to_owned())
+    };
+    let named = match text.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [name] => of_word(name),
+        ["#define", name] => of_word(name),
+        [word, name] if keyword(word.as_bytes()).is_some() => of_word(name),
+        _ => None,
+    };
+    let in_code = || {
+        let name = declared(text).filter(|_| is_code(text))?;
+        name.rsplit('.').next().map(str::to_owned)
+    };
+    named.or_else(in_code)
 }
 
 fn last_name(text: &str) -> Option<&str> {

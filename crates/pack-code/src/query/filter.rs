@@ -22,6 +22,11 @@ impl Filter {
         self.paths.is_none() && self.excluded.is_none() && self.langs.is_empty()
     }
 
+    /// Whether some files are out of scope.
+    pub(crate) const fn leaves_out(&self) -> bool {
+        !self.is_open() || self.modified_since.is_some()
+    }
+
     /// Whether a file is in scope, as far as its name says.
     pub(crate) fn admits(&self, path: &str, lang: Lang) -> bool {
         self.paths.as_ref().is_none_or(|globs| globs.is_match(path))
@@ -47,8 +52,13 @@ impl Filter {
 }
 
 /// Globs as people write them. A name without a slash stands for files and folders of that name
-/// anywhere; a path without a wildcard stands for itself and everything below.
-pub(crate) fn globs(patterns: &[String], argument: &str) -> Result<Option<GlobSet>, Problem> {
+/// anywhere; a path without a wildcard stands for itself and everything below. `repo` is the only
+/// repository in scope: a pattern may begin with its name, as the paths of answers do.
+pub(crate) fn globs(
+    patterns: &[String],
+    argument: &str,
+    repo: Option<&str>,
+) -> Result<Option<GlobSet>, Problem> {
     if patterns.is_empty() {
         return Ok(None);
     }
@@ -65,9 +75,18 @@ pub(crate) fn globs(patterns: &[String], argument: &str) -> Result<Option<GlobSe
         if pattern.starts_with('/') || plain.split('/').any(|part| part == "..") {
             return Err(wrong(pattern, "it leads out of the root"));
         }
+        if plain.starts_with('!') {
+            return Err(wrong(pattern, "it begins with !"))
+                .map_err(|problem| problem.with_hint("exclude names what is left out"));
+        }
         let has_wildcard = plain.contains(['*', '?', '[', '{']);
         let has_slash = plain.contains('/');
         let mut forms = Vec::new();
+        match repo.and_then(|repo| in_repo(plain, repo)) {
+            Some("") => forms.push("**".to_owned()),
+            Some(rest) => forms.extend([rest.to_owned(), format!("{rest}/**")]),
+            None => {}
+        }
         if plain.is_empty() || plain == "." {
             forms.push("**".to_owned());
         } else if has_slash || plain == "**" {
@@ -87,6 +106,26 @@ pub(crate) fn globs(patterns: &[String], argument: &str) -> Result<Option<GlobSe
     set.build()
         .map(Some)
         .map_err(|error| wrong("", &error.to_string()))
+}
+
+/// The rest of a pattern that begins with the name of a repository.
+fn in_repo<'a>(pattern: &'a str, repo: &str) -> Option<&'a str> {
+    let rest = pattern.trim_start_matches("./").strip_prefix(repo)?;
+    match rest.is_empty() {
+        true => Some(rest),
+        false => rest.strip_prefix('/'),
+    }
+}
+
+/// The repository that all patterns begin with, if they do.
+pub(crate) fn repo_of<'a>(patterns: &[String], repos: &[&'a str]) -> Option<&'a str> {
+    let first = patterns.first()?;
+    let mut repos = repos.iter().copied();
+    let repo = repos.find(|repo| in_repo(first, repo).is_some())?;
+    let all = patterns
+        .iter()
+        .all(|pattern| in_repo(pattern, repo).is_some());
+    all.then_some(repo)
 }
 
 /// Languages by their names.
@@ -236,7 +275,7 @@ mod tests {
     #[test]
     fn globs_mean_what_people_write() {
         let matches = |pattern: &str, path: &str| {
-            globs(&[pattern.to_owned()], "path")
+            globs(&[pattern.to_owned()], "path", None)
                 .unwrap()
                 .unwrap()
                 .is_match(path)
@@ -249,8 +288,8 @@ mod tests {
         assert!(!matches("src/*.rs", "src/a/b.rs"));
         assert!(matches("crates/worker", "crates/worker/src/lib.rs"));
         assert!(!matches("crates/work", "crates/worker/src/lib.rs"));
-        assert!(globs(&["../x".to_owned()], "path").is_err());
-        assert!(globs(&["[".to_owned()], "path").is_err());
+        assert!(globs(&["../x".to_owned()], "path", None).is_err());
+        assert!(globs(&["[".to_owned()], "path", None).is_err());
     }
 
     #[test]

@@ -127,6 +127,11 @@ fn git(root: &Path, until: Instant) -> Subprocess {
 /// Runs the query: one commit more than the limit where there are more, and possibly others.
 pub(crate) fn search(query: History<'_>, context: &Context) -> Result<Found, Problem> {
     let until = Instant::now() + TIME;
+    if query.text.contains('\0') {
+        let message = "the query has a NUL, which no message and no change can have";
+        return Err(Problem::new(ErrorKind::InvalidArguments, message)
+            .with_hint("look for the text without it"));
+    }
     let mut found = Found {
         confidence: Confidence::Exact,
         ..Found::default()

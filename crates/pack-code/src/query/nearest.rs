@@ -12,8 +12,8 @@ const LONG: usize = 7;
 /// Names that are compared.
 const MOST_NAMES: usize = 8_000_000;
 
-/// The name of a definition with the fewest mistakes against `wanted`, as it is written; the first
-/// in the order of names where several have as few.
+/// The name of a definition with the fewest mistakes against `wanted`, as it is written. Where several
+/// have as few, the one whose capitals and underscores are most like those of `wanted`.
 pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<String>, Failed> {
     let plain = plain(wanted);
     let target: Vec<char> = plain.chars().collect();
@@ -21,7 +21,9 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
         return Ok(None);
     }
     let most = if target.len() < LONG { 1 } else { 2 };
-    let mut best: Option<(usize, String)> = None;
+    let written: Vec<char> = wanted.chars().collect();
+    // Mistakes without regard to spelling, mistakes as written, the name.
+    let mut best: Option<(usize, usize, String)> = None;
     let mut left = MOST_NAMES;
     let mut lower: Vec<char> = Vec::new();
     for (number, source) in sources.iter().enumerate() {
@@ -31,7 +33,7 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
                     left = left.saturating_sub(1);
                     let mut parts = key.splitn(2, |byte| *byte == 0);
                     let folded = parts.next().unwrap_or_default();
-                    let bound = best.as_ref().map_or(most, |(mistakes, _)| mistakes - 1);
+                    let bound = best.as_ref().map_or(most, |(mistakes, ..)| *mistakes);
                     // Underscores do not count, so a name may have a few more bytes.
                     if folded.len() + bound >= target.len() && folded.len() <= 2 * target.len() {
                         lower.clear();
@@ -39,11 +41,17 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
                         lower.extend(text.chars().filter(|c| !matches!(c, '_' | '-')));
                         if let Some(mistakes) = mistakes(&lower, &target, bound) {
                             let name = parts.next().unwrap_or_default();
-                            best = Some((mistakes, String::from_utf8_lossy(name).into_owned()));
+                            let name = String::from_utf8_lossy(name).into_owned();
+                            let letters: Vec<char> = name.chars().collect();
+                            let all = letters.len().max(written.len());
+                            let spelled = self::mistakes(&letters, &written, all).unwrap_or(all);
+                            let known = best.as_ref().map(|(few, spelled, _)| (*few, *spelled));
+                            if known.is_none_or(|known| (mistakes, spelled) < known) {
+                                best = Some((mistakes, spelled, name));
+                            }
                         }
                     }
-                    let perfect = best.as_ref().is_some_and(|(mistakes, _)| *mistakes == 0);
-                    left > 0 && !perfect
+                    left > 0
                 };
                 // One mistake spoils at most three trigrams.
                 let mut go_on = true;
@@ -62,7 +70,7 @@ pub(crate) fn nearest(sources: &[Source<'_>], wanted: &str) -> Result<Option<Str
             }
         }
     }
-    Ok(best.map(|(_, name)| name))
+    Ok(best.map(|(.., name)| name))
 }
 
 /// Letters to insert, drop, replace or swap with their neighbour to make one text the other, if

@@ -58,7 +58,7 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
     let text = text.trim_start_matches("./");
     let set = match text.contains(['*', '?', '[', '{']) {
         // A wildcard is meant wherever its folders are.
-        true => globs(&[text.to_owned(), format!("**/{text}")], "query")?,
+        true => globs(&[text.to_owned(), format!("**/{text}")], "query", None)?,
         false => None,
     };
     let sensitive = match query.case {

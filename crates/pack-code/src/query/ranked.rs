@@ -53,6 +53,8 @@ pub(crate) struct Ranked<'a> {
     pub(crate) explain: bool,
     /// Files that have the query verbatim, by repository and path, and the line: they come first.
     pub(crate) verbatim: &'a [(usize, String, u64)],
+    /// The words of the query, where a file that has them as written is shown there.
+    pub(crate) quoted: Option<&'a str>,
     /// Whether vectors are compared, or only words.
     pub(crate) vectors: bool,
 }
@@ -654,16 +656,20 @@ fn page(
                 ..Closely::default()
             });
         let lines = Lines::new(&buffer);
-        let quoted = query
+        let around = |line: u64| Passage {
+            first: line.saturating_sub(2).max(1),
+            last: (line + 2).min(lines.count()),
+            symbol: None,
+        };
+        let verbatim = query
             .verbatim
             .iter()
-            .filter(|(repo, path, _)| *repo == source.repo && *path == file.path)
-            .map(|(_, _, line)| Passage {
-                first: line.saturating_sub(2).max(1),
-                last: (line + 2).min(lines.count()),
-                symbol: None,
-            });
-        let mut shown: Vec<Passage> = quoted.collect();
+            .filter(|(repo, path, _)| *repo == source.repo && *path == file.path);
+        let mut shown: Vec<Passage> = verbatim.map(|(_, _, line)| around(*line)).collect();
+        if let (true, Some(text)) = (shown.is_empty(), query.quoted) {
+            let at = memchr::memmem::find(&buffer, text.as_bytes());
+            shown.extend(at.map(|at| around(lines.number_at(at))));
+        }
         if shown.is_empty() {
             let file = Shown {
                 path: &file.path,

@@ -47,6 +47,11 @@ impl<'a> Lines<'a> {
         start.copied().unwrap_or(self.text.len())
     }
 
+    /// The number of the line that has a byte.
+    pub(crate) fn number_at(&self, at: usize) -> u64 {
+        self.starts.partition_point(|start| *start <= at) as u64
+    }
+
     /// Lines as text, long ones cut, at most `max_bytes` in all.
     pub(crate) fn snippet(&self, first: u64, last: u64, max_bytes: usize) -> String {
         let mut out = String::new();

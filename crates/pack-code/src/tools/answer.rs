@@ -5,12 +5,11 @@ use std::time::Instant;
 use mainstay_worker::{Context, ErrorKind, Problem, render};
 
 use crate::limits;
-use crate::query::auto::{Accepts, Attempt, Chosen, is_question, is_quotation, qualified};
+use crate::query::auto::{Accepts, Attempt, Chosen, is_question, is_quotation, subject};
 use crate::query::cursor::Reading;
 use crate::query::nearest::nearest;
 use crate::query::pattern::Case;
-use crate::query::{Confidence, Found};
-use crate::text::words::is_word;
+use crate::query::{Confidence, Found, Hit};
 use crate::tools::search::{Request, Seen, problem, run, run_exact, sources};
 use crate::tree::class::{Class, classify};
 use crate::tree::file::Skip;
@@ -84,32 +83,38 @@ fn guess(
     mut found: Found,
 ) -> Result<Found, Problem> {
     let query = request.arguments.query.trim();
-    let name = query.trim_matches(['"', '`']);
-    let name = name.strip_suffix("()").unwrap_or(name);
-    let last = qualified(name).map_or(name, |(_, name)| name);
-    let last = last.split_whitespace().next_back().unwrap_or(last);
-    if last.bytes().all(is_word) {
-        if let Some(found) = defined(request, seen, context, started, last)? {
+    if let Some(name) = subject(query) {
+        if let Some(found) = defined(request, seen, context, started, &name)? {
             return Ok(found);
         }
-        if let Some(near) = near(request, seen, context, started, last)? {
+        // A piece of code may be nowhere although its name is.
+        if !occurs(request, seen, context, started, &name)?
+            && let Some(near) = near(request, seen, context, started, &name)?
+        {
             return Ok(near);
         }
     }
     found.keep(limits::GUESSES);
     let shown = render::shorten(query, 80);
+    let scope = match request.filter.leaves_out() {
+        true => " in the files that the filters leave",
+        false => "",
+    };
     (found.confidence, found.lead) = match found.hits.len() {
-        0 => (Confidence::None, Some(format!("nothing matches {shown}"))),
+        0 => (
+            Confidence::None,
+            Some(format!("nothing matches {shown}{scope}")),
+        ),
         1 => (
             Confidence::Guess,
             Some(format!(
-                "nothing matches {shown} exactly; 1 guess by related words"
+                "nothing matches {shown} exactly{scope}; 1 guess by related words"
             )),
         ),
         n => (
             Confidence::Guess,
             Some(format!(
-                "nothing matches {shown} exactly; {n} guesses by related words"
+                "nothing matches {shown} exactly{scope}; {n} guesses by related words"
             )),
         ),
     };
@@ -133,7 +138,15 @@ fn defined(
     let limit = std::mem::replace(&mut request.limit, limits::GUESSES);
     let mut found = run(request, seen, context, started)?;
     request.limit = limit;
-    found.hits.retain(|hit| hit.symbol.as_deref() == Some(name));
+    // Of a name in the files that are searched, that search has said all there is to say.
+    let is_unsearched = |hit: &Hit| {
+        let repo = seen.iter().find(|seen| seen.name == hit.repo);
+        let view = repo.and_then(|seen| seen.view.as_ref());
+        view.is_some_and(|view| view.skipped().iter().any(|(_, path)| *path == hit.path))
+    };
+    found
+        .hits
+        .retain(|hit| hit.symbol.as_deref() == Some(name) && is_unsearched(hit));
     if found.hits.is_empty() {
         request.read_as(reading);
         return Ok(None);
@@ -155,10 +168,13 @@ fn any_unsearched(seen: &[Seen<'_>]) -> bool {
 }
 
 /// How far a name is known to be absent.
-fn nowhere(seen: &[Seen<'_>]) -> &'static str {
-    match any_unsearched(seen) {
-        true => "is not in the files that are searched (index_status names the skipped ones)",
-        false => "occurs nowhere",
+fn nowhere(request: &Request<'_>, seen: &[Seen<'_>]) -> &'static str {
+    match (request.filter.leaves_out(), any_unsearched(seen)) {
+        (true, _) => "is not in the files that the filters leave",
+        (false, true) => {
+            "is not in the files that are searched (index_status names the skipped ones)"
+        }
+        (false, false) => "occurs nowhere",
     }
 }
 
@@ -192,7 +208,7 @@ fn near(
     found.lead = Some(format!(
         "{} {}; the nearest name is {nearest}",
         render::shorten(name, 80),
-        nowhere(seen)
+        nowhere(request, seen)
     ));
     Ok(Some(found))
 }
@@ -226,7 +242,7 @@ fn finish(
                 return guess(request, seen, context, started, found);
             }
             if !absent.is_empty() {
-                found.lead = Some(format!("{} {}", absent.join(", "), nowhere(seen)));
+                found.lead = Some(format!("{} {}", absent.join(", "), nowhere(request, seen)));
                 found.confidence = Confidence::Guess;
                 found.keep(limits::GUESSES);
             }
@@ -291,6 +307,12 @@ fn find_verbatim(
     let Some(text) = attempt.map(|attempt| attempt.text.clone()) else {
         return Ok(());
     };
+    // Two plain words are rather a subject: they must be rare to be a quotation.
+    let plain = |c: char| c.is_lowercase() || c.is_whitespace();
+    let is_subject = text.split_whitespace().count() < 3 && text.chars().all(plain);
+    if !is_subject && !is_question(&text) {
+        request.quoted = Some(text.clone());
+    }
     let pattern = request.patterns.literal(&text, Case::Sensitive)?;
     let most = limits::VERBATIM_LINES;
     let mut found = run_exact(request, &pattern, seen, context, started, Some(most))?;
@@ -305,9 +327,6 @@ fn find_verbatim(
             files.push(file);
         }
     }
-    // Two plain words are rather a subject: they must be rare to be a quotation.
-    let plain = |c: char| c.is_lowercase() || c.is_whitespace();
-    let is_subject = text.split_whitespace().count() < 3 && text.chars().all(plain);
     let lines: usize = found.hits.iter().map(|hit| hit.match_lines.len()).sum();
     let few = files.len() <= limits::VERBATIM_FILES
         && (!is_subject || lines <= limits::VERBATIM_FILES)

@@ -99,7 +99,7 @@ pub(crate) fn call(
     patterns.dedup();
     let request = Request {
         full: arguments.mode == Some(Mode::Full),
-        globs: globs(&patterns, "paths")?,
+        globs: globs(&patterns, "paths", None)?,
         patterns,
         changed: None,
     };

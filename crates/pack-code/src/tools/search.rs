@@ -10,7 +10,7 @@ use crate::fresh::repo::Repo;
 use crate::limits;
 use crate::query::auto::{Accepts, Attempt, Chosen, attempts, qualified};
 use crate::query::cursor::{CommitCursor, Cursor, Listing, Reading, not_ours, outdated};
-use crate::query::filter::{Filter, globs, instant, langs};
+use crate::query::filter::{Filter, globs, instant, langs, repo_of};
 use crate::query::pattern::{Case, Pattern, Patterns};
 use crate::query::plan::Plan;
 use crate::query::{
@@ -56,6 +56,8 @@ pub(crate) struct Request<'a> {
     vectors: bool,
     /// Lines that have the words of a ranked query verbatim.
     pub(crate) verbatim: Vec<(usize, String, u64)>,
+    /// The words of a ranked query, where a file that has them as written is shown there.
+    pub(crate) quoted: Option<String>,
 }
 
 impl Request<'_> {
@@ -98,7 +100,16 @@ pub(crate) fn call(
     context: &Context,
 ) -> Result<Reply, Problem> {
     let started = Instant::now();
-    let members = workspace.several(&arguments.repo)?;
+    let mut members = workspace.several(&arguments.repo)?;
+    if workspace.members.len() > 1 {
+        let names: Vec<&str> = members
+            .iter()
+            .map(|(member, _)| member.alias.as_str())
+            .collect();
+        if let Some(repo) = repo_of(&arguments.path, &names) {
+            members.retain(|(member, _)| member.alias == repo);
+        }
+    }
     let names: Vec<&str> = members
         .iter()
         .map(|(member, _)| member.alias.as_str())
@@ -203,9 +214,13 @@ fn check<'a>(
     {
         return Err(invalid("no symbol has a name that long"));
     }
+    let only = match names {
+        [only] => Some(*only),
+        _ => None,
+    };
     let filter = Filter {
-        paths: globs(&arguments.path, "path")?,
-        excluded: globs(&arguments.exclude, "exclude")?,
+        paths: globs(&arguments.path, "path", only)?,
+        excluded: globs(&arguments.exclude, "exclude", only)?,
         langs: langs(&arguments.lang)?,
         modified_since: arguments
             .modified_since
@@ -238,6 +253,7 @@ fn check<'a>(
         text: String::new(),
         case: arguments.case,
         verbatim: Vec::new(),
+        quoted: None,
         vectors: true,
         filter,
         kinds,
@@ -298,8 +314,9 @@ fn run_references(
     let pattern = request.patterns.regex(&references::pattern(name), case)?;
     let mut found = run_exact(request, &pattern, seen, context, started, None)?;
     let sources = sources(seen);
+    // With the owner, so that its own definitions come first.
     let query = symbol::SymbolQuery {
-        text: name,
+        text,
         kinds: &[],
         case: Case::Sensitive,
         filter: &Filter::default(),
@@ -610,6 +627,7 @@ fn run_scored(
                 after: after_ranked,
                 explain: arguments.explain,
                 verbatim: &request.verbatim,
+                quoted: request.quoted.as_deref(),
                 vectors: request.vectors,
             },
             context.cancel(),

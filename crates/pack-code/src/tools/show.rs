@@ -265,7 +265,10 @@ fn locate<'a>(
         repo.place.rooted.open_file(path).is_ok() || super::map::is_folder(repo, path)
     };
     let named = usable().find_map(|(alias, repo)| {
-        let rest = path.strip_prefix(alias)?.strip_prefix('/')?;
+        let rest = match path.strip_prefix(alias)? {
+            "" | "/" => ".",
+            rest => rest.strip_prefix('/')?,
+        };
         exists(repo, rest).then_some((repo, rest))
     });
     if let Some(found) = named {

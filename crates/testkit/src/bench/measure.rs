@@ -26,6 +26,8 @@ pub enum Part {
     Validate,
     /// What a wrapped server costs over the bare one.
     Wrap,
+    /// What `--sandbox` costs over `wrap` without it.
+    Sandbox,
     /// HTTP in front of a server, beside proxies of others.
     Http,
     /// A wrapped server killed, hanging and cancelled.
@@ -77,6 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
             Part::Flood => super::flood::run(options, &mut report).context("flood")?,
             Part::Hostile => super::hostile::run(&mut report).context("hostile")?,
             Part::Wrap => super::wrap::run(options, &mut report).context("wrap")?,
+            Part::Sandbox => super::sandbox::run(options, &mut report).context("sandbox")?,
             Part::Http => super::http::run(options, &mut report).context("http")?,
             Part::Faults => super::faults::run(options, &mut report).context("faults")?,
             Part::Servers => super::servers::run(options, &mut report).context("servers")?,

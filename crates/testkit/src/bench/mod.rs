@@ -19,6 +19,7 @@ mod link;
 mod measure;
 mod recovery;
 mod report;
+mod sandbox;
 mod servers;
 mod stats;
 mod validate;

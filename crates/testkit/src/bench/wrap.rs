@@ -12,7 +12,7 @@ use crate::process::{cpu_time, usage, wait_for};
 use crate::wrapped::Fixture;
 
 /// The tool that is called.
-const TOOL: &str = "echo";
+pub(super) const TOOL: &str = "echo";
 /// Starts that are timed.
 const STARTS: usize = 20;
 
@@ -123,15 +123,15 @@ fn start(options: &Options, report: &mut Report) -> anyhow::Result<()> {
 
 /// The fixture behind a prefix, with an open session. What it notes about itself would be measured, so
 /// it notes nothing.
-struct Server {
-    link: Link,
+pub(super) struct Server {
+    pub(super) link: Link,
     child: Child,
     /// Its folder is there as long as it is.
     _fixture: Fixture,
 }
 
 impl Server {
-    fn start(prefix: &[std::ffi::OsString]) -> anyhow::Result<Self> {
+    pub(super) fn start(prefix: &[std::ffi::OsString]) -> anyhow::Result<Self> {
         let fixture = Fixture::silent(prefix.iter().cloned())?;
         let mut child = fixture
             .launch()
@@ -156,7 +156,7 @@ impl Server {
         })
     }
 
-    fn stop(self) -> anyhow::Result<()> {
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         let Self {
             link, mut child, ..
         } = self;

@@ -1,4 +1,4 @@
-//! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [faults] [http] [servers]
+//! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [sandbox] [faults] [http] [servers]
 //! [validate] [--quick] [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
 //! `testkit::bench`.
 //!
@@ -87,6 +87,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             "validate" => options.parts.push(Part::Validate),
             "wrap" => options.parts.push(Part::Wrap),
             "faults" => options.parts.push(Part::Faults),
+            "sandbox" => options.parts.push(Part::Sandbox),
             "http" => options.parts.push(Part::Http),
             "servers" => options.parts.push(Part::Servers),
             // Something else than `mainstay wrap --` before the server's command.
@@ -107,7 +108,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(Options, bool)> {
             }
             _ => bail!(
                 "no option {argument}; usage: bench [roundtrip] [load] [start] [flood] [hostile] [recovery] \
-                 [wrap] [faults] [http] [servers] [validate] [--quick] [--json] [--bare-worker] \
+                 [wrap] [sandbox] [faults] [http] [servers] [validate] [--quick] [--json] [--bare-worker] \
                  [--prefix WORDS]"
             ),
         }

@@ -116,10 +116,12 @@ fn many(options: &Options) -> bool {
         }
     }
     println!(
-        "{} seeds, {} requests, {} events, {:.0} h of virtual time in {seconds:.1} s; {} failed",
+        "{} seeds, {} requests, {} events, {} upgrades and {} refused, {:.0} h of virtual time in {seconds:.1} s; {} failed",
         found.seeds,
         found.requests,
         found.events,
+        found.upgraded,
+        found.not_upgraded,
         Duration::from_millis(found.virtual_ms).as_secs_f64() / 3600.0,
         found.failed.len()
     );

@@ -45,7 +45,11 @@ pub(super) fn check(scenario: &Scenario, book: &Book, backlog: &BTreeMap<u64, u6
         let limits = &scenario.limits;
         let answer = 2 * limits.outbox_bytes as u64 + 2048;
         // A worker that retires answers beside its successor.
-        let workers = 1 + u64::from(!scenario.operator.is_empty());
+        let servers = match scenario.backend {
+            Backend::Pack | Backend::Server => 1,
+            Backend::Several { .. } => Backend::KEYS.len() as u64,
+        };
+        let workers = servers * (1 + u64::from(!scenario.operator.is_empty()));
         let calls = workers * limits.pool as u64 * answer;
         let bound = mark + calls + SMALL_LINES + most_listings(scenario) * LISTING;
         if *most > bound {
@@ -190,6 +194,10 @@ impl Judge<'_> {
                 // A pack that is not known may have the tool.
                 let unknown = !scenario.built_in && !scenario.incarnations.is_empty();
                 !applied && (limits.restarts < 100 || self.bad_start() || unknown)
+            }
+            // The server of a resource is known once it has listed its resources.
+            ErrorKind::ResourceNotFound => {
+                asked.tool.is_none() && (scenario.can_be_slow() || !self.pages.deaths.is_empty())
             }
             ErrorKind::Internal => scenario.check_noise.gives_up_one_in > 0,
             _ => false,

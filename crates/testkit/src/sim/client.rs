@@ -32,6 +32,7 @@ pub(super) struct Client {
     over: watch::Receiver<bool>,
     /// Its session begins with a handshake.
     shakes_hands: bool,
+    backend: Backend,
     /// Tells the half that reads to leave.
     leave: Arc<Notify>,
     next: u64,
@@ -56,7 +57,8 @@ impl Client {
             pipe: Some(writes),
             over,
             shakes_hands: plan.speech == Speech::Legacy
-                && (backend == Backend::Server || plan.route != Route::Pipe),
+                && (backend != Backend::Pack || plan.route != Route::Pipe),
+            backend,
             leave: Arc::clone(&leave),
             next: 1,
         };
@@ -124,6 +126,13 @@ impl Client {
         });
     }
 
+    async fn subscribe(&mut self) {
+        let scheme = Backend::key_of(self.next);
+        let uri = format!("{scheme}:///{}", own_resource(self.number));
+        self.request("resources/subscribe", Some(json!({ "uri": uri })), None)
+            .await;
+    }
+
     /// One more call, which nothing may hold up.
     pub(super) async fn last_call(&mut self) {
         self.next = self.next.max(AFTERWARDS);
@@ -157,6 +166,7 @@ impl Client {
             Step::Ping => self.request("ping", None, None).await,
             Step::List => self.list().await,
             Step::SetLevel => self.set_level().await,
+            Step::Subscribe => self.subscribe().await,
             Step::Cancel { answered } => self.cancel(answered).await,
             Step::Junk => {
                 self.page(|page| page.junk += 1);
@@ -224,7 +234,8 @@ impl Client {
         let (method, mut params) = match self.plan.speech {
             Speech::Direct => (tool.name(), arguments),
             Speech::Legacy | Speech::Modern => {
-                let params = json!({"name": tool.name(), "arguments": arguments});
+                let name = self.backend.name_of(tool, id);
+                let params = json!({"name": name, "arguments": arguments});
                 ("tools/call", params)
             }
         };
@@ -467,11 +478,27 @@ impl Reader {
         if self.hears_log && method.ends_with("/list_changed") {
             return;
         }
+        if method == "notifications/resources/updated" && self.hears_log {
+            let uri = message["params"]["uri"].as_str().unwrap_or_default();
+            if !uri.ends_with(&format!("/{}", own_resource(self.number))) {
+                let detail = format!("client {}: {message}", self.number);
+                self.book.violation("an update of another session", detail);
+            }
+            return;
+        }
         if message["method"] != "notifications/progress" {
             let text = message.to_string();
             return self.book.violation("a message that nobody asked for", text);
         }
         let params = &message["params"];
+        // Some servers name the call in the message.
+        let call = params["message"]
+            .as_str()
+            .filter(|call| call.starts_with('c'));
+        if call.is_some_and(|call| !call.starts_with(&format!("c{}-", self.number))) {
+            let detail = format!("client {}: {message}", self.number);
+            return self.book.violation("progress of another session", detail);
+        }
         let id = match params["progressToken"].as_str() {
             Some(token) => token.trim_start_matches('t').to_owned(),
             None => params["id"].to_string(),
@@ -525,6 +552,11 @@ impl Reader {
             asked.answers.push(what);
         }
     }
+}
+
+/// The resource that a client subscribes to.
+fn own_resource(number: usize) -> String {
+    format!("of-client-{number}")
 }
 
 /// A log level that may be one or the other.

@@ -99,7 +99,7 @@ impl Bridge {
         // What the host said before its end is still delivered.
         while connections.join_next().await.is_some() {}
         if let Some(session) = session {
-            self.door.close(&session);
+            self.door.close(&session).await;
         }
     }
 
@@ -153,7 +153,17 @@ impl Connection {
                 () = self.leave.notified() => return,
                 event = self.stream.next() => event,
             };
-            let Some(event) = event else { return };
+            let Some(event) = event else {
+                // Its client resumes it, as it resumes a stream whose connection broke.
+                if !self.stream.was_released() {
+                    return;
+                }
+                let Some(stream) = self.resume(&at).await else {
+                    return;
+                };
+                self.stream = stream;
+                continue;
+            };
             at = event.id;
             self.judge(&event.line);
             if !self.deliver(event.line).await {
@@ -161,7 +171,7 @@ impl Connection {
             }
             if event.is_last {
                 if let Some(session) = &self.session {
-                    session.forget(&self.stream);
+                    session.forget(&self.stream).await;
                 }
                 return;
             }
@@ -181,8 +191,8 @@ impl Connection {
         if ms.is_multiple_of(2) {
             tokio::time::sleep(Duration::from_millis(ms as u64)).await;
         }
-        let resumed = session.resume(at);
-        if resumed.is_none() && !session.is_over() {
+        let resumed = session.resume(at).await;
+        if resumed.is_none() && !session.is_over().await {
             let detail = format!("{} behind {at}", self.id);
             self.book.violation("a stream cannot be resumed", detail);
         }

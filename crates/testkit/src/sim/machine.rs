@@ -9,7 +9,7 @@ use mainstay_host::sim::{Noise, Programs, Spawned, Trace, Weather, pipe};
 use super::body::{Body, Ends};
 use super::book::Book;
 use super::plan::{Backend, Incarnation};
-use super::server::Mcp;
+use super::server::{Era, Mcp};
 use super::worker::Rpc;
 
 /// Number of the first process in the trace; clients come before it.
@@ -31,7 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Programs for Machine {
-    fn spawn(&self, _: &Command) -> io::Result<Spawned> {
+    fn spawn(&self, command: &Command) -> io::Result<Spawned> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let plan = self.incarnations.get(number).cloned();
         let plan = plan.filter(|_| !self.weather.is_calm()).unwrap_or_default();
@@ -54,8 +54,16 @@ impl Programs for Machine {
             Backend::Pack => {
                 tokio::spawn(Body::new(Rpc, plan, around, process, ends).run());
             }
-            Backend::Server => {
-                let tongue = Mcp::new(self.book.clone());
+            Backend::Server | Backend::Several { .. } => {
+                let key = command.arguments.first();
+                let key = key.map(|key| key.to_string_lossy().into_owned());
+                let era = match self.backend {
+                    Backend::Several {
+                        stateless: false, ..
+                    } => Era::Legacy,
+                    _ => Era::Both,
+                };
+                let tongue = Mcp::new(self.book.clone(), era, key);
                 tokio::spawn(Body::new(tongue, plan, around, process, ends).run());
             }
         }

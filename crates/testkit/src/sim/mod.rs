@@ -22,6 +22,7 @@ mod machine;
 pub mod plan;
 mod run;
 mod server;
+mod several;
 mod shrink;
 mod sweep;
 mod tasks;

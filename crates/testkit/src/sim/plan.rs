@@ -25,6 +25,8 @@ pub struct Scenario {
     pub built_in: bool,
     /// The core is saved and restored after one in so many events; 0 is never.
     pub swap_one_in: u32,
+    /// The whole host is replaced by one that continues its saved state after one in so many events; 0 is never.
+    pub upgrade_one_in: u32,
     /// What successive worker processes do; later ones behave.
     pub incarnations: Vec<Incarnation>,
     pub clients: Vec<ClientPlan>,
@@ -80,6 +82,13 @@ pub enum Backend {
     Pack,
     /// A wrapped server, one process for each client.
     Server,
+    /// Two servers of a file.
+    Several {
+        /// Those of which one process serves all clients.
+        shared: [bool; 2],
+        /// They speak the stateless revision, too.
+        stateless: bool,
+    },
 }
 
 /// One worker process.
@@ -207,6 +216,8 @@ pub enum Step {
     List,
     /// Sets the log level of a legacy session, and waits for the answer.
     SetLevel,
+    /// Subscribes to a resource that only this client knows.
+    Subscribe,
     /// Cancels one of the requests in flight.
     Cancel {
         answered: bool,
@@ -261,6 +272,12 @@ pub enum Operation {
     Stop,
 }
 
+/// How often the host of a seed is upgraded. From numbers of its own, so that scenarios are else the same.
+fn upgrades(seed: u64) -> u32 {
+    let mut rng = Rng::new(seed ^ 0x2b99_17c4_d06e_83f5);
+    [0, 0, 0, 3, 20, 80][rng.between(0, 5)]
+}
+
 impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64) -> Self {
@@ -302,6 +319,7 @@ impl Scenario {
             backend,
             built_in: one_in(rng, 2),
             swap_one_in: [0, 0, 5, 30][rng.between(0, 3)],
+            upgrade_one_in: upgrades(seed),
             incarnations,
             clients,
             singles,
@@ -311,6 +329,7 @@ impl Scenario {
             ledger_noise: LedgerNoise::default(),
         };
         scenario.give_tasks();
+        scenario.give_servers();
         scenario
     }
 
@@ -361,7 +380,7 @@ impl Scenario {
             .sum();
         let lists = self.clients.len() + self.singles.len() + self.operator.len();
         let tasks = self.tasks.len() + self.host_ends.len();
-        lists + tasks + 2 * self.incarnations.len() + deeds + steps + 5
+        lists + tasks + 2 * self.incarnations.len() + deeds + steps + 6
     }
 
     /// The same scenario without one of its parts, whole clients first.
@@ -409,6 +428,7 @@ impl Scenario {
             1 => less.swap_one_in = 0,
             2 => less.check_noise = CheckNoise::default(),
             3 => less.ledger_noise = LedgerNoise::default(),
+            4 => less.upgrade_one_in = 0,
             _ => less.worker_noise = calm,
         }
         less
@@ -432,7 +452,7 @@ impl Deed {
     }
 }
 
-fn one_in(rng: &mut Rng, many: u64) -> bool {
+pub(super) fn one_in(rng: &mut Rng, many: u64) -> bool {
     rng.next().is_multiple_of(many)
 }
 
@@ -720,8 +740,8 @@ impl fmt::Display for Scenario {
         let (backend, swap) = (self.backend, self.swap_one_in);
         writeln!(
             f,
-            "  {backend:?}, built in: {}, swap: {swap}",
-            self.built_in
+            "  {backend:?}, built in: {}, swap: {swap}, upgrade: {}",
+            self.built_in, self.upgrade_one_in
         )?;
         for (number, plan) in self.incarnations.iter().enumerate() {
             writeln!(f, "  worker {number}: {plan:?}")?;

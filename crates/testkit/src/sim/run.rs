@@ -15,7 +15,7 @@ use mainstay_contract::id::RequestId;
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
 use mainstay_host::config::{Command, Expected, Pack};
-use mainstay_host::sim::{self, CheckNoise, Host, HttpDoor, Trace, Weather, pipe};
+use mainstay_host::sim::{self, CheckNoise, Host, HttpDoor, Trace, Upgraded, Weather, pipe};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -47,6 +47,8 @@ pub struct Report {
     pub events: u64,
     pub virtual_ms: u64,
     pub requests: usize,
+    /// How often the host was replaced by one that continued its saved state.
+    pub upgraded: Upgraded,
     pub violations: Vec<Violation>,
     pub text: Option<String>,
 }
@@ -64,6 +66,7 @@ pub fn run(scenario: &Scenario, keep_text: bool) -> Report {
             events: 0,
             virtual_ms: 0,
             requests: 0,
+            upgraded: Upgraded::default(),
             violations: vec![Violation {
                 rule: "no runtime",
                 detail: error.to_string(),
@@ -89,6 +92,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     };
     let world = sim::enter(Arc::new(machine), scenario.seed);
     sim::swap_one_in(scenario.swap_one_in);
+    sim::upgrade_one_in(scenario.upgrade_one_in);
     sim::disturb_checks(scenario.check_noise);
     let has_tasks = !scenario.tasks.is_empty();
     let backlog = match (!has_tasks).then(|| start_host(scenario)) {
@@ -122,6 +126,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
     if let Some(complaint) = sim::complaint() {
         book.violation("a seam complains", complaint);
     }
+    let upgraded = sim::upgraded();
     drop(world);
     check::check(scenario, &book, &backlog);
     let pages = book.lock();
@@ -132,6 +137,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         events: trace.events(),
         virtual_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         requests,
+        upgraded,
         violations: pages.violations.clone(),
         text: trace.text(),
     }
@@ -147,6 +153,19 @@ pub(super) fn start_host(scenario: &Scenario) -> std::io::Result<Host> {
             Host::serve(vec![pack(scenario)], limits, tasks)
         }
         Backend::Server => Host::wrap(command(), server::rules(has_tasks), limits),
+        Backend::Several { shared, .. } => {
+            let servers = Backend::KEYS.into_iter().zip(shared);
+            let servers = servers.map(|(key, shared)| sim::ServerPlan {
+                key: key.to_owned(),
+                command: Command {
+                    arguments: vec![key.into()],
+                    ..command()
+                },
+                rules: server::rules(false),
+                shared,
+            });
+            Host::several(servers.collect(), limits)
+        }
     }
 }
 
@@ -157,6 +176,7 @@ fn command() -> Command {
         arguments: Vec::new(),
         without_env: Vec::new(),
         env: Vec::new(),
+        secrets: Vec::new(),
         cwd: None,
         sandbox: None,
     }
@@ -281,7 +301,8 @@ impl Around<'_> {
                 let number = first + index;
                 self.book.lock().clients.push(ClientPage::default());
                 let (host, book) = (Arc::clone(&self.host), self.book.clone());
-                tokio::spawn(single(number, *plan, host, book))
+                let name = self.scenario.backend.name_of(plan.tool, 1);
+                tokio::spawn(single(number, *plan, name, host, book))
             })
             .collect()
     }
@@ -322,6 +343,10 @@ impl Around<'_> {
         let queues = match self.scenario.backend {
             Backend::Pack => 1,
             Backend::Server => self.scenario.clients.len() + self.scenario.singles.len(),
+            Backend::Several { .. } => {
+                let callers = self.scenario.clients.len() + self.scenario.singles.len();
+                Backend::KEYS.len() * callers
+            }
         };
         let most = queues * (limits.queue + 2 * limits.pool);
         tokio::spawn(async move {
@@ -422,7 +447,7 @@ impl Around<'_> {
             );
             self.book.violation("the host is not idle", detail);
         }
-        let links = self.door.links();
+        let links = self.door.links().await;
         if health.sessions != piped + links || links > most_links {
             let detail = format!(
                 "{} sessions, {piped} clients on pipes, {links} HTTP links of at most {most_links}",
@@ -479,7 +504,7 @@ impl Around<'_> {
 }
 
 /// One request over REST: its answer is the kernel's own end.
-async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
+async fn single(number: usize, plan: SinglePlan, name: String, host: Arc<Host>, book: Book) {
     tokio::time::sleep(Duration::from_millis(plan.at_ms)).await;
     let key = format!("c{number}-1");
     let Ok(id) = RequestId::parse("1") else {
@@ -490,7 +515,7 @@ async fn single(number: usize, plan: SinglePlan, host: Arc<Host>, book: Book) {
         id,
         dialect: Dialect::Rest,
         op: Op::CallTool {
-            name: plan.tool.name().to_owned(),
+            name,
             arguments: arguments.into(),
         },
         progress_token: None,

@@ -3,12 +3,14 @@
 //! The server keeps a session, as many real ones do: a legacy call before the handshake is an
 //! error, and every answer of `get` names the log level that the client set.
 
+use std::collections::BTreeSet;
+
 use mainstay_host::wrap::{Condition, OnTimeout, ProbeRule, Rules, ToolRules};
 use serde_json::{Value, json};
 
 use super::body::{Call, Heard, Tongue};
 use super::book::Book;
-use super::plan::Tool;
+use super::plan::{Backend, Tool};
 
 /// The tool that knows whether an effect was made.
 const LOOKUP: &str = "lookup";
@@ -43,21 +45,52 @@ pub(super) fn rules(has_tasks: bool) -> Rules {
     rules
 }
 
+/// The revisions that a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    Legacy,
+    Both,
+}
+
 /// One server process.
 #[derive(Debug)]
 pub(super) struct Mcp {
     book: Book,
+    era: Era,
+    /// Its key among the servers of a file.
+    key: Option<String>,
     is_initialized: bool,
     level: String,
+    subscribed: BTreeSet<String>,
 }
 
 impl Mcp {
-    pub(super) fn new(book: Book) -> Self {
+    pub(super) fn new(book: Book, era: Era, key: Option<String>) -> Self {
         Self {
             book,
+            era,
+            key,
             is_initialized: false,
             level: String::new(),
+            subscribed: BTreeSet::new(),
         }
+    }
+
+    /// A call of the other server of its file must not come.
+    fn check_key(&self, call: &str) {
+        let number = call.rsplit('-').next().and_then(|id| id.parse().ok());
+        let wanted = number.map(Backend::key_of);
+        if let (Some(key), Some(wanted)) = (self.key.as_deref(), wanted)
+            && key != wanted
+        {
+            let detail = format!("{call} reaches {key}");
+            self.book.violation("a call reaches another server", detail);
+        }
+    }
+
+    /// The scheme of its resources.
+    fn scheme(&self) -> &str {
+        self.key.as_deref().unwrap_or("simulated")
     }
 
     fn request(&mut self, id: &Value, method: &str, params: &Value) -> Heard {
@@ -68,9 +101,13 @@ impl Mcp {
         let result = match method {
             "initialize" => {
                 self.is_initialized = true;
+                let capabilities = match self.key {
+                    Some(_) => json!({"tools": {}, "resources": {"subscribe": true}}),
+                    None => json!({"tools": {}, "logging": {}}),
+                };
                 json!({
                     "protocolVersion": params["protocolVersion"],
-                    "capabilities": {"tools": {}, "logging": {}},
+                    "capabilities": capabilities,
                     "serverInfo": {"name": "simulated", "version": "0"},
                 })
             }
@@ -79,6 +116,9 @@ impl Mcp {
                 self.book
                     .violation("a session is not restored", format!("{method} {id}"));
                 return Heard::Say(error(id, "the session is not initialized"));
+            }
+            "server/discover" if self.era == Era::Legacy => {
+                return Heard::Say(error(id, "no such method"));
             }
             "server/discover" => json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"],
@@ -89,6 +129,23 @@ impl Mcp {
                 self.level = params["level"].as_str().unwrap_or_default().to_owned();
                 json!({})
             }
+            "resources/subscribe" => {
+                let uri = params["uri"].as_str().unwrap_or_default();
+                self.subscribed.insert(uri.to_owned());
+                json!({})
+            }
+            "resources/unsubscribe" => {
+                self.subscribed
+                    .remove(params["uri"].as_str().unwrap_or_default());
+                json!({})
+            }
+            "resources/list" => {
+                let uri = format!("{}:///all", self.scheme());
+                json!({"resources": [{"name": "all", "uri": uri}], "resultType": "complete",
+                    "ttlMs": 0, "cacheScope": "private"})
+            }
+            "resources/templates/list" => json!({"resourceTemplates": [],
+                "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}),
             "tools/list" => {
                 let names = Tool::ALL.into_iter().map(Tool::name).chain([LOOKUP]);
                 let tools: Vec<Value> = names.map(definition).collect();
@@ -112,6 +169,7 @@ impl Mcp {
         let Some(tool) = Tool::named(name) else {
             return Heard::Say(error(id, "no such tool"));
         };
+        self.check_key(&key);
         let size = arguments["size"].as_u64().unwrap_or(0);
         let token = params["_meta"].get("progressToken").map(Value::to_string);
         Heard::Call(Call {
@@ -150,7 +208,13 @@ impl Tongue for Mcp {
         let content = json!({
             "key": call.key, "level": self.level, "pad": "x".repeat(call.size),
         });
-        raw_response(&call.reference, &tool_result(&content, true))
+        let mut said = String::new();
+        for uri in &self.subscribed {
+            let updated = json!({"jsonrpc": "2.0", "method": "notifications/resources/updated",
+                "params": {"uri": uri}});
+            said += &format!("{updated}\n");
+        }
+        said + &raw_response(&call.reference, &tool_result(&content, true))
     }
 
     fn refusal(&self, call: &Call) -> String {
@@ -171,7 +235,8 @@ impl Tongue for Mcp {
         let token = call.token.as_ref()?;
         Some(format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":\
-             {{\"progressToken\":{token},\"progress\":{step}}}}}"
+             {{\"progressToken\":{token},\"progress\":{step},\"message\":\"{key}\"}}}}",
+            key = call.key,
         ))
     }
 

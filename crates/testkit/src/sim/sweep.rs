@@ -19,6 +19,10 @@ pub struct Sweep {
     pub requests: u64,
     pub events: u64,
     pub virtual_ms: u64,
+    /// How often a host was replaced by one that continued its saved state.
+    pub upgraded: u64,
+    /// How often that was refused.
+    pub not_upgraded: u64,
     /// The seed that took longest, and how long.
     pub slowest: (Duration, u64),
     /// Seeds that broke a rule, lowest first, with the first rule that each broke.
@@ -47,6 +51,8 @@ pub fn sweep(first: u64, seeds: u64) -> Sweep {
                     found.requests += report.requests as u64;
                     found.events += report.events;
                     found.virtual_ms += report.virtual_ms;
+                    found.upgraded += report.upgraded.done;
+                    found.not_upgraded += report.upgraded.refused;
                     found.slowest = found.slowest.max((took, seed));
                     let broken = report.violations.into_iter().next();
                     found.failed.extend(broken.map(|broken| (seed, broken)));

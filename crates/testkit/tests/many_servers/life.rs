@@ -84,6 +84,68 @@ fn a_server_that_dies_hangs_or_floods_does_not_move_the_others() -> anyhow::Resu
 }
 
 #[test]
+fn a_program_that_is_missing_takes_no_other_server_away() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let program = folder.join("later");
+    let patient = json!({"limits": {"restarts": 1_000_000, "restart_period_ms": 1000,
+        "backoff_min_ms": 50, "backoff_max_ms": 200}});
+    let servers = json!({
+        "absent": {"command": program, "mainstay": patient},
+        "good": entry("", json!({}))?,
+    });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    let tools = names(client, "1", "tools/list")?;
+    ensure!(tools.iter().any(|tool| tool == "good__echo"), "{tools:?}");
+    says(client, "2", "good__echo", "x")?;
+    let line = running.wait_for_line("pack=absent")?;
+    ensure!(
+        line.contains("cannot start") || line.contains("No such file"),
+        "{line}"
+    );
+    let missing = failure(&client.call("3", "absent__echo", &json!({"text": "x"}))?)?;
+    ensure!(missing["fault"] == "process", "{missing}");
+    // Once the program is there, it is served, and the client hears of it.
+    std::os::unix::fs::symlink(binary("mcp-fixture")?, &program)?;
+    client.notification("notifications/tools/list_changed")?;
+    eventually("it is listed", || {
+        let listed = names(client, "\"list\"", "tools/list").unwrap_or_default();
+        listed.iter().any(|tool| tool == "absent__echo")
+    })?;
+    says(client, "4", "absent__echo", "y")?;
+    stop(running)
+}
+
+#[test]
+fn a_call_on_the_command_line_starts_only_the_server_of_its_tool() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let other = folder.join("started");
+    let servers = json!({
+        "good": entry("", json!({}))?,
+        "other": {"command": "sh", "args": ["-c", format!("echo > {}; sleep 1000", other.display())]},
+    });
+    write(folder.path(), &servers)?;
+    let output = Command::new(binary("mainstay")?)
+        .args([
+            "call",
+            "--config",
+            "servers.json",
+            "good__echo",
+            "text=hello",
+        ])
+        .current_dir(folder.path())
+        .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(
+        String::from_utf8_lossy(&output.stdout).contains("hello"),
+        "{output:?}"
+    );
+    ensure!(!other.exists(), "the other server was started");
+    Ok(())
+}
+
+#[test]
 fn a_server_has_its_own_timeout_and_standby() -> anyhow::Result<()> {
     let servers = json!({
         "brief": entry("--page 50", json!({"limits": {"call_timeout_ms": 300}}))?,

@@ -6,9 +6,12 @@
     reason = "variables choose the size of tests; a missing member of a JSON value is null"
 )]
 
+#[path = "../issuer/mod.rs"]
+mod issuer;
 mod life;
 mod names;
 mod search;
+mod share_rules;
 mod shared;
 #[path = "../wrapping/mod.rs"]
 mod wrapping;

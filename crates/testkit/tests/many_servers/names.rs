@@ -79,12 +79,46 @@ fn a_file_that_would_mix_names_is_refused_at_the_start() -> anyhow::Result<()> {
         said.contains("server a") && said.contains("https://"),
         "{said}"
     );
-    let said = refused(&json!({"a": {"command": "no-such-program"}}))?;
+    Ok(())
+}
+
+#[test]
+fn names_that_locks_and_packs_give_away_must_not_collide_at_the_start() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let locked = |file: &str, tool: &str| -> anyhow::Result<Value> {
+        let (tools, lock) = (folder.join("tools.json"), folder.join(file));
+        std::fs::write(&tools, json!([{ "name": tool }]).to_string())?;
+        let written = Command::new(binary("mainstay")?)
+            .args(["lock", "write", "--file"])
+            .arg(&lock)
+            .arg("--")
+            .arg(binary("mcp-fixture")?)
+            .arg("--tools")
+            .arg(&tools)
+            .output()?;
+        ensure!(written.status.success(), "{written:?}");
+        Ok(json!(lock))
+    };
+    let (one, other) = (
+        locked("one.json", "list_schemas")?,
+        locked("other.json", "c")?,
+    );
+    let plain = |lock: &Value| entry("", json!({ "lock": lock, "prefix": "" }));
+    let said = refused(&json!({ "x": plain(&one)? }))?;
     ensure!(
-        said.contains("server a") && said.contains("no-such-program"),
+        said.contains("asset and x both have the tool list_schemas"),
         "{said}"
     );
-    Ok(())
+    let said = refused(&json!({ "x": plain(&other)?, "y": plain(&other)? }))?;
+    ensure!(said.contains("x and y both have the tool c"), "{said}");
+    ensure!(said.contains("another prefix"), "{said}");
+    // A denied tool does not count; the prompts of both are still equal.
+    let mut denied = plain(&other)?;
+    denied["mainstay"]["deny"] = json!(["c"]);
+    let said = refused(&json!({ "x": plain(&other)?, "y": denied }))?;
+    ensure!(said.contains("x and y both have the prompt "), "{said}");
+    let servers = json!({ "x": plain(&other)?, "z": entry("", json!({ "lock": other }))? });
+    stop(open(&servers, "--pack asset")?)
 }
 
 #[test]
@@ -345,7 +379,8 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
         answer["result"]["content"][0]["text"] == "over MCP",
         "{answer}"
     );
-    for pid in running.workers(SERVER) {
+    // A shared process does not have the variable that marks those of a test.
+    for pid in crate::shared::servers_below(running.pid()) {
         kill(pid);
     }
     let lost = |page: &str, pack: &str| {

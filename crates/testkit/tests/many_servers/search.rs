@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::peer::{Client, Message};
-use mainstay_testkit::process::{Running, Serve, TempDir, binary, workspace};
+use mainstay_testkit::process::{Running, Serve, TempDir, binary, kill, workspace};
 use serde_json::{Value, json};
 
 use crate::wrapping::{self, failure, stop, text};
@@ -302,5 +302,50 @@ fn the_locks_of_all_servers_of_a_file_are_written_and_checked_at_once() -> anyho
     let fourth = fourth[3]["name"].as_str().context("it has a name")?;
     ensure!(!listed.contains(&format!("alpha__{fourth}")), "{listed:?}");
     ensure!(listed.iter().any(|name| name == "b__echo"), "{listed:?}");
+    stop(running)?;
+    // A search finds no tool that the lock withdraws, and none is called through it.
+    let running = open(&servers, "--search-above 1")?;
+    let client = running.client()?;
+    let name = format!("alpha__{fourth}");
+    let hits = search(client, "1", &fourth.replace('_', " "))?;
+    ensure!(!hits.is_empty() && !hits.contains(&name), "{hits:?}");
+    let arguments = json!({"name": name, "arguments": {}});
+    let refused = failure(&client.call("2", "call_tool", &arguments)?)?;
+    ensure!(refused["code"] == "FORBIDDEN", "{refused}");
+    stop(running)
+}
+
+#[test]
+fn a_call_through_the_search_has_the_replay_class_of_its_tool() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let effects = folder.join("effects");
+    let options = format!("--effects {}", effects.display());
+    let rules =
+        json!({"tools": {"append": {"replay": "never_replay"}, "sleep": {"replay": "convergent"}}});
+    let servers = json!({"alpha": entry(&options, rules)?});
+    let running = open(&servers, "--search-above 1")?;
+    let client = running.client()?;
+    names(client, "1", "tools/list")?;
+    let call = |id: &str, tool: &str, arguments: Value| {
+        let call = json!({"name": format!("alpha__{tool}"), "arguments": arguments});
+        client.send(&wrapping::call(id, "call_tool", &call))
+    };
+    // The effect takes place, and then the server is lost before it answers.
+    call(
+        "2",
+        "append",
+        json!({"key": "k", "value": "v", "pause_after_ms": 600_000}),
+    )?;
+    wrapping::eventually("the effect", || {
+        std::fs::read_to_string(&effects).is_ok_and(|text| text.contains("\"k\""))
+    })?;
+    call("3", "sleep", json!({"ms": 500}))?;
+    kill(crate::server_of(&running, "--effects")?);
+    let lost = failure(&client.answer("2")?)?;
+    ensure!(lost.to_string().contains("outcome is unknown"), "{lost}");
+    let slept = client.answer("3")?;
+    ensure!(slept.at("/result/isError") != true, "sent again: {slept:?}");
+    let text = std::fs::read_to_string(&effects)?;
+    ensure!(text.lines().count() == 1, "{text}");
     stop(running)
 }

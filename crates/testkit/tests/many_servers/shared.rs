@@ -1,6 +1,7 @@
 //! One server process for several clients: `shared` in a file, and `mainstay share`.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,14 +26,14 @@ const SESSIONS: usize = 16;
 const OPEN: usize = 6;
 
 /// A user with a runtime directory of its own, whose share host ends with it.
-struct User {
-    folder: TempDir,
+pub(crate) struct User {
+    pub(crate) folder: TempDir,
 }
 
 /// A client behind a relay.
-struct Relay {
-    child: Child,
-    client: Client,
+pub(crate) struct Relay {
+    pub(crate) child: Child,
+    pub(crate) client: Client,
 }
 
 impl Drop for Relay {
@@ -49,12 +50,12 @@ impl Drop for User {
 }
 
 impl User {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         Ok(Self { folder })
     }
 
-    fn command(&self) -> anyhow::Result<Command> {
+    pub(crate) fn command(&self) -> anyhow::Result<Command> {
         let mut command = Command::new(binary("mainstay")?);
         command
             .current_dir(self.folder.path())
@@ -63,36 +64,37 @@ impl User {
         Ok(command)
     }
 
-    fn mainstay(&self, words: &[&str]) -> anyhow::Result<Output> {
+    pub(crate) fn mainstay(&self, words: &[&str]) -> anyhow::Result<Output> {
         Ok(self.command()?.args(words).output()?)
     }
 
     /// A client that shares the fixture, with a variable that only it has.
-    fn relay(&self, options: &str, variable: &str) -> anyhow::Result<Relay> {
+    pub(crate) fn relay(&self, options: &str, variable: &str) -> anyhow::Result<Relay> {
         self.client(&["--shared"], options, variable)
     }
 
     /// A client of the fixture with options of `mainstay share`.
     fn client(&self, declared: &[&str], options: &str, variable: &str) -> anyhow::Result<Relay> {
-        let mut child = self
-            .command()?
+        let mut command = self.command()?;
+        command
             .args(["share", "--name", "fixture"])
             .args(declared)
             .arg("--")
             .arg(binary(SERVER)?)
             .args(options.split_whitespace())
-            .env(variable, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = child.stdout.take().context("its output")?;
-        let input = child.stdin.take().context("its input")?;
-        let client = Client::new(output, input);
-        Ok(Relay { child, client })
+            .env(variable, "1");
+        client_behind(command)
+    }
+
+    /// A client that shares a server of this command.
+    pub(crate) fn relay_of(&self, words: &[&OsStr]) -> anyhow::Result<Relay> {
+        let mut command = self.command()?;
+        command.args(["share", "--shared", "--"]).args(words);
+        client_behind(command)
     }
 
     /// The share host's status.
-    fn status(&self) -> anyhow::Result<Value> {
+    pub(crate) fn status(&self) -> anyhow::Result<Value> {
         let output = self.mainstay(&["status", "--json", "--name", "share"])?;
         let hosts: Vec<Value> = serde_json::from_slice(&output.stdout)
             .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
@@ -101,7 +103,7 @@ impl User {
     }
 
     /// The servers of the share host: process, and sessions.
-    fn servers(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+    pub(crate) fn servers(&self) -> anyhow::Result<Vec<(u64, u64)>> {
         let status = self.status()?;
         let workers = status["health"]["workers"].as_array().context("workers")?;
         let fact = |worker: &Value| {
@@ -113,13 +115,25 @@ impl User {
         workers.iter().map(fact).collect()
     }
 
-    fn host(&self) -> anyhow::Result<u32> {
+    pub(crate) fn host(&self) -> anyhow::Result<u32> {
         let pid = self.status()?["pid"].as_u64().context("a process id")?;
         Ok(u32::try_from(pid)?)
     }
 }
 
-fn echo(client: &Client, id: &str, said: &str) -> anyhow::Result<()> {
+/// The client of a program.
+fn client_behind(mut command: Command) -> anyhow::Result<Relay> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = child.stdout.take().context("its output")?;
+    let input = child.stdin.take().context("its input")?;
+    let client = Client::new(output, input);
+    Ok(Relay { child, client })
+}
+
+pub(crate) fn echo(client: &Client, id: &str, said: &str) -> anyhow::Result<()> {
     let answer = client.call(id, "echo", &json!({ "text": said }))?;
     ensure!(text(&answer) == said, "{answer:?}");
     Ok(())
@@ -259,53 +273,6 @@ fn a_share_host_outlives_its_starter_and_ends_when_idle() -> anyhow::Result<()> 
     drop(relay);
     let is_gone = || !Path::new(&format!("/proc/{host}")).exists();
     eventually("the host ends", is_gone)
-}
-
-#[test]
-fn a_server_cannot_share_servers() -> anyhow::Result<()> {
-    let user = User::new()?;
-    let relay = user.relay("", "A")?;
-    relay.client.open(&json!({}))?;
-    let binary = binary("mainstay")?;
-    let words = [
-        "tools".as_ref(),
-        "--".as_ref(),
-        binary.as_os_str(),
-        "share".as_ref(),
-        "--shared".as_ref(),
-        "--".as_ref(),
-        "mcp-fixture".as_ref(),
-    ];
-    let output = user
-        .command()?
-        .args(words)
-        .env("PATH", binary.parent().context("a folder")?)
-        .output()?;
-    ensure!(!output.status.success(), "{output:?}");
-    ensure!(user.servers()?.len() == 1 && user.servers()?[0].1 == 1);
-    Ok(())
-}
-
-#[test]
-fn the_check_tells_servers_that_may_be_shared_from_others() -> anyhow::Result<()> {
-    let user = User::new()?;
-    let fixture = binary(SERVER)?;
-    let check = |timeout: &str, options: &[&str]| -> anyhow::Result<(Option<i32>, String)> {
-        let mut command = user.command()?;
-        command.args(["share", "check", "--timeout", timeout, "--"]);
-        command.arg(&fixture).args(options);
-        let output = command.output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok((output.status.code(), said))
-    };
-    let (code, said) = check("120", &[])?;
-    ensure!(
-        code == Some(0) && said.contains("looks safe"),
-        "{code:?} {said}"
-    );
-    let (code, said) = check("1", &["--never-ready"])?;
-    ensure!(code == Some(2), "{code:?} {said}");
-    Ok(())
 }
 
 /// One message that a session must never get: it belongs to another one.
@@ -464,8 +431,30 @@ fn clients_of_a_file_share_the_servers_that_it_declares() -> anyhow::Result<()> 
 const CLIENTS: usize = 2;
 const MEASURE: &str = "MAINSTAY_SHARE_MEASURE";
 
-/// Variables in which clients differ that are started by a terminal, an editor or ssh.
-const SURROUNDINGS: [&str; 4] = ["TERM", "VSCODE_PID", "SSH_CONNECTION", "DISPLAY"];
+/// The variables that a terminal, an editor, ssh and a desktop give to the clients that they start, beside those of
+/// the user. Each value differs from client to client.
+const SURROUNDINGS: [&[&str]; 4] = [
+    &[
+        "TERM",
+        "COLORTERM",
+        "WINDOWID",
+        "TERM_SESSION_ID",
+        "TMUX_PANE",
+    ],
+    &[
+        "VSCODE_PID",
+        "VSCODE_IPC_HOOK",
+        "TERM_PROGRAM",
+        "ELECTRON_RUN_AS_NODE_PARENT",
+    ],
+    &["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK"],
+    &[
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_SESSION_ID",
+    ],
+];
 
 /// The memory of a process and all below it, in KiB: each page that several share counts in parts.
 fn memory(pids: &[u32]) -> u64 {
@@ -517,10 +506,9 @@ fn clients_share_servers_of_others() -> anyhow::Result<()> {
         for (server, words) in &servers {
             let began = std::time::Instant::now();
             let mut command = user.command()?;
-            command.env(
-                SURROUNDINGS[number % SURROUNDINGS.len()],
-                number.to_string(),
-            );
+            for variable in SURROUNDINGS[number % SURROUNDINGS.len()] {
+                command.env(variable, number.to_string());
+            }
             command.args(["share", "--shared", "--name", &format!("{server:?}"), "--"]);
             command.args(words);
             let relay = client_of(command)?;
@@ -540,7 +528,19 @@ fn clients_share_servers_of_others() -> anyhow::Result<()> {
     if !is_measured || servers.is_empty() {
         return Ok(());
     }
+    for worker in user.status()?["health"]["workers"]
+        .as_array()
+        .context("workers")?
+    {
+        eprintln!("{}: {}", worker["name"], worker["facts"]);
+    }
     for (server, words) in &servers {
+        let mut command = user.command()?;
+        command.args(["share", "--"]).args(words);
+        let output = command.stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let why = said.lines().find(|line| line.contains("of its own"));
+        eprintln!("{server:?}, not declared: {}", why.unwrap_or("shared"));
         let mut command = user.command()?;
         command.args(["share", "check", "--"]).args(words);
         let output = command.output()?;
@@ -591,7 +591,7 @@ fn clients_share_servers_of_others() -> anyhow::Result<()> {
 }
 
 /// The servers among the processes below this one. Shared ones do not have the variables that mark those of a test.
-fn servers_below(parent: u32) -> Vec<u32> {
+pub(crate) fn servers_below(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![parent];
     while let Some(pid) = next.pop() {

@@ -142,14 +142,53 @@ fn a_modern_client_reaches_a_modern_server_without_a_session() -> anyhow::Result
         "2026-07-28",
         "{found:?}"
     );
-    let params = json!({"name": "read", "arguments": {"key": "k"}, "_meta": meta});
+    let arguments = json!({"key": "k", "region": "us-west1"});
+    let params = json!({"name": "read", "arguments": arguments, "_meta": meta});
     let answer = client.request("2", "tools/call", &params)?;
     assert_eq!(text(&answer), "k", "{answer:?}");
     let calls = upstream.asked("tools/call");
+    assert_eq!(calls[0].headers["mcp-param-region"], "us-west1");
     assert_eq!(calls[0].headers["mcp-method"], "tools/call");
     assert_eq!(calls[0].headers["mcp-name"], "read");
     assert!(!calls[0].headers.contains_key("mcp-session-id"));
     stop(running)
+}
+
+#[test]
+fn a_client_of_one_era_reaches_a_server_of_the_other() -> anyhow::Result<()> {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    for is_modern_client in [false, true] {
+        let upstream = Upstream::start(World {
+            era: Some(!is_modern_client),
+            ..sessions()
+        })?;
+        let running = wrap(&["--bridge", "--url", &upstream.url()])?.spawn()?;
+        let client = running.client()?;
+        let mut params = json!({"name": "read", "arguments": {"key": "k", "region": "eu"}});
+        if is_modern_client {
+            params["_meta"] = meta.clone();
+            let found = client.request("1", "server/discover", &json!({ "_meta": meta }))?;
+            assert_eq!(found.at("/result/resultType"), "complete", "{found:?}");
+        } else {
+            let opened = client.open(&json!({}))?;
+            assert_eq!(
+                opened.at("/result/protocolVersion"),
+                "2025-11-25",
+                "{opened:?}"
+            );
+        }
+        let answer = client.request("2", "tools/call", &params)?;
+        assert_eq!(text(&answer), "k", "{answer:?}");
+        let calls = upstream.asked("tools/call");
+        let headers = &calls[calls.len() - 1].headers;
+        assert_eq!(headers.contains_key("mcp-session-id"), is_modern_client);
+        assert_eq!(headers.contains_key("mcp-param-region"), !is_modern_client);
+        stop(running)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) enum Fault {
 pub(crate) struct Seen {
     pub(crate) http: String,
     pub(crate) path: String,
+    /// Scheme and host before the path, as a proxy gets them.
+    pub(crate) origin: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
@@ -55,6 +57,8 @@ pub(crate) struct World {
     pub(crate) challenge: Option<String>,
     /// The metadata of an OAuth resource.
     pub(crate) metadata: Option<Value>,
+    /// The only place of the metadata, if not every one.
+    pub(crate) metadata_at: Option<String>,
     pub(crate) redirect: Option<String>,
     /// Faults for the next calls of tools.
     pub(crate) faults: VecDeque<Fault>,
@@ -72,6 +76,8 @@ pub(crate) struct World {
     pub(crate) retry_ms: u64,
     /// Reject the modern era, or know only the older transport.
     pub(crate) only_sse: bool,
+    /// The only era that is spoken, if it is not both: true for the modern one.
+    pub(crate) era: Option<bool>,
     pub(crate) next_id: u64,
     pub(crate) turn: usize,
 }
@@ -275,10 +281,12 @@ impl<S: Read + Write> Connection<S> {
         let head = String::from_utf8(self.buffer.drain(..end).collect())?;
         let mut lines = head.lines();
         let mut first = lines.next().unwrap_or_default().split(' ');
-        let (http, path) = (
+        let (http, target) = (
             first.next().unwrap_or_default(),
             first.next().unwrap_or_default(),
         );
+        let begin = target.find("://").map_or(0, |at| at + 3);
+        let (origin, path) = target.split_at(begin + target[begin..].find('/').unwrap_or(0));
         let headers: BTreeMap<String, String> = lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
@@ -295,6 +303,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(Some(Seen {
             http: http.to_owned(),
             path: path.to_owned(),
+            origin: origin.to_owned(),
             headers,
             body: serde_json::from_slice(&body).unwrap_or_default(),
         }))
@@ -303,7 +312,9 @@ impl<S: Read + Write> Connection<S> {
     /// Answers a request. False if the connection ends.
     fn handle(&mut self, seen: &Seen) -> anyhow::Result<bool> {
         if seen.path.starts_with("/.well-known/") {
-            let metadata = self.world().metadata.clone();
+            let place = self.world().metadata_at.clone();
+            let is_here = place.is_none_or(|place| place == seen.path);
+            let metadata = self.world().metadata.clone().filter(|_| is_here);
             return match metadata {
                 Some(metadata) => self.answer(200, "", &metadata.to_string()),
                 None => self.answer(404, "", "{}"),
@@ -342,6 +353,11 @@ impl<S: Read + Write> Connection<S> {
             .headers
             .get("mcp-protocol-version")
             .is_some_and(|v| v == "2026-07-28");
+        let era = self.world().era;
+        if era.is_some_and(|only_modern| only_modern != is_modern) {
+            let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32022, "message": "unsupported protocol version"}});
+            return self.answer(400, "", &error.to_string());
+        }
         let session = seen.headers.get("mcp-session-id").cloned();
         let has_sessions = !self.world().replicas.is_empty();
         if has_sessions && !is_modern && method != "initialize" {
@@ -358,7 +374,10 @@ impl<S: Read + Write> Connection<S> {
         if is_modern {
             let name = seen.headers.get("mcp-name").map(String::as_str);
             let named = seen.body["params"]["name"].as_str();
-            let fits = seen.headers.get("mcp-method") == Some(&method) && name == named;
+            let region = seen.headers.get("mcp-param-region").map(String::as_str);
+            let fits = seen.headers.get("mcp-method") == Some(&method)
+                && name == named
+                && region == seen.body["params"]["arguments"]["region"].as_str();
             if !fits {
                 let error = json!({"jsonrpc": "2.0", "id": seen.body["id"], "error": {"code": -32020, "message": "headers"}});
                 return self.answer(400, "", &error.to_string());
@@ -422,7 +441,8 @@ impl<S: Read + Write> Connection<S> {
                 "serverInfo": {"name": "upstream", "version": "1"}, "ttlMs": 0, "cacheScope": "private",
             }),
             "tools/list" => json!({"tools": [
-                {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+                {"name": "read", "annotations": {"readOnlyHint": true}, "inputSchema": {"type": "object",
+                    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}},
                 {"name": "effect", "inputSchema": {"type": "object"}},
             ]}),
             "tools/call" if params["name"] == "effect" => {

@@ -7,9 +7,11 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +59,7 @@ def udp(place):
 
 def race_symlink(secret):
     """Swaps a link between an allowed file and a secret while it is opened again and again."""
-    folder = os.environ.get("TMPDIR", "/tmp")
+    folder = tempfile.mkdtemp()
     link, good = f"{folder}/link", f"{folder}/good"
     write(good)
     stop = threading.Event()
@@ -75,7 +77,7 @@ def race_symlink(secret):
     thread = threading.Thread(target=swap)
     thread.start()
     try:
-        for _ in range(3000):
+        for _ in range(20000):
             try:
                 text = read(link)
             except OSError:
@@ -85,12 +87,12 @@ def race_symlink(secret):
     finally:
         stop.set()
         thread.join()
-    raise OSError("3000 tries")
+    raise OSError("20000 tries")
 
 
 def rename_out(place):
     """Moves a file of its own to a directory that it may not write to."""
-    mine = os.environ.get("TMPDIR", "/tmp") + "/mine"
+    mine = tempfile.mkdtemp() + "/mine"
     write(mine)
     os.rename(mine, place)
 
@@ -124,6 +126,22 @@ def many_descriptors(_):
             os.close(descriptor)
 
 
+def many_processes(most):
+    """Forks until it is refused."""
+    children = []
+    try:
+        while len(children) < int(most):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return len(children)
+
+
 def refuse(why):
     raise OSError(why)
 
@@ -146,7 +164,155 @@ def setuid_program(_):
     return done.returncode
 
 
+def send_from_pair(path):
+    """A datagram socket of a pair may send to any path."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, other:
+        return one.sendto(b"escaped", path)
+
+
+def extended_attribute(path):
+    os.setxattr(path, "user.mainstay", b"escaped")
+
+
+def inherited_descriptors():
+    """Descriptors beside the three standard ones."""
+    opened = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            opened[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass
+    return {number: path for number, path in opened.items() if number > 2}
+
+
+INHERITED = inherited_descriptors()
+
+
+def memory_file(_):
+    """Executes a program that no directory has, which must be as restricted as any other."""
+    descriptor = os.memfd_create("escape")
+    with open("/bin/cat", "rb") as program:
+        os.write(descriptor, program.read())
+    os.set_inheritable(descriptor, True)
+    done = subprocess.run([f"/proc/self/fd/{descriptor}", _], pass_fds=[descriptor], capture_output=True)
+    if not done.stdout:
+        raise OSError(done.stderr.decode())
+    return done.stdout[:50]
+
+
+def old_calls(_):
+    """Calls the kernel through its entry for 32 bits, which has other numbers."""
+    import mmap
+    import platform
+
+    if platform.machine() != "x86_64":
+        raise OSError("another machine")
+    # mov eax, 20 (getpid); int 0x80; ret
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    result = function()
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+def clone_namespace(_):
+    """clone3 with CLONE_NEWUSER and SIGCHLD."""
+    import struct
+
+    arguments = ctypes.create_string_buffer(struct.pack("11Q", 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0))
+    child = call("syscall", 435, arguments, 88)
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+def type_into_terminal(_):
+    import fcntl
+    import termios
+
+    return fcntl.ioctl(0, termios.TIOCSTI, b"x")
+
+
+def swap_directories(place):
+    """Renames directories of its own and of others over each other while it opens a file below."""
+    mine = tempfile.mkdtemp()
+    outside = os.path.dirname(place)
+    call("syscall", 316, -100, mine.encode(), -100, outside.encode(), 2)
+    return read(mine + "/" + os.path.basename(place))
+
+
+def read_by_others(folder):
+    """Reads in a thread, and in a grandchild by a relative path."""
+    texts = []
+    thread = threading.Thread(target=lambda: texts.append(read(folder + "/by-thread")))
+    thread.start()
+    thread.join()
+    done = subprocess.run(["sh", "-c", "(cat by-grandchild)"], cwd=folder, capture_output=True, check=True)
+    return texts + [done.stdout]
+
+
+def replace_file(path):
+    """Writes a file as careful programs do, relative to a descriptor."""
+    folder = os.open(os.path.dirname(path), os.O_PATH)
+    descriptor = os.open("new", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=folder)
+    os.write(descriptor, b"new")
+    os.close(descriptor)
+    os.rename("new", os.path.basename(path), src_dir_fd=folder, dst_dir_fd=folder)
+    return read(path)
+
+
+def racing_path(folder):
+    """Opens a path that another thread rewrites meanwhile."""
+    names = [f"{folder}/race-{letter}".encode() + b"\0" for letter in "ab"]
+    path = ctypes.create_string_buffer(names[0])
+    stop = threading.Event()
+
+    def rewrite():
+        while not stop.is_set():
+            for name in names:
+                ctypes.memmove(path, name, len(name))
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    opened = 0
+    for _ in range(200):
+        descriptor = libc.open(path, os.O_RDONLY)
+        if descriptor >= 0:
+            os.close(descriptor)
+            opened += 1
+    stop.set()
+    thread.join()
+    return opened or refuse("never")
+
+
 ATTEMPTS = {
+    "read_by_others": read_by_others,
+    "replace_file": replace_file,
+    "racing_path": racing_path,
+    "leave": lambda _: threading.Timer(0.2, lambda: os._exit(1)).start(),
+    "send_from_pair": send_from_pair,
+    "mode": lambda path: os.chmod(path, 0o777),
+    "mode_by_descriptor": lambda path: os.chmod(f"/proc/self/fd/{os.open(path, os.O_PATH)}", 0o777),
+    "owner": lambda path: os.chown(path, os.getuid(), os.getgid()),
+    "times": lambda path: os.utime(path, (1, 1)),
+    "attribute": extended_attribute,
+    "descriptors_of_host": lambda _: INHERITED or refuse("none"),
+    "memory_file": memory_file,
+    "old_calls": old_calls,
+    "x32": lambda _: call("syscall", 0x40000000 | 39),
+    "later_call": lambda number: call("syscall", int(number), 0, 0, 0, 0, 0),
+    "clone_namespace": clone_namespace,
+    "type_into_terminal": type_into_terminal,
+    "swap_directories": swap_directories,
+    "through_proc": lambda path: read("/proc/self/root" + path),
+    "root_of": lambda pid: os.listdir(f"/proc/{pid}/root/"),
+    "truncate": lambda path: os.truncate(path, 0),
+    "remove": os.unlink,
+    "write_proc": lambda path: write(path),
     "read": read,
     "list": os.listdir,
     "write": write,
@@ -182,8 +348,10 @@ ATTEMPTS = {
     )
     or refuse("none"),
     "descriptors_limit": many_descriptors,
+    "processes_limit": many_processes,
     "core": lambda _: resource.getrlimit(resource.RLIMIT_CORE)[1] or refuse("no core files"),
     "temporary": lambda _: write(os.environ["TMPDIR"] + "/own") or read(os.environ["TMPDIR"] + "/own"),
+    "own_mode": lambda _: write(os.environ["TMPDIR"] + "/mode") or os.chmod(os.environ["TMPDIR"] + "/mode", 0o700),
     "pair": lambda _: socket.socketpair() and "pair",
     "resolve": lambda name: socket.gethostbyname(name),
 }

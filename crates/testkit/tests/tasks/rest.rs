@@ -60,6 +60,39 @@ fn a_key_runs_a_tool_once_and_gives_the_recorded_outcome() -> anyhow::Result<()>
 }
 
 #[test]
+fn a_request_that_is_refused_before_it_runs_does_not_use_up_its_key() -> anyhow::Result<()> {
+    let world = World::with("", "[limits]\ntasks = 1\n")?;
+    let host = world
+        .serve(Transport::Http)?
+        .env("MAINSTAY_TOKEN", TOKEN)
+        .spawn()?;
+    let authorization = format!("Bearer {TOKEN}");
+    let authorization = ("Authorization", authorization.as_str());
+    let append = |headers: &[(&str, &str)], pause_ms: u64| {
+        let body = json!({ "arguments": { "text": "a", "pause_ms": pause_ms } });
+        let path = "/v1/tool/append";
+        ask(host.address()?, "POST", path, headers, Some(&body))
+    };
+    let key = ("Idempotency-Key", "k");
+    let nobody = append(&[key], 0)?;
+    ensure!(nobody.status() == 401, "{}", nobody.text());
+    let only = append(&[authorization, ("Prefer", "respond-async")], 600_000)?;
+    ensure!(only.status() == 202, "{}", only.text());
+    let full = append(&[authorization, key], 0)?;
+    ensure!(full.status() == 429, "{}", full.text());
+    let place = only.head.header("location").context("a place")?;
+    let ended = ask(host.address()?, "DELETE", place, &[authorization], None)?;
+    ensure!(ended.json()?["status"] == "cancelled", "{}", ended.text());
+    until("there is room", || {
+        let answer = append(&[authorization, key], 0)?;
+        ensure!([200, 429].contains(&answer.status()), "{}", answer.text());
+        Ok(answer.status() == 200)
+    })?;
+    ensure!(world.effects()?.len() == 1, "{:?}", world.effects()?);
+    Ok(())
+}
+
+#[test]
 fn a_second_request_with_a_key_waits_for_the_first() -> anyhow::Result<()> {
     let world = World::new()?;
     let host = world.host(Transport::Http)?;

@@ -74,10 +74,25 @@ pub fn run_tool_within(
     arguments: &Value,
     text: Bounds,
 ) -> Result<ToolReply, Problem> {
+    run(pack, name, arguments, RenderMode::Porcelain, text)
+}
+
+/// As [`run_tool`], for a caller that wants JSON: no text is written.
+pub fn run_tool_as_json(pack: &Pack, name: &str, arguments: &Value) -> Result<ToolReply, Problem> {
+    run(pack, name, arguments, RenderMode::Json, Bounds::PORCELAIN)
+}
+
+fn run(
+    pack: &Pack,
+    name: &str,
+    arguments: &Value,
+    render: RenderMode,
+    text: Bounds,
+) -> Result<ToolReply, Problem> {
     let op = Op::Tool {
         name: name.to_owned(),
         arguments: Json::from_serialize(arguments),
-        render: RenderMode::Porcelain,
+        render,
     };
     let mut context = context(CancelToken::new());
     context.surroundings.text = text;

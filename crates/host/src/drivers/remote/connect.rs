@@ -141,8 +141,13 @@ impl Client {
                 return Err(SendError::Sealed);
             }
             let mut request = request();
-            if self.tls.is_none() && self.proxy.is_some() {
+            if let (None, Some(proxy)) = (&self.tls, &self.proxy) {
                 *request.uri_mut() = self.absolute(request.uri());
+                // Without a tunnel every request proves to the proxy who asks.
+                if let Some(authorization) = &proxy.authorization {
+                    let headers = request.headers_mut();
+                    headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+                }
             }
             match connection.try_send_request(request).await {
                 Ok(response) => {

@@ -3,14 +3,17 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use mainstay_contract::envelope::redact::Redactor;
 use tokio::sync::Mutex;
 
+use crate::files::{self, Links};
 use crate::process::PipedChild;
-use crate::remote::{Remote, TokenSource};
+use crate::remote::{Remote, TokenSource, credentials_in};
 
 /// Longest file or output with a credential.
 const BYTES: u64 = 64 * 1024;
@@ -19,22 +22,28 @@ const HEADERS: usize = 64;
 /// Time for a command that prints a token.
 const COMMAND: Duration = Duration::from_secs(30);
 /// Headers that belong to the transport.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "accept",
     "connection",
     "content-length",
     "content-type",
     "host",
     "last-event-id",
+    "mcp-method",
+    "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
     "transfer-encoding",
 ];
+/// The headers that repeat arguments of a call begin so.
+const OF_ARGUMENTS: &str = "mcp-param-";
 
 /// The credentials for one server.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     current: Mutex<Option<Current>>,
+    /// Learns them, so that nothing that the host writes down shows them.
+    redactor: OnceLock<Redactor>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,11 +54,25 @@ struct Current {
 }
 
 impl Credentials {
+    /// Nothing that goes through `redactor` shows them from now on.
+    pub(super) fn hide_from(&self, redactor: &Redactor) {
+        let _ = self.redactor.set(redactor.clone());
+    }
+
+    async fn read(&self, remote: &Remote) -> Result<HeaderMap, String> {
+        let headers = read(remote).await?;
+        if let Some(redactor) = self.redactor.get() {
+            let values = headers.values().filter_map(|value| value.to_str().ok());
+            redactor.learn(values.flat_map(credentials_in));
+        }
+        Ok(headers)
+    }
+
     /// The headers, and their edition. An error names the file or the command.
     pub(super) async fn headers(&self, remote: &Remote) -> Result<(HeaderMap, u64), String> {
         let mut current = self.current.lock().await;
         if current.is_none() {
-            let headers = read(remote).await?;
+            let headers = self.read(remote).await?;
             *current = Some(Current {
                 headers,
                 edition: 1,
@@ -69,7 +92,7 @@ impl Credentials {
         if known > rejected {
             return Ok(true);
         }
-        let headers = read(remote).await?;
+        let headers = self.read(remote).await?;
         let changed = current
             .as_ref()
             .is_none_or(|current| current.headers != headers);
@@ -121,7 +144,8 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
     let parsed: HeaderName = name
         .parse()
         .map_err(|_| format!("{name:?} is not the name of a header"))?;
-    if OWN.contains(&parsed.as_str()) {
+    let name = parsed.as_str();
+    if OWN.contains(&name) || name.starts_with(OF_ARGUMENTS) {
         return Err(format!("the header {parsed} cannot be configured"));
     }
     let mut value = HeaderValue::from_str(value).map_err(|_| {
@@ -134,12 +158,8 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
 
 fn read_file(path: &Path) -> Result<String, String> {
     let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| named(&error))?;
-    let mut text = String::new();
-    file.take(BYTES)
-        .read_to_string(&mut text)
-        .map_err(|error| named(&error))?;
-    Ok(text)
+    let (bytes, _) = files::read(path, BYTES, Links::Follow).map_err(|error| named(&error))?;
+    String::from_utf8(bytes).map_err(|_| named(&"it is not UTF-8"))
 }
 
 /// Runs a command and gives what it prints.
@@ -236,10 +256,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_pipe_in_the_place_of_a_file_is_rejected_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode};
+        let path = std::env::temp_dir().join(format!("mainstay-pipe-{}", std::process::id()));
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut token = remote();
+        token.token = Some(TokenSource::File(path.clone()));
+        let mut header = remote();
+        header.header_file = Some(path.clone());
+        for remote in [token, header] {
+            let said = Credentials::default().headers(&remote).await.unwrap_err();
+            assert!(said.contains("not a regular file"), "{said}");
+        }
+        let mut authority = remote();
+        authority.ca_file = Some(path.clone());
+        let said = super::super::tls::config(&authority).unwrap_err();
+        assert!(said.contains("not a regular file"), "{said}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[tokio::test]
     async fn headers_of_the_transport_cannot_be_configured() {
-        let mut remote = remote();
-        remote.headers = vec![("Mcp-Session-Id".to_owned(), "x".to_owned())];
-        let said = Credentials::default().headers(&remote).await.unwrap_err();
-        assert!(said.contains("cannot be configured"), "{said}");
+        for name in ["Mcp-Session-Id", "Mcp-Param-Region"] {
+            let mut remote = remote();
+            remote.headers = vec![(name.to_owned(), "x".to_owned())];
+            let said = Credentials::default().headers(&remote).await.unwrap_err();
+            assert!(said.contains("cannot be configured"), "{said}");
+        }
     }
 }

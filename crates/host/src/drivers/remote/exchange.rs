@@ -163,7 +163,7 @@ impl<E: Listener> Wire<E> {
             Ok(credentials) => credentials,
             Err(why) => return self.give_up(ErrorKind::WorkerSetup, &why),
         };
-        let request = || self.post(&line.text, message, &credentials);
+        let request = || self.post(line, message, &credentials);
         let sending = state.client.send(
             tries.fresh,
             request,

@@ -87,8 +87,8 @@ impl RemoteHandle {
     }
 
     /// Hands over a line, or that of a call.
-    pub(crate) fn push(&self, line: &str, call: Option<CallId>) {
-        self.state.queue.push(line, call);
+    pub(crate) fn push(&self, line: &str, call: Option<CallId>, headers: Vec<(String, String)>) {
+        self.state.queue.push(line, call, headers);
     }
 
     pub(crate) fn stop(&self, how: Manner) {
@@ -124,6 +124,7 @@ impl RemoteHandle {
         let Some(incoming) = self.incoming.take() else {
             return;
         };
+        self.state.credentials.hide_from(around.log.redactor());
         let driver = Driver {
             wire: Arc::new(Wire {
                 state: Arc::clone(&self.state),

@@ -20,6 +20,9 @@ pub(super) struct Ticket(u64);
 pub(super) struct QueuedLine {
     pub(super) text: String,
     pub(super) call: Option<CallId>,
+    /// Arguments that the request repeats as headers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) headers: Vec<(String, String)>,
 }
 
 /// A line whose exchange was under way when the host paused.
@@ -71,7 +74,7 @@ impl LineQueue {
         queue
     }
 
-    pub(super) fn push(&self, text: &str, call: Option<CallId>) {
+    pub(super) fn push(&self, text: &str, call: Option<CallId>, headers: Vec<(String, String)>) {
         {
             let mut inner = self.lock();
             if inner.closed {
@@ -79,7 +82,11 @@ impl LineQueue {
             }
             inner.bytes += text.len();
             let text = text.to_owned();
-            inner.waiting.push_back(QueuedLine { text, call });
+            inner.waiting.push_back(QueuedLine {
+                text,
+                call,
+                headers,
+            });
         }
         self.changed.notify_one();
     }
@@ -244,7 +251,7 @@ mod tests {
     async fn a_call_is_unsent_until_its_first_byte_may_leave() {
         let queue = LineQueue::default();
         for call in 1..=4 {
-            queue.push("{}", Some(CallId::new(call)));
+            queue.push("{}", Some(CallId::new(call)), Vec::new());
         }
         let (first, _) = queue.next().await.unwrap();
         let (second, _) = queue.next().await.unwrap();
@@ -261,7 +268,7 @@ mod tests {
     async fn a_pause_keeps_every_line_once() {
         let queue = LineQueue::with_mark(1);
         for call in 1..=3 {
-            queue.push(&format!("{call}"), Some(CallId::new(call)));
+            queue.push(&format!("{call}"), Some(CallId::new(call)), Vec::new());
         }
         assert!(queue.watch_behind());
         let (first, _) = queue.next().await.unwrap();

@@ -95,11 +95,10 @@ pub(super) async fn explain(
     if let Some(error) = &challenge.error {
         said.push_str(&format!("; it says {error}"));
     }
-    let known = challenge.metadata.clone();
-    let place = known.unwrap_or_else(|| well_known(client.uri()));
-    let metadata = tokio::time::timeout(METADATA, fetch(client, &place)).await;
-    let metadata = metadata.ok().flatten();
-    if challenge.metadata.is_some() || metadata.is_some() {
+    let found = tokio::time::timeout(METADATA, find(client, challenge)).await;
+    let (place, metadata) = found.unwrap_or_default();
+    // The server may name a place that cannot be read.
+    if let Some(place) = place.as_ref().or(challenge.metadata.as_ref()) {
         said.push_str(&format!("; it is protected by OAuth, metadata: {place}"));
     }
     let list = |words: &[String]| {
@@ -128,12 +127,27 @@ pub(super) async fn explain(
     said
 }
 
-/// Where the metadata of a URL is, unless the server says otherwise.
-fn well_known(uri: &Uri) -> String {
+/// The metadata and its place.
+async fn find(client: &Client, challenge: &Challenge) -> (Option<String>, Option<Metadata>) {
+    let places = match &challenge.metadata {
+        Some(place) => vec![place.clone()],
+        None => well_known(client.uri()).to_vec(),
+    };
+    for place in places {
+        if let Some(metadata) = fetch(client, &place).await {
+            return (Some(place), Some(metadata));
+        }
+    }
+    (None, None)
+}
+
+/// Where the metadata of a URL may be, unless the server says otherwise.
+fn well_known(uri: &Uri) -> [String; 2] {
     let scheme = uri.scheme_str().unwrap_or("https");
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let path = uri.path().trim_end_matches('/');
-    format!("{scheme}://{authority}/.well-known/oauth-protected-resource{path}")
+    let root = format!("{scheme}://{authority}/.well-known/oauth-protected-resource");
+    [format!("{root}{path}"), root]
 }
 
 async fn fetch(client: &Client, place: &str) -> Option<Metadata> {
@@ -190,9 +204,7 @@ mod tests {
         );
         assert_eq!(read("Basic realm=\"my_error=1\"").error, None);
         let place = well_known(&"https://h:1/mcp/".parse().unwrap());
-        assert_eq!(
-            place,
-            "https://h:1/.well-known/oauth-protected-resource/mcp"
-        );
+        let root = "https://h:1/.well-known/oauth-protected-resource";
+        assert_eq!(place, [format!("{root}/mcp"), root.to_owned()]);
     }
 }

@@ -86,13 +86,11 @@ impl<E: Listener> Wire<E> {
                     pause = (pause * 2).min(RESUME.2);
                     continue;
                 }
-                StatusCode::UNAUTHORIZED => {
-                    // The next line of the core reads other credentials.
-                    tokio::time::sleep(RESUME.1).await;
-                    unknown += 1;
-                    if unknown >= UNKNOWN {
-                        return After::Nothing;
-                    }
+                // The token expired while nobody called. The stream is opened as soon as there is another one.
+                StatusCode::UNAUTHORIZED if self.state.may_change_token() => {
+                    self.renew_credentials().await;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RESUME.2);
                     continue;
                 }
                 status if status.is_server_error() => {
@@ -116,6 +114,14 @@ impl<E: Listener> Wire<E> {
             }
             parser = next;
             tokio::time::sleep(resume_pause(parser.retry_ms)).await;
+        }
+    }
+
+    /// Reads the credentials again. A request that fails for the lack of others reports why.
+    async fn renew_credentials(&self) {
+        let state = &self.state;
+        if let Ok((_, edition)) = state.credentials.headers(&state.remote).await {
+            let _ = state.credentials.refresh(&state.remote, edition).await;
         }
     }
 

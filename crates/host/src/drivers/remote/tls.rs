@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::connect::ConnectError;
+use crate::files::{self, Links};
 use crate::remote::Remote;
 
 /// Bundles of certificates, as the usual systems have them.
@@ -51,13 +52,8 @@ pub(super) fn config(remote: &Remote) -> Result<Arc<ClientConfig>, String> {
 /// Adds the certificates of a PEM file.
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
     let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let length = std::fs::metadata(path)
-        .map_err(|error| named(&error))?
-        .len();
-    if length > BUNDLE_BYTES {
-        return Err(named(&format!("longer than {BUNDLE_BYTES} bytes")));
-    }
-    let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+    let read = files::read(path, BUNDLE_BYTES, Links::Follow);
+    let (bytes, _) = read.map_err(|error| named(&error))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .filter_map(Result::ok)
         .collect();

@@ -283,11 +283,11 @@ impl<E: Listener> Wire<E> {
     /// The POST of a line.
     pub(super) fn post(
         &self,
-        line: &str,
+        line: &QueuedLine,
         message: &Message,
         credentials: &HeaderMap,
     ) -> Request<Body> {
-        let body = Body::from(Bytes::copy_from_slice(line.as_bytes()));
+        let body = Body::from(Bytes::copy_from_slice(line.text.as_bytes()));
         let mut request = self.request(Method::POST, body, credentials);
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -301,14 +301,20 @@ impl<E: Listener> Wire<E> {
             headers.remove(SESSION);
             headers.remove(VERSION);
         }
-        if let Some(line) = message.request()
-            && let Some(version) = &line.modern
+        if let Some(asked) = message.request()
+            && let Some(version) = &asked.modern
         {
             headers.remove(SESSION);
             insert(headers, VERSION, version);
-            insert(headers, METHOD, &message::header_text(&line.method));
-            if let Some(name) = &line.name {
+            insert(headers, METHOD, &message::header_text(&asked.method));
+            if let Some(name) = &asked.name {
                 insert(headers, NAME, &message::header_text(name));
+            }
+            for (name, value) in &line.headers {
+                // A name that no header can have cannot be sent.
+                if let Ok(name) = name.parse() {
+                    insert(headers, name, &message::header_text(value));
+                }
             }
         }
         request

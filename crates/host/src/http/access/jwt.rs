@@ -220,6 +220,8 @@ struct Claims {
     aud: Option<Audience>,
     exp: Option<f64>,
     nbf: Option<f64>,
+    /// Scopes, with a space between them (RFC 8693).
+    scope: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -254,6 +256,13 @@ pub(crate) struct Subject {
     pub(crate) claim: &'static str,
     pub(crate) name: String,
     pub(crate) valid_for: Duration,
+    scopes: String,
+}
+
+impl Subject {
+    pub(crate) fn has_scope(&self, wanted: &str) -> bool {
+        self.scopes.split(' ').any(|scope| scope == wanted)
+    }
 }
 
 /// Checks a token; gives the one it speaks for.
@@ -299,6 +308,7 @@ pub(crate) fn check(token: &str, expected: &Expected<'_>) -> Result<Subject, Tok
         claim,
         name,
         valid_for,
+        scopes: claims.scope.unwrap_or_default(),
     })
 }
 

@@ -20,6 +20,9 @@ pub use self::jwt::{Keys, KeysError};
 use super::refusals::Denied;
 use crate::clock::wall;
 
+/// The scope of credentials that may approve calls.
+const APPROVE: &str = "approve";
+
 /// Where the metadata of the protected resource is served.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
@@ -84,6 +87,8 @@ impl From<Credential> for Admitted {
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     token: Option<[u8; 32]>,
+    /// The token that may approve calls.
+    approver: Option<[u8; 32]>,
     issuer: Option<Trusted>,
 }
 
@@ -95,6 +100,15 @@ struct Trusted {
 }
 
 impl Trusted {
+    fn expected(&self) -> Expected<'_> {
+        Expected {
+            keys: &self.keys,
+            issuer: &self.url,
+            audience: &self.resource,
+            now: wall(),
+        }
+    }
+
     /// Where the metadata is: the path of the resource follows the well-known one.
     fn metadata_url(&self) -> String {
         let (origin, path) = split(&self.resource);
@@ -107,6 +121,7 @@ impl Access {
     pub(super) fn new(token: Option<&str>, issuer: Option<&Issuer>, place: &str) -> Self {
         Self {
             token: token.map(|token| hash(&[token])),
+            approver: None,
             issuer: issuer.map(|issuer| {
                 let resource = issuer.resource.clone();
                 let resource = resource.unwrap_or_else(|| format!("{place}/mcp"));
@@ -117,6 +132,32 @@ impl Access {
                 }
             }),
         }
+    }
+
+    /// Lets the holder of one more token approve calls.
+    pub(super) fn with_approver(mut self, token: Option<&str>) -> Self {
+        self.approver = token.map(|token| hash(&[token]));
+        self
+    }
+
+    /// True if a request shows a credential with the scope `approve`.
+    pub(super) fn may_approve(&self, headers: &HeaderMap) -> bool {
+        let Some(shown) = presented(headers) else {
+            return false;
+        };
+        if self.is_approver(&hash(&[shown])) {
+            return true;
+        }
+        let Some(trusted) = &self.issuer else {
+            return false;
+        };
+        let subject = jwt::check(shown, &trusted.expected());
+        subject.is_ok_and(|subject| subject.has_scope(APPROVE))
+    }
+
+    fn is_approver(&self, known: &[u8; 32]) -> bool {
+        let approver = self.approver.as_ref();
+        approver.is_some_and(|approver| bool::from(approver.ct_eq(known)))
     }
 
     /// True if several credentials can be presented, whose sessions must not crowd each other out.
@@ -132,7 +173,11 @@ impl Access {
     /// On whose behalf a request comes.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<Admitted, Denied> {
         if !self.asks() {
-            return Ok(Credential::Anonymous.into());
+            let known = presented(headers).map(|shown| hash(&[shown]));
+            return Ok(match known.filter(|known| self.is_approver(known)) {
+                Some(known) => Credential::Token(known).into(),
+                None => Credential::Anonymous.into(),
+            });
         }
         let shown = presented(headers).ok_or_else(|| {
             let problem = Problem::of(ErrorKind::Unauthorized)
@@ -153,19 +198,13 @@ impl Access {
     /// On whose behalf a token speaks.
     pub(super) fn judge(&self, shown: &str) -> Result<Admitted, Denied> {
         let known = hash(&[shown]);
-        if let Some(token) = &self.token
-            && bool::from(token.ct_eq(&known))
-        {
+        let is_token = self.token.as_ref();
+        let is_token = is_token.is_some_and(|token| bool::from(token.ct_eq(&known)));
+        if is_token || self.is_approver(&known) {
             return Ok(Credential::Token(known).into());
         }
         if let Some(trusted) = &self.issuer {
-            let expected = Expected {
-                keys: &trusted.keys,
-                issuer: &trusted.url,
-                audience: &trusted.resource,
-                now: wall(),
-            };
-            return match jwt::check(shown, &expected) {
+            return match jwt::check(shown, &trusted.expected()) {
                 Ok(subject) => {
                     // A client's id is another name than a user's of the same spelling.
                     let parts = [trusted.url.as_str(), subject.claim, &subject.name];

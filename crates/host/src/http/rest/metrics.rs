@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::health::{Health, Lifecycle};
-use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, PackMetrics};
+use mainstay_contract::metrics::{HostMetrics, LATENCY_BOUNDS_US, PackMetrics, RefusalMetrics};
 use mainstay_contract::outcome::Problem;
 
 use super::super::Front;
@@ -25,6 +25,7 @@ pub(super) async fn answer(front: &Front) -> Answer {
     requests(&mut page, &counted);
     health(&mut page, &status.health, counted.restart_count);
     packs(&mut page, &counted);
+    refused(&mut page, &counted.refused);
     envelopes(&mut page, front);
     http(&mut page, front);
     respond::typed(TEXT, page.0)
@@ -146,6 +147,23 @@ fn packs(page: &mut Page, counted: &HostMetrics) {
         for (pack, metrics) in &counted.packs {
             page.sample("", &[("pack", pack.as_str())], value(metrics));
         }
+    }
+}
+
+fn refused(page: &mut Page, refused: &RefusalMetrics) {
+    page.family(
+        "mainstay_calls_refused_total",
+        "counter",
+        "Tool calls that were not run: their caller had used up a quota, or repeated a failing call.",
+    );
+    for (reason, count) in [
+        ("calls", refused.calls),
+        ("bytes_in", refused.bytes_in),
+        ("bytes_out", refused.bytes_out),
+        ("tool_ms", refused.tool_ms),
+        ("repeated_failure", refused.repeated_failures),
+    ] {
+        page.sample("", &[("reason", reason)], count);
     }
 }
 

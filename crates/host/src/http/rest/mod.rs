@@ -3,6 +3,7 @@
 //!
 //! * [`ask`]: one typed request and its end;
 //! * [`tool`] and [`invoke`]: a run of a tool in either of the two envelopes;
+//! * [`approvals`]: answers of people to calls that wait for them;
 //! * [`tasks`]: runs that outlive their caller;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
 //! * [`openapi`]: what a program must know to use them.
@@ -10,6 +11,7 @@
 //! What is refused here before a tool is asked has the form that the route's answers have, and comes
 //! from the same error row.
 
+mod approvals;
 mod ask;
 mod catalog;
 mod diagnostics;
@@ -49,6 +51,9 @@ pub(super) enum Route<'a> {
     Metrics,
     /// A task, as it stands in the path.
     Task(&'a str),
+    Approvals,
+    /// A call that waits for an approval, as it stands in the path.
+    Approval(&'a str),
 }
 
 impl<'a> Route<'a> {
@@ -60,6 +65,10 @@ impl<'a> Route<'a> {
             "/v1/diagnostics" => Self::Diagnostics,
             "/openapi.json" => Self::OpenApi,
             "/metrics" => Self::Metrics,
+            "/v1/approvals" => Self::Approvals,
+            _ if below("/v1/approvals/").is_some() => {
+                Self::Approval(below("/v1/approvals/").unwrap_or_default())
+            }
             _ => match (below("/v1/tool/"), below("/schemas/"), below("/v1/tasks/")) {
                 (Some(tool), _, _) => Self::Tool(tool),
                 (_, _, Some(id)) => Self::Task(id),
@@ -71,7 +80,7 @@ impl<'a> Route<'a> {
 
     const fn allows(self) -> &'static str {
         match self {
-            Self::Tool(_) | Self::Invoke => "POST",
+            Self::Tool(_) | Self::Invoke | Self::Approval(_) => "POST",
             Self::Task(_) => "GET, HEAD, DELETE",
             _ => "GET, HEAD",
         }
@@ -88,7 +97,7 @@ pub(super) async fn answer(
     (who, peer): (Option<Credential>, IpAddr),
 ) -> Answer {
     let is_allowed = match route {
-        Route::Tool(_) | Route::Invoke => parts.method == Method::POST,
+        Route::Tool(_) | Route::Invoke | Route::Approval(_) => parts.method == Method::POST,
         Route::Task(_) => [Method::GET, Method::HEAD, Method::DELETE].contains(&parts.method),
         _ => parts.method == Method::GET || parts.method == Method::HEAD,
     };
@@ -106,6 +115,8 @@ pub(super) async fn answer(
     match route {
         Route::Tool(tool) => tool::answer(front, tool, &parts.headers, body, &who).await,
         Route::Task(id) => tasks::answer(front, id, &parts.method, &who).await,
+        Route::Approvals => approvals::list(front, &parts.headers, &who).await,
+        Route::Approval(id) => approvals::answer(front, id, &parts.headers, body, &who).await,
         Route::Tools => catalog::answer(front, &who).await,
         Route::Schema(file) => schemas::answer(front, file, &who).await,
         Route::Diagnostics => diagnostics::answer(front).await,

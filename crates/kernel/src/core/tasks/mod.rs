@@ -89,6 +89,18 @@ pub enum TaskOwner {
     Holder,
 }
 
+impl TaskOwner {
+    /// The caller whose quotas hold for the task.
+    fn caller(&self) -> String {
+        match self {
+            Self::User => "user".to_owned(),
+            Self::Peer(uid) => format!("{PEER}{uid}"),
+            Self::Credential(caller) => caller.clone(),
+            Self::Holder => "anonymous".to_owned(),
+        }
+    }
+}
+
 /// Why a call is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -318,6 +330,7 @@ pub(crate) fn not_a_task(tool: &str) -> Problem {
 impl Core {
     /// Names the caller of a session: a credential over HTTP, another Unix user, or the host's own.
     pub fn set_caller(&mut self, session: SessionId, caller: &str) {
+        self.kernel.set_caller(session, caller);
         if let Some(Front::Link(slot)) = self.sessions.get(&session) {
             self.with_link(*slot, |link, _| link.set_credential(caller));
         } else if let Some(member) = self.links.members.get_mut(&session) {
@@ -344,6 +357,16 @@ impl Core {
         let session = self.kernel.request_of(call).map(|(session, _)| session);
         let owner = session.and_then(|session| self.tasks.owners.get(&session));
         owner.cloned().unwrap_or(TaskOwner::User)
+    }
+
+    /// The task whose call runs in a session, its owner, and true if a lost host had it.
+    pub(in crate::core) fn task_of_session(
+        &self,
+        session: SessionId,
+    ) -> Option<(String, TaskOwner, bool)> {
+        let id = self.tasks.by_session.get(&session)?;
+        let running = self.tasks.running.get(id)?;
+        Some((id.clone(), running.view.owner.clone(), running.resumed))
     }
 
     fn order_ledger(&mut self, purpose: Purpose, order: TaskOrder) {

@@ -1,5 +1,6 @@
 //! Running tasks, recording their ends, and taking over those of lost hosts.
 
+use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::dialect::{Inbound, Op, Request};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
@@ -9,6 +10,7 @@ use mainstay_contract::replay::Replay;
 use super::{Core, Later, Purpose, Running, TaskOrder, TaskOrigin, TaskReply, TaskView, wire};
 use crate::action::{Delivery, End};
 use crate::core::action::CoreAction;
+use crate::core::gate::name_of;
 use crate::core::sessions::Front;
 use crate::defect::{Defect, is_planted};
 
@@ -86,6 +88,8 @@ impl Core {
             return;
         };
         running.session = Some(session);
+        let caller = running.view.owner.caller();
+        self.kernel.set_caller(session, &caller);
         let work = running.view.work.clone();
         let name = running.view.tool.clone();
         self.sessions.insert(session, Front::Task);
@@ -261,6 +265,12 @@ impl Core {
             return;
         }
         let session = running.session;
+        let cancelled = AuditRecord {
+            who: Some(name_of(&running.view.owner)),
+            tool: Some(running.view.tool.clone()),
+            ..AuditRecord::operator("tasks cancel", Some(id.to_owned()))
+        };
+        self.record(cancelled);
         self.notify_creator(id, &Err(Problem::of(ErrorKind::Cancelled)));
         match session {
             Some(session) => self.kernel.handle_gone(self.clock.now, session),

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use super::super::client::cancel_line;
 use super::super::house;
 use super::super::incarnation::Awaited;
-use super::super::memory::request;
+use super::super::memory::{Step, request};
 use super::super::requests::ClientRequest;
+use super::super::shared::with_own_token;
 use super::super::{Cx, Link, edit};
 use super::{Way, common_capabilities};
 use crate::core::action::CoreAction;
@@ -69,16 +70,9 @@ impl Link {
         if !opens || !is_live || !may_try || self.memory.modern_meta.is_some() {
             return false;
         }
-        let meta = ObjectWriter::with_capacity(256)
-            .string(meta::PROTOCOL_VERSION, MODERN_VERSION)
-            .raw(
-                meta::CLIENT_CAPABILITIES,
-                asked.param("capabilities").unwrap_or("{}"),
-            )
-            .optional_raw(meta::CLIENT_INFO, asked.param("clientInfo"))
-            .finish();
-        let params = edit::with_member("{}", "_meta", &meta);
-        self.memory.modern_meta = Some(Json::from_scanned(&meta));
+        let meta = modern_meta(asked);
+        let params = edit::with_member("{}", "_meta", meta.as_str());
+        self.memory.modern_meta = Some(meta);
         let id = self.own_id();
         let line = request(&id, Method::Discover.name(), &params);
         let refusal = Json::from_scanned(refusal);
@@ -110,6 +104,7 @@ impl Link {
         let offered = request.param("protocolVersion").and_then(scan::unquote);
         let opened = opened(result, &offered.unwrap_or_default());
         self.bridge.handshake = Some(opened);
+        self.record_handshake(cx, result);
         if let Some(shown) = self.shown_bridged(cx) {
             self.answer_here(cx, generation, call, &request, shown.as_str());
         }
@@ -142,6 +137,25 @@ impl Link {
             let _ = server.awaited.open(id, Awaited::Ping);
             cx.say(generation, line);
         }
+    }
+
+    /// The script for a server that was taken for a modern one and has sessions: the client's own handshake.
+    pub(super) fn legacy_after_all(&mut self) -> Option<Vec<Step>> {
+        let was_assumed = self.recall.is_active && self.recall.is_bridged && self.serves_legacy();
+        let opening = self.recall.opening.clone().filter(|_| was_assumed)?;
+        let handshake = self.bridge.handshake.take()?;
+        self.recall.is_bridged = false;
+        self.bridge.way = None;
+        let memory = &mut self.memory;
+        memory.modern_meta = None;
+        let opens = Method::Initialize.name();
+        memory.record_answer(opens, Some(opening.as_str()), handshake.as_str());
+        let line = house::initialized();
+        memory.record_notification(Method::Initialized.name(), line.as_str());
+        let memory = std::mem::take(&mut self.memory);
+        let script = memory.restore_script(|| self.own_id());
+        self.memory = memory;
+        Some(script)
     }
 
     /// The result of a request that modern servers do not know.
@@ -309,13 +323,19 @@ impl Link {
         let line = edit::with_member(request.line.as_str(), "params", &params);
         let id = self.own_id();
         let line = edit::with_member(&line, "id", id.as_raw());
+        let line = with_own_token(&line, &id);
+        if let Some(request) = self.requests.get_mut(call) {
+            request.wire_token = Some(id.as_raw().to_owned());
+        }
         let line = self.with_own_meta(&Json::from_scanned(&line));
+        let headers = self.headers_of(call);
         if let Some(server) = self.incarnations.get_mut(&generation) {
             let _ = server.awaited.open(id, Awaited::Call(call));
             cx.out.push_back(CoreAction::Forward {
                 generation,
                 call,
                 line,
+                headers,
             });
         }
     }
@@ -348,8 +368,20 @@ impl Link {
     }
 }
 
+/// The `_meta` that a modern server gets with the requests of a legacy client, from its `initialize`.
+pub(super) fn modern_meta(asked: &ClientRequest) -> Json {
+    let meta = ObjectWriter::with_capacity(256)
+        .string(meta::PROTOCOL_VERSION, MODERN_VERSION)
+        .raw(
+            meta::CLIENT_CAPABILITIES,
+            asked.param("capabilities").unwrap_or("{}"),
+        )
+        .optional_raw(meta::CLIENT_INFO, asked.param("clientInfo"));
+    Json::from_scanned(&meta.finish())
+}
+
 /// The result of `initialize` for the `server/discover` of a modern server.
-fn opened(result: &str, offered: &str) -> Json {
+pub(super) fn opened(result: &str, offered: &str) -> Json {
     let declared = scan::member(result, "capabilities").unwrap_or("{}");
     let mut capabilities = common_capabilities(declared);
     capabilities = edit::with_member(&capabilities, "logging", "{}");

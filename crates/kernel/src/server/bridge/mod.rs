@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use self::legacy::Round;
 use self::modern::Parked;
+use super::incarnation::Purpose;
 use super::replies::response;
 use super::requests::ClientRequest;
 use super::{Client, Cx, Link, edit};
@@ -97,7 +98,7 @@ impl Link {
                 match Method::parse(&request.method) {
                     Some(Method::Discover) => self.shown_bridged(cx),
                     Some(Method::Listen) => {
-                        self.acknowledge(cx, &request);
+                        self.acknowledge(cx, call, &request);
                         return true;
                     }
                     _ => return self.resumes(cx, generation, call, &request),
@@ -152,7 +153,8 @@ impl Link {
     pub(super) fn bridged_result(&self, request: &ClientRequest, result: &str) -> Option<String> {
         let is_object = result.starts_with('{');
         let is_modern = request.dialect == Dialect::Modern;
-        if is_modern && self.memory.has_session() && is_object {
+        let is_recalled = self.recall.is_active && self.recall.is_bridged;
+        if is_modern && (self.memory.has_session() || is_recalled) && is_object {
             return modern::completed(&request.method, result);
         }
         let is_plain = !self.memory.has_session() && self.memory.modern_meta.is_some();
@@ -177,6 +179,53 @@ impl Link {
         {
             self.bridge.listening = None;
         }
+    }
+
+    /// A server's handshake in the form of its client, if that speaks the other era.
+    pub(super) fn translated_handshake(&self, result: &str) -> Option<Json> {
+        let is_legacy = scan::member(result, "protocolVersion").is_some();
+        match &self.recall.opening {
+            _ if !self.may_bridge() => None,
+            Some(opening) if !is_legacy => {
+                let offered = scan::member(opening.as_str(), "protocolVersion");
+                let offered = offered.and_then(scan::unquote).unwrap_or_default();
+                Some(legacy::opened(result, &offered))
+            }
+            None if is_legacy => Some(modern::discovery(result)),
+            _ => None,
+        }
+    }
+
+    /// The client is introduced from the catalog of a server that spoke the other era: its first process is opened in
+    /// that era. False if the eras of client and server are the same.
+    pub(super) fn opens_bridged(&mut self, request: &ClientRequest, handshake: &str) -> bool {
+        let is_bridged = self.recall.is_bridged && self.may_bridge();
+        if is_bridged {
+            self.memory.modern_meta = Some(legacy::modern_meta(request));
+            self.bridge.way = Some(Way::LegacyClient);
+            self.bridge.handshake = Some(Json::from_scanned(handshake));
+        }
+        is_bridged
+    }
+
+    /// A server refused the handshake of the era that it spoke in its last run: it is asked in the other one. False if
+    /// no era was assumed.
+    pub(super) fn tries_other_era(
+        &mut self,
+        cx: &mut Cx<'_>,
+        generation: Generation,
+        refused: Purpose,
+    ) -> bool {
+        let script = match refused {
+            Purpose::Restore => self.legacy_after_all(),
+            Purpose::Open => self.modern_after_all(cx),
+            Purpose::Discover | Purpose::LateDiscover => None,
+        };
+        let (Some(script), Some(server)) = (script, self.incarnations.get_mut(&generation)) else {
+            return false;
+        };
+        server.script = script.into();
+        true
     }
 
     /// A request has ended.

@@ -5,7 +5,9 @@
 //! repeats the call with the `requestState` that the host made up, and then belongs to the repeated call. Legacy
 //! questions do not name their calls, so the server may work on only one call at that time.
 
-use mainstay_contract::dialect::{Dialect, LEGACY_VERSIONS, encode};
+use std::collections::VecDeque;
+
+use mainstay_contract::dialect::{LEGACY_VERSIONS, encode};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::{Json, ObjectWriter};
@@ -19,6 +21,7 @@ use serde_json::json;
 
 use super::super::house::{self, refuse_question};
 use super::super::incarnation::{Awaited, Incarnation, Purpose};
+use super::super::listening::{acknowledgement, is_listen, subscription};
 use super::super::memory::{Step, request};
 use super::super::replies::response;
 use super::super::requests::ClientRequest;
@@ -30,6 +33,9 @@ use crate::core::action::CoreAction;
 const PARKED: usize = 64;
 /// Bytes of an answer to a parked call that is kept until the client repeats the call.
 const ANSWER_BYTES: usize = 1024 * 1024;
+/// Progress of a parked call that is kept, and its bytes; older progress is dropped.
+const PROGRESS: usize = 64;
+const PROGRESS_BYTES: usize = 64 * 1024;
 /// Requests that may end with `input_required`.
 const MAY_ASK: [&str; 3] = ["tools/call", "prompts/get", "resources/read"];
 /// The name of the only question in `inputRequests`.
@@ -55,6 +61,12 @@ pub(super) struct Parked {
     tool: Option<String>,
     /// The server's answer, if it did not wait.
     answer: Option<Json>,
+    /// The progress token that the server knows.
+    #[serde(default)]
+    token: Option<String>,
+    /// Progress that the server reported meanwhile, oldest first.
+    #[serde(default)]
+    progress: VecDeque<Json>,
     /// Counts up, for the oldest one.
     number: u64,
 }
@@ -93,6 +105,22 @@ impl Link {
         script
     }
 
+    /// The script for a server that had sessions in its last run and refuses to open one: a modern handshake.
+    pub(super) fn modern_after_all(&mut self, cx: &mut Cx<'_>) -> Option<Vec<Step>> {
+        let is_legacy = cx.memory.discovered == Some(Discovered::Legacy);
+        let is_open = self.bridge.way.is_some() || self.memory.has_session();
+        let meta = self.memory.modern_meta.clone();
+        let meta = meta.filter(|_| is_legacy && !is_open && self.may_bridge())?;
+        cx.memory.discovered = None;
+        self.remember(cx);
+        self.recall.is_bridged = false;
+        let id = self.own_id();
+        let params = edit::with_member("{}", "_meta", meta.as_str());
+        let line = request(&id, Method::Discover.name(), &params);
+        let purpose = Purpose::Discover;
+        Some(vec![Step::Ask { id, line, purpose }])
+    }
+
     /// A scripted request of the bridge was answered.
     pub(in super::super) fn bridge_answer(
         &mut self,
@@ -128,8 +156,7 @@ impl Link {
                 let discovered = Some(Discovered::Legacy);
                 if cx.memory.discovered != discovered {
                     cx.memory.discovered = discovered;
-                    let (server, memory) = (self.server.clone(), Box::new(cx.memory.clone()));
-                    cx.out.push_back(CoreAction::Remember { server, memory });
+                    self.remember(cx);
                 }
             }
             Purpose::Discover | Purpose::LateDiscover | Purpose::Restore => {}
@@ -137,7 +164,7 @@ impl Link {
     }
 
     /// Acknowledges a subscription: the host announces changes itself.
-    pub(super) fn acknowledge(&mut self, cx: &mut Cx<'_>, request: &ClientRequest) {
+    pub(super) fn acknowledge(&mut self, cx: &mut Cx<'_>, call: CallId, request: &ClientRequest) {
         let wanted = request.param("notifications").unwrap_or("{}");
         let mut granted = ObjectWriter::with_capacity(96);
         for kind in ListKind::ALL {
@@ -158,12 +185,8 @@ impl Link {
                 self.tell_servers(cx, Method::SubscribeResource, &params);
             }
         }
-        let params = ObjectWriter::with_capacity(128)
-            .raw("_meta", &subscription(request.id.as_raw()))
-            .raw("notifications", &granted.finish())
-            .finish();
-        let line = encode::notification(Method::Acknowledged, Some(&params));
-        self.tell_client(cx, line);
+        self.tell_client(cx, acknowledgement(&request.id, &granted.finish()));
+        self.begin_listening(cx, call);
     }
 
     /// The client cancelled a subscription. False if the request is another one.
@@ -351,6 +374,8 @@ impl Link {
             method: request.method.clone(),
             tool: request.tool.clone(),
             answer: None,
+            token: request.server_token().cloned(),
+            progress: VecDeque::new(),
             number,
         };
         self.bridge.parked.insert(key, parked);
@@ -367,7 +392,26 @@ impl Link {
             )
             .raw("requestState", state.as_raw())
             .finish();
+        if let Some(last) = self.progress.finish(call) {
+            self.report_progress(cx, call, last);
+        }
         self.answer_here(cx, by, call, &request, &result);
+    }
+
+    /// Keeps progress of a parked call until the client repeats the call.
+    pub(in super::super) fn park_progress(&mut self, by: Generation, token: &str, text: &str) {
+        let is_its = |parked: &&mut Parked| {
+            parked.generation == by && parked.token.as_deref() == Some(token)
+        };
+        let mut parked = self.bridge.parked.values_mut();
+        let Some(parked) = parked.find(is_its).filter(|_| text.len() <= PROGRESS_BYTES) else {
+            return;
+        };
+        parked.progress.push_back(Json::from_scanned(text));
+        let bytes = |all: &VecDeque<Json>| all.iter().map(Json::len).sum::<usize>();
+        while parked.progress.len() > PROGRESS || bytes(&parked.progress) > PROGRESS_BYTES {
+            parked.progress.pop_front();
+        }
     }
 
     /// The server answered a parked call: the client gets it when it repeats the call.
@@ -424,7 +468,16 @@ impl Link {
             generation,
             call,
             line,
+            headers: Vec::new(),
         });
+        // The server goes on to report under the token of the first request.
+        if let Some(request) = self.requests.get_mut(call) {
+            request.wire_token.clone_from(&parked.token);
+        }
+        for text in parked.progress {
+            let params = scan::member(text.as_str(), "params");
+            self.own_progress(cx, generation, call, text.as_str(), params);
+        }
         if let Some(text) = parked.answer {
             let result = scan::member(text.as_str(), "result").map(str::to_owned);
             self.server_answer(
@@ -457,7 +510,7 @@ fn opening(meta: &str) -> String {
 }
 
 /// The result of `server/discover` for the `initialize` of a legacy server.
-fn discovery(result: &str) -> Json {
+pub(super) fn discovery(result: &str) -> Json {
     let declared = scan::member(result, "capabilities").unwrap_or("{}");
     let info = scan::member(result, "serverInfo").unwrap_or("{}");
     let versions = json!([mainstay_contract::dialect::MODERN_VERSION]);
@@ -510,14 +563,10 @@ pub(super) fn plain_line(line: &Json) -> Json {
 
 /// The resources that a subscription names, as JSON texts.
 fn resources_of(request: &ClientRequest) -> Vec<&str> {
-    let is_listen = request.method == Method::Listen.name() && request.dialect == Dialect::Modern;
+    let is_listen = is_listen(&request.method, request.dialect);
     let wanted = request.param("notifications").filter(|_| is_listen);
     let uris = wanted.and_then(|wanted| scan::member(wanted, "resourceSubscriptions"));
     edit::items(uris.unwrap_or("[]"))
-}
-
-fn subscription(id: &str) -> String {
-    edit::with_member("{}", meta::SUBSCRIPTION_ID, id)
 }
 
 #[cfg(test)]

@@ -75,6 +75,12 @@ fn paths() -> Value {
     add("/v1/tool/{tool}", tool());
     add("/v1/invoke", invoke());
     add("/v1/tasks/{id}", task());
+    let waiting = "The calls that wait for an approval; the credential needs the scope approve.";
+    add(
+        "/v1/approvals",
+        read("listApprovals", waiting, &json("Approvals"), &[]),
+    );
+    add("/v1/approvals/{id}", approval());
     let diagnostics = "The last inputs, outputs and envelopes that did not fit their schemas.";
     add(
         "/v1/diagnostics",
@@ -200,6 +206,30 @@ fn task() -> Value {
         "get": operation("getTask", "A task, and its outcome once there is one."),
         "head": operation("getTaskHead", "A task, and its outcome once there is one."),
         "delete": operation("cancelTask", "Cancels a task; one that has ended stays as it is."),
+    })
+}
+
+fn approval() -> Value {
+    let kinds = [
+        &ANYWHERE[..],
+        &BODY[..],
+        &[ErrorKind::NotFound, ErrorKind::InvalidParams],
+    ]
+    .concat();
+    let body = json!({
+        "type": "object",
+        "properties": { "verdict": { "type": "string", "enum": ["grant", "deny"] } },
+        "required": ["verdict"],
+        "additionalProperties": false,
+    });
+    json!({
+        "parameters": [parts::in_path("id", "^[^/]+$")],
+        "post": {
+            "operationId": "answerApproval",
+            "summary": "Grants or denies a call; the credential needs the scope approve, and cannot be the caller's.",
+            "requestBody": { "required": true, "content": content("application/json", &body) },
+            "responses": responses(&json("ApprovalAnswer"), &json("Error"), &kinds),
+        },
     })
 }
 

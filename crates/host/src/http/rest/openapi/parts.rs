@@ -63,6 +63,32 @@ fn rebase(schema: &mut Value, base: &str) {
     }
 }
 
+/// The calls that wait for an approval.
+fn approvals() -> Value {
+    let text = |says: &str| json!({ "type": "string", "description": says });
+    let one = json!({
+        "type": "object",
+        "properties": {
+            "id": text("The name of the approval."),
+            "who": text("The caller: user, uid:N, or the digest of a credential."),
+            "server": text("The server or the pack."),
+            "tool": text("The tool, as its server has it."),
+            "arguments": text("Canonical JSON, perhaps cut."),
+            "digest": text("SHA-256 of the canonical JSON of all arguments."),
+            "rule": text("The rule that asks."),
+            "asked": text("ISO-8601 UTC."),
+            "expires": text("ISO-8601 UTC."),
+            "granted": { "type": "boolean", "description": "It waits only for its client to repeat the call." },
+        },
+        "required": ["id", "who", "server", "tool", "arguments", "digest", "rule", "asked", "expires", "granted"],
+    });
+    json!({
+        "type": "object",
+        "properties": { "approvals": { "type": "array", "items": one } },
+        "required": ["approvals"],
+    })
+}
+
 /// The named schemas.
 pub(super) fn schemas() -> Value {
     let count = json!({ "type": "integer", "minimum": 0 });
@@ -71,6 +97,12 @@ pub(super) fn schemas() -> Value {
         "InvocationRequest": published("InvocationRequest", "request.schema.json"),
         "InvocationResponse": published("InvocationResponse", "response.schema.json"),
         "ResultEnvelope": published("ResultEnvelope", "envelope.schema.json"),
+        "Approvals": approvals(),
+        "ApprovalAnswer": {
+            "type": "object",
+            "properties": { "id": { "type": "string" }, "granted": { "type": "boolean" } },
+            "required": ["id", "granted"],
+        },
         "Error": {
             "type": "object",
             "properties": {

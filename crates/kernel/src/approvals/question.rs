@@ -1,0 +1,215 @@
+//! The words in which a person is asked about a call.
+//!
+//! Text of clients and servers stands in quotes, on one line, and has no characters that look like others or move text:
+//! they are escaped as in JSON. So it cannot end its quotes or imitate the words of the host, which come first.
+
+use mainstay_contract::canonical::canonical_text;
+use mainstay_contract::dialect::encode;
+use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::method::Method;
+use mainstay_contract::scan;
+use serde_json::{Value, json};
+
+use super::Bond;
+
+/// Characters of a name in a question.
+const NAME_CHARS: usize = 128;
+/// Characters of the arguments in a question.
+const QUESTION_CHARS: usize = 1500;
+/// Characters of the arguments in a listing.
+const LISTED_CHARS: usize = 4000;
+
+/// The member of an answer with the decision.
+const DECISION: &str = "decision";
+/// Its only value that grants the call.
+const RUN: &str = "run it once";
+const REFUSE: &str = "do not run it";
+
+/// An answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Grant,
+    Deny,
+    /// The client cannot ask its user.
+    Unasked,
+}
+
+/// The arguments of a call, for a listing.
+pub(crate) fn listed(arguments: &Json) -> String {
+    plain(&canonical_text(arguments), LISTED_CHARS)
+}
+
+/// The parameters of `elicitation/create`.
+pub(crate) fn params(bond: &Bond, arguments: &Json, wait_ms: u64) -> String {
+    let (server, tool) = (quoted(&bond.server), quoted(&bond.tool));
+    let shown = plain(&canonical_text(arguments), QUESTION_CHARS);
+    let seconds = wait_ms.div_ceil(1000);
+    let digest = &bond.arguments;
+    let message = format!(
+        "Mainstay holds back a call until you decide. Without a decision within {seconds} s it is denied. \
+         Text after this sentence comes from the client and the server, except for the four labels.\n\
+         Server: {server}\nTool: {tool}\nSHA-256 of the arguments: {digest}\nArguments: {shown}"
+    );
+    let schema = json!({
+        "type": "object",
+        "properties": { DECISION: {
+            "type": "string",
+            "title": "Decision",
+            "description": "Run this call once, with these arguments?",
+            "enum": [RUN, REFUSE],
+        } },
+        "required": [DECISION],
+    });
+    ObjectWriter::with_capacity(message.len() + 512)
+        .string("message", &message)
+        .value("requestedSchema", &schema)
+        .finish()
+}
+
+/// The line of a question to a client of the legacy era.
+pub(crate) fn line(id: &str, params: &str) -> String {
+    let asked = encode::question(id, Method::Elicit.name());
+    crate::server::edit::with_member(&asked, "params", params)
+}
+
+/// The result of a call whose client, of the modern era, must ask its user and repeat the call.
+pub(crate) fn input_required(state: &str, params: &str) -> Json {
+    let question = ObjectWriter::with_capacity(params.len() + 64)
+        .string("method", Method::Elicit.name())
+        .raw("params", params)
+        .finish();
+    let requests = ObjectWriter::with_capacity(question.len() + 32)
+        .raw(QUESTION, &question)
+        .finish();
+    let result = ObjectWriter::with_capacity(requests.len() + 128)
+        .string("resultType", "input_required")
+        .raw("inputRequests", &requests)
+        .string("requestState", state);
+    Json::from_scanned(&result.finish())
+}
+
+/// The name of the question in `inputRequests`.
+pub(crate) const QUESTION: &str = "approval";
+
+/// What a client answers: the result of `elicitation/create`, or `None` for an error.
+pub(crate) fn answered(result: Option<&str>) -> Answered {
+    let Some(result) = result.filter(|result| result.starts_with('{')) else {
+        return Answered::Unasked;
+    };
+    let text = |object: &str, key: &str| {
+        let raw = scan::member(object, key)?;
+        scan::unquote(raw).map(std::borrow::Cow::into_owned)
+    };
+    let content = scan::member(result, "content").filter(|content| content.starts_with('{'));
+    let decision = content.and_then(|content| text(content, DECISION));
+    match text(result, "action").as_deref() {
+        Some("accept") if decision.as_deref() == Some(RUN) => Answered::Grant,
+        _ => Answered::Deny,
+    }
+}
+
+/// A name in quotes, bounded.
+fn quoted(name: &str) -> String {
+    plain(&Value::from(name).to_string(), NAME_CHARS)
+}
+
+/// JSON text of letters, digits and the signs of ASCII; other characters, which JSON has only inside its strings, are
+/// escaped. A text that is too long is cut; no text can imitate the mark of a cut, because it is not ASCII.
+fn plain(json: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(json.len().min(most));
+    let mut units = [0; 2];
+    for (count, char) in json.chars().enumerate() {
+        if count == most {
+            let more = json.chars().count() - count;
+            shown.push_str(&format!("… ({more} more characters; the digest is of all)"));
+            break;
+        }
+        if char.is_ascii_graphic() || char == ' ' || char.is_alphanumeric() {
+            shown.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut units) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bond(server: &str, tool: &str) -> Bond {
+        Bond {
+            caller: "user".to_owned(),
+            server: server.to_owned(),
+            tool: tool.to_owned(),
+            arguments: "00".to_owned(),
+            policy: "1".to_owned(),
+        }
+    }
+
+    fn message(server: &str, tool: &str, arguments: &Value) -> String {
+        let params = params(&bond(server, tool), &Json::from(arguments.clone()), 300_000);
+        let params: Value = serde_json::from_str(&params).unwrap();
+        params["message"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn only_an_accepted_decision_grants() {
+        let granted = r#"{"action":"accept","content":{"decision":"run it once"}}"#;
+        assert_eq!(answered(Some(granted)), Answered::Grant);
+        for other in [
+            r#"{"action":"accept"}"#,
+            r#"{"action":"accept","content":{}}"#,
+            r#"{"action":"accept","content":{"decision":"do not run it"}}"#,
+            r#"{"action":"accept","content":{"decision":true}}"#,
+            r#"{"action":"decline","content":{"decision":"run it once"}}"#,
+            r#"{"action":"cancel"}"#,
+            "{}",
+        ] {
+            assert_eq!(answered(Some(other)), Answered::Deny, "{other}");
+        }
+        assert_eq!(answered(None), Answered::Unasked);
+    }
+
+    #[test]
+    fn the_message_is_as_it_is_documented() {
+        let said = message(
+            "files",
+            "write",
+            &json!({ "path": "/tmp/é", "a": "x\n\u{202e}y\"" }),
+        );
+        let lines: Vec<&str> = said.lines().skip(1).collect();
+        let expected = [
+            "Server: \"files\"",
+            "Tool: \"write\"",
+            "SHA-256 of the arguments: 00",
+            "Arguments: {\"a\":\"x\\n\\u202ey\\\"\",\"path\":\"/tmp/é\"}",
+        ];
+        assert_eq!(lines, expected);
+        let long = message("files", "write", &json!({ "a": "x".repeat(5000) }));
+        assert!(
+            long.ends_with("… (3508 more characters; the digest is of all)"),
+            "{long}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_text_cannot_add_a_line_or_a_label(
+            server in ".{0,40}",
+            tool in "(?s).{0,200}",
+            key in "(?s).{0,20}",
+            text in "(?s)(\nServer: \"|\u{2028}Tool|.|…){0,60}",
+        ) {
+            let said = message(&server, &tool, &json!({ key: text }));
+            prop_assert_eq!(said.lines().count(), 5);
+            let odd = |char: char| !(char.is_ascii_graphic() || char == ' ' || char == '\n' || char.is_alphanumeric() || char == '…');
+            prop_assert!(!said.contains(odd), "{}", said);
+            prop_assert!(said.chars().count() < 2500);
+        }
+    }
+}
