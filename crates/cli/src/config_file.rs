@@ -59,7 +59,7 @@ pub(crate) struct ConfigFile {
     pub(crate) log: Option<LogLevel>,
     /// The settings of `tools/list`.
     pub(crate) tool_list: ToolListRules,
-    /// What each caller may use of a tool.
+    /// Quotas of each caller, by tool.
     pub(crate) quotas: ToolQuotas,
     pub(crate) watch: Option<Watch>,
     pub(crate) audit: Option<PathBuf>,

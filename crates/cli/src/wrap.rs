@@ -251,7 +251,7 @@ impl Wanted {
             && self.isolates == first.isolates
     }
 
-    /// What is different from what the host was started with, apart from the rules and the values of secrets.
+    /// Names the settings that differ from those of the start, apart from the rules and the values of secrets.
     fn differences(&self, first: &Self) -> Vec<&'static str> {
         let (now, before) = (&self.entry, &first.entry);
         let differs = [

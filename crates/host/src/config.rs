@@ -72,7 +72,7 @@ pub struct Config {
     pub tasks: TaskRules,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
-    /// What each caller may use of a tool.
+    /// Quotas of each caller, by tool.
     pub quotas: ToolQuotas,
     /// The directory in which tasks are recorded, if there is one.
     pub state_dir: Option<PathBuf>,

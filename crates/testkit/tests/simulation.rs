@@ -30,7 +30,7 @@ fn no_seed_breaks_a_rule() {
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..200 {
         let scenario = Scenario::of(seed);
-        // The tasks of a host that is killed end in any order.
+        // Known gap: in seed 1 two pipes of a killed host were closed in another order, and the cause is not found.
         if !scenario.host_ends.is_empty() {
             continue;
         }

@@ -250,7 +250,7 @@ impl Server {
     }
 }
 
-/// What each request of the stateless revision carries.
+/// The `_meta` members of each request of the stateless revision.
 fn stateless_meta(capabilities: &Value) -> [(String, Value); 3] {
     let client = json!({ "name": "mainstay", "version": crate::VERSION });
     [

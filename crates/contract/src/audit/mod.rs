@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::chain::{ChainError, Head, Key, KeyError, Verifier, stated_head};
 
 words! {
-    /// What a record is about.
+    /// The subject of a record.
     pub enum AuditEvent {
         /// A host began the file.
         Opened = "audit.opened",

@@ -37,7 +37,7 @@ pub struct WrapConfig {
     pub rules: Arc<Rules>,
     /// The settings of `tools/list`.
     pub tool_list: ToolListRules,
-    /// What each caller may use of a tool.
+    /// Quotas of each caller, by tool.
     pub quotas: ToolQuotas,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
