@@ -42,6 +42,14 @@ const ROWS: &[Row] = &[
         ]),
     },
     Row {
+        folder: "seal",
+        internal: &[],
+        external: Budget::Only(&[
+            "ring", // key derivation and authenticated encryption
+            "thiserror",
+        ]),
+    },
+    Row {
         folder: "system",
         internal: &[],
         external: Budget::Only(&["libc"]),
@@ -142,7 +150,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "host",
-        internal: &["contract", "kernel", "ledger", "sandbox", "schema"],
+        internal: &["contract", "kernel", "ledger", "sandbox", "schema", "seal"],
         external: Budget::Only(&[
             "base64", // headers and access tokens
             "bytes",  // bodies of hyper
@@ -173,6 +181,7 @@ const ROWS: &[Row] = &[
             "pack-code",
             "sandbox",
             "schema",
+            "seal", // the fleet key
             "system",
             "worker",
         ],
