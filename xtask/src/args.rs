@@ -15,6 +15,7 @@ usage: cargo xtask TASK
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers, kill hosts, and upgrade hosts under load, each for so long (60)
+  crosstalk [COUNT]   so many messages of sessions over shared servers (1000000)
   sim [ARGS...]       simulate hosts: --seeds N, --seed S, --catalogue
   soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this
@@ -33,6 +34,9 @@ pub(crate) enum Task {
     Sim(Vec<OsString>),
     Storm {
         seconds: u64,
+    },
+    Crosstalk {
+        messages: u64,
     },
     Soak {
         seconds: u64,
@@ -63,8 +67,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("tools") => test_options(arguments, false).map(Task::Tools),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
         Some("sim") => Ok(Task::Sim(arguments.collect())),
-        Some("storm") => seconds(arguments, 60).map(|seconds| Task::Storm { seconds }),
-        Some("soak") => seconds(arguments, 600).map(|seconds| Task::Soak { seconds }),
+        Some("storm") => number(arguments, 60).map(|seconds| Task::Storm { seconds }),
+        Some("soak") => number(arguments, 600).map(|seconds| Task::Soak { seconds }),
+        Some("crosstalk") => {
+            number(arguments, 1_000_000).map(|messages| Task::Crosstalk { messages })
+        }
         _ => Err(format!("no task is called {}", name.display())),
     }
 }
@@ -90,13 +97,13 @@ fn test_options(rest: impl Iterator<Item = OsString>, checks: bool) -> Result<Te
     Ok(options)
 }
 
-fn seconds(mut rest: impl Iterator<Item = OsString>, default: u64) -> Result<u64, String> {
+fn number(mut rest: impl Iterator<Item = OsString>, default: u64) -> Result<u64, String> {
     let seconds = match rest.next() {
         None => default,
         Some(text) => text
             .to_str()
             .and_then(|text| text.parse().ok())
-            .ok_or_else(|| format!("{} is no number of seconds", text.display()))?,
+            .ok_or_else(|| format!("{} is not a number", text.display()))?,
     };
     match rest.next() {
         None => Ok(seconds),
@@ -135,6 +142,8 @@ mod tests {
         assert_eq!(parsed("storm 5"), Ok(Task::Storm { seconds: 5 }));
         assert_eq!(parsed("soak"), Ok(Task::Soak { seconds: 600 }));
         assert!(parsed("soak 5 6").is_err());
+        let messages = 1_000_000;
+        assert_eq!(parsed("crosstalk"), Ok(Task::Crosstalk { messages }));
     }
 
     #[test]
@@ -145,10 +154,7 @@ mod tests {
             Err("unexpected argument --fix".to_owned())
         );
         assert_eq!(parsed("test -v"), Err("unexpected argument -v".to_owned()));
-        assert_eq!(
-            parsed("storm soon"),
-            Err("soon is no number of seconds".to_owned())
-        );
+        assert_eq!(parsed("storm soon"), Err("soon is not a number".to_owned()));
         assert!(parsed("storm 5 6").is_err());
         assert!(parsed("").is_err());
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask storm` and `cargo xtask soak`: the storms and the soak of `mainstay-testkit`, for as long as one likes.
+//! `cargo xtask storm`, `crosstalk` and `soak`: the storms, the sessions of shared servers and the soak of `mainstay-testkit`, for as long as one likes.
 //!
 //! The test suite runs short ones; these are the same tests with more time, and their figures are shown.
 
@@ -34,6 +34,18 @@ pub(crate) fn run(context: &Context, seconds: u64) -> anyhow::Result<()> {
         command_step(name, storm)?;
     }
     Ok(())
+}
+
+/// Sessions over shared servers, in which no message may reach the wrong one. Optimised, with every assertion.
+pub(crate) fn crosstalk(context: &Context, messages: u64) -> anyhow::Result<()> {
+    let mut build = context.cargo(["build", "--profile", "sim", "--workspace", "--locked"]);
+    build.args(["--bin", "mainstay", "--bin", "mcp-fixture"]);
+    command_step("build", build)?;
+    let mut test = context.cargo(["test", "--profile", "sim", "--workspace", "--locked"]);
+    test.args(["--test", "many_servers", "--", "--nocapture"])
+        .arg("no_message_of_a_shared_server_reaches_another_session")
+        .env("MAINSTAY_CROSSTALK_MESSAGES", messages.to_string());
+    command_step("messages of shared servers", test)
 }
 
 /// Clients and servers come and go; built for release, since its figures are those of users.

@@ -17,6 +17,7 @@ use super::edit;
 use super::incarnation::{Awaited, Purpose};
 use super::lists::{Seen, page_request};
 use super::memory::{Step, request};
+use super::tools::TOOLS;
 use super::{Cx, Link};
 use crate::action::Sight;
 use crate::core::action::CoreAction;
@@ -365,6 +366,13 @@ impl Link {
     pub(super) fn tools_complete(&mut self, cx: &mut Cx<'_>, begun: u64) {
         self.tools.completed(begun);
         self.lists.unlistable = None;
+        let left_out = self.tools.take_left_out();
+        if left_out > 0 {
+            let pack = &self.name;
+            cx.log(format!(
+                "mcp:warning reason=list_too_long pack={pack} tools={left_out} beyond the first {TOOLS} are not served"
+            ));
+        }
         let strange = self.tools.strange_names();
         if !strange.is_empty() {
             let (pack, names) = (&self.name, strange.join(" "));

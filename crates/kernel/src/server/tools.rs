@@ -24,7 +24,7 @@ use super::rules::{OnTimeout, Rules};
 use crate::locked::{Locked, Withdrawn};
 
 /// Tools that are remembered.
-const TOOLS: usize = 10_000;
+pub(super) const TOOLS: usize = 10_000;
 
 /// The tools of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub(super) struct Tools {
     rules: Arc<Rules>,
     locked: Option<Arc<Locked>>,
     known: BTreeMap<String, Tool>,
+    /// Definitions for which there was no room.
+    #[serde(default)]
+    left_out: usize,
     /// The server's error in place of its list.
     refusal: Option<Json>,
     /// Whether the whole list was seen since it last changed.
@@ -89,6 +92,7 @@ impl Tools {
             rules,
             locked,
             known: BTreeMap::new(),
+            left_out: 0,
             refusal: None,
             complete: false,
             epoch: 0,
@@ -112,6 +116,7 @@ impl Tools {
     /// The list has changed: nothing is known any more.
     pub(super) fn forget(&mut self) {
         self.known.clear();
+        self.left_out = 0;
         self.refusal = None;
         self.complete = false;
         self.epoch += 1;
@@ -268,6 +273,8 @@ impl Tools {
         };
         if self.known.len() < TOOLS || self.known.contains_key(&name) {
             self.known.insert(name.clone(), tool);
+        } else {
+            self.left_out += 1;
         }
         Some(Learned {
             name,
@@ -275,6 +282,11 @@ impl Tools {
             ambiguous,
             hidden: render::hidden_in(&value),
         })
+    }
+
+    /// The number of definitions for which there was no room since the last time.
+    pub(super) const fn take_left_out(&mut self) -> usize {
+        std::mem::replace(&mut self.left_out, 0)
     }
 
     /// Whether readers may differ about a definition that somebody has looked at.
@@ -493,6 +505,7 @@ mod tests {
             tools.learn(&format!(r#"{{"name":"t{number}"}}"#)).unwrap();
         }
         assert_eq!(tools.visible().count(), TOOLS);
+        assert_eq!((tools.take_left_out(), tools.take_left_out()), (5, 0));
         tools.learn(r#"{"name":"t0","annotations":{"readOnlyHint":true}}"#);
         assert_eq!(tools.get("t0").unwrap().replay, Replay::Convergent);
     }

@@ -399,3 +399,27 @@ fn rest_and_metrics_tell_servers_apart() -> anyhow::Result<()> {
     );
     running.stop()
 }
+
+#[test]
+fn a_list_beyond_every_measure_is_cut_with_a_warning() -> anyhow::Result<()> {
+    const LISTED: usize = 12_000;
+    let folder = TempDir::new()?;
+    let definitions = folder.join("tools.json");
+    let tools: Vec<Value> = (0..LISTED)
+        .map(|n| json!({ "name": format!("t{n}") }))
+        .collect();
+    std::fs::write(&definitions, Value::from(tools).to_string())?;
+    let options = format!("--tools {} --page 3000", definitions.display());
+    let servers = json!({ "good": entry("", json!({}))?, "huge": entry(&options, json!({}))? });
+    let running = open(&servers, "")?;
+    let client = running.client()?;
+    let tools = names(client, "1", "tools/list")?;
+    let huge = tools
+        .iter()
+        .filter(|name| name.starts_with("huge__"))
+        .count();
+    ensure!(huge == 10_000, "{huge}");
+    running.wait_for_line("reason=list_too_long pack=huge tools=2000")?;
+    says(client, "2", "good__echo", "x")?;
+    stop(running)
+}

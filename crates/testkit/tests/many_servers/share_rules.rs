@@ -1,10 +1,15 @@
 //! The rules of sharing: who may, which variables a shared server gets, and what `mainstay share check` finds.
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::http::Session;
-use mainstay_testkit::process::{Serve, TempDir, binary};
+use mainstay_testkit::process::{NOBODY, Serve, TempDir, binary, is_root};
+use rustix::process::Uid;
 use serde_json::{Value, json};
 
 use crate::issuer::{FAR, Issuer, RESOURCE};
@@ -111,6 +116,41 @@ fn a_server_cannot_share_servers() -> anyhow::Result<()> {
     ensure!(!output.status.success(), "{output:?}");
     ensure!(user.servers()?.len() == 1 && user.servers()?[0].1 == 1);
     Ok(())
+}
+
+#[test]
+fn another_user_cannot_share_servers() -> anyhow::Result<()> {
+    if !is_root() {
+        return Ok(());
+    }
+    let user = User::new()?;
+    let relay = user.relay("", "A")?;
+    relay.client.open(&json!({}))?;
+    // Even where the socket is within reach.
+    let socket = user.folder.join("run/share.socket");
+    let everyone = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    everyone(user.folder.path(), 0o755)?;
+    everyone(&user.folder.join("run"), 0o755)?;
+    everyone(&socket, 0o666)?;
+    let program = binary(SERVER)?;
+    let server = json!({ "name": "x", "program": program, "arguments": [], "directory": "/", "environment": {} });
+    let request = json!({ "share": { "server": server } });
+    // The user of a thread counts at the socket.
+    let as_nobody = || -> anyhow::Result<String> {
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(NOBODY), None)?;
+        let mut stream = UnixStream::connect(&socket)?;
+        writeln!(stream, "{request}")?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said)?;
+        Ok(said)
+    };
+    let said = std::thread::scope(|scope| scope.spawn(as_nobody).join());
+    let said = said.map_err(|_| anyhow::anyhow!("the thread panicked"))??;
+    ensure!(said.contains("only the user of this host"), "{said}");
+    ensure!(user.servers()?.len() == 1 && user.servers()?[0].1 == 1);
+    echo(&relay.client, "1", "served")
 }
 
 #[test]

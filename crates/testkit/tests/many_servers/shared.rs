@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_executed;
@@ -399,11 +399,42 @@ fn is_foreign(session: usize, message: &Message) -> bool {
     }
 }
 
+/// The messages that sessions got, and the calls that they cancelled.
+#[derive(Debug, Default)]
+struct Tally {
+    answers: u64,
+    progress: u64,
+    updates: u64,
+    others: u64,
+    cancels: u64,
+}
+
+impl Tally {
+    fn count(&mut self, message: &Message) {
+        let kind = match message.method().as_deref() {
+            None => &mut self.answers,
+            Some("notifications/progress") => &mut self.progress,
+            Some("notifications/resources/updated") => &mut self.updates,
+            Some(_) => &mut self.others,
+        };
+        *kind += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.progress += other.progress;
+        self.updates += other.updates;
+        self.others += other.others;
+        self.cancels += other.cancels;
+    }
+}
+
 /// Plays one session until the budget is spent.
-fn play(session: usize, client: &Client, left: &AtomicU64) -> anyhow::Result<()> {
+fn play(session: usize, client: &Client, left: &AtomicU64) -> anyhow::Result<Tally> {
     let opened = client.open(&json!({}))?;
     ensure!(opened.at("/result").is_object(), "{opened:?}");
     let mut open = BTreeSet::new();
+    let mut tally = Tally::default();
     let mut next = 0_u64;
     let send = |next: u64| -> anyhow::Result<Option<String>> {
         let id = format!("s{session}-{next}");
@@ -438,13 +469,17 @@ fn play(session: usize, client: &Client, left: &AtomicU64) -> anyhow::Result<()>
     };
     loop {
         while open.len() < OPEN && left.load(Ordering::Relaxed) > 0 {
-            open.extend(send(next)?);
+            match send(next)? {
+                Some(id) => _ = open.insert(id),
+                None => tally.cancels += 1,
+            }
             next += 1;
         }
         if open.is_empty() {
-            return Ok(());
+            return Ok(tally);
         }
         let message = client.next()?;
+        tally.count(&message);
         ensure!(
             !is_foreign(session, &message),
             "session {session}: {message:?}"
@@ -474,7 +509,8 @@ fn no_message_of_a_shared_server_reaches_another_session() -> anyhow::Result<()>
     let running = serve(Serve::socket()?, &servers)?;
     let (left, is_over) = (AtomicU64::new(wanted), AtomicBool::new(false));
     let kills = AtomicU64::new(0);
-    std::thread::scope(|scope| -> anyhow::Result<()> {
+    let began = Instant::now();
+    let tally = std::thread::scope(|scope| -> anyhow::Result<Tally> {
         let sessions: Vec<_> = (0..SESSIONS)
             .map(|session| {
                 let (running, left) = (&running, &left);
@@ -488,17 +524,21 @@ fn no_message_of_a_shared_server_reaches_another_session() -> anyhow::Result<()>
                 kills.fetch_add(u64::from(victim.is_some_and(kill)), Ordering::Relaxed);
             }
         });
-        let played: Vec<anyhow::Result<()>> = sessions
+        let played: Vec<anyhow::Result<Tally>> = sessions
             .into_iter()
             .map(|session| session.join().map_err(|_| anyhow::anyhow!("it panicked"))?)
             .collect();
         is_over.store(true, Ordering::Relaxed);
-        played.into_iter().collect()
+        let mut whole = Tally::default();
+        for tally in played {
+            whole.add(&tally?);
+        }
+        Ok(whole)
     })?;
     ensure!(left.into_inner() == 0);
     let kills = kills.into_inner();
     ensure!(kills > 0, "no server was killed");
-    eprintln!("{wanted} messages, {kills} kills");
+    eprintln!("{tally:?}, {kills} kills, {:.0?}", began.elapsed());
     running.stop()
 }
 
@@ -607,7 +647,7 @@ fn clients_share_servers_of_others() -> anyhow::Result<()> {
     let mut ready = Vec::new();
     for number in 0..count {
         for (server, words) in &servers {
-            let began = std::time::Instant::now();
+            let began = Instant::now();
             let mut command = user.command()?;
             for variable in SURROUNDINGS[number % SURROUNDINGS.len()] {
                 command.env(variable, number.to_string());
