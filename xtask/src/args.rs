@@ -48,7 +48,7 @@ pub(crate) struct TestOptions {
 }
 
 /// Reads the arguments after the program's name. The error is a sentence for
-/// whoever typed them.
+/// the person who typed them.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task, String> {
     let mut arguments = arguments.into_iter();
     let Some(name) = arguments.next() else {
@@ -96,7 +96,7 @@ fn seconds(mut rest: impl Iterator<Item = OsString>, default: u64) -> Result<u64
         Some(text) => text
             .to_str()
             .and_then(|text| text.parse().ok())
-            .ok_or_else(|| format!("{} is no number of seconds", text.display()))?,
+            .ok_or_else(|| format!("{} is not a number of seconds", text.display()))?,
     };
     match rest.next() {
         None => Ok(seconds),
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(parsed("test -v"), Err("unexpected argument -v".to_owned()));
         assert_eq!(
             parsed("storm soon"),
-            Err("soon is no number of seconds".to_owned())
+            Err("soon is not a number of seconds".to_owned())
         );
         assert!(parsed("storm 5 6").is_err());
         assert!(parsed("").is_err());

@@ -1,4 +1,4 @@
-//! The known name somebody probably meant.
+//! Suggests the known name that was probably meant.
 
 /// Longer names are not compared.
 const LONGEST: usize = 64;
