@@ -15,6 +15,7 @@ usage: cargo xtask TASK
   tools [--install]   install the clients and servers of others that tests talk to
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers, kill hosts, and upgrade hosts under load, each for so long (60)
+  recording           build for release and record the picture of the README
   sim [ARGS...]       simulate hosts: --seeds N, --seed S, --catalogue
   soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this
@@ -31,6 +32,7 @@ pub(crate) enum Task {
     Tools(TestOptions),
     Bench(Vec<OsString>),
     Sim(Vec<OsString>),
+    Recording,
     Storm {
         seconds: u64,
     },
@@ -63,6 +65,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("tools") => test_options(arguments, false).map(Task::Tools),
         Some("bench") => Ok(Task::Bench(arguments.collect())),
         Some("sim") => Ok(Task::Sim(arguments.collect())),
+        Some("recording") => Ok(Task::Recording),
         Some("storm") => seconds(arguments, 60).map(|seconds| Task::Storm { seconds }),
         Some("soak") => seconds(arguments, 600).map(|seconds| Task::Soak { seconds }),
         _ => Err(format!("no task is called {}", name.display())),

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::http::{Connection, Request};
@@ -356,6 +356,18 @@ fn every_metric_of_the_alerts_and_of_the_dashboard_is_exported() {
     host.stop().unwrap();
 }
 
+/// A running nginx; it ends with the test.
+struct Proxy(Child);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Its master ends its workers, so it must not be killed.
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+        let _ = wait_for(&mut self.0, PATIENCE);
+    }
+}
+
 #[test]
 fn a_host_behind_nginx_serves_calls_streams_and_cancels() {
     let nginx = program("nginx", Path::new("/usr/sbin"));
@@ -424,16 +436,18 @@ fn a_host_behind_nginx_serves_calls_streams_and_cancels() {
     let settings = folder.join("nginx.conf");
     fs::write(&settings, whole).unwrap();
     let log = folder.join("error.log");
-    let mut proxy = Command::new(nginx)
-        .arg("-p")
-        .arg(folder.path())
-        .arg("-e")
-        .arg(&log)
-        .arg("-c")
-        .arg(&settings)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let _proxy = Proxy(
+        Command::new(nginx)
+            .arg("-p")
+            .arg(folder.path())
+            .arg("-e")
+            .arg(&log)
+            .arg("-c")
+            .arg(&settings)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
 
     let url = format!("https://tools.example.com:{port}");
     let ask = |route: &str| {
@@ -469,7 +483,7 @@ fn a_host_behind_nginx_serves_calls_streams_and_cancels() {
 
     // Progress arrives while the call runs; a client that leaves cancels the call.
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait",
-        "arguments":{"ms":3600000,"steps":36000},"_meta":{"progressToken":"p",
+        "arguments":{"ms":600000,"steps":1000},"_meta":{"progressToken":"p",
         "io.modelcontextprotocol/protocolVersion":"2026-07-28",
         "io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
         "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
@@ -499,8 +513,5 @@ fn a_host_behind_nginx_serves_calls_streams_and_cancels() {
         assert!(start.elapsed() < PATIENCE, "the call goes on");
         std::thread::sleep(Duration::from_millis(100));
     }
-    let pid = rustix::process::Pid::from_child(&proxy);
-    rustix::process::kill_process(pid, Signal::TERM).unwrap();
-    wait_for(&mut proxy, PATIENCE).unwrap();
     host.stop().unwrap();
 }

@@ -256,7 +256,7 @@ impl FrameReader {
         }
     }
 
-    /// Doubles the buffer, up to a line of the limit, its carriage return and one read. False if there is no
+    /// Doubles the buffer, up to a line of the limit, its carriage return and one read. False without
     /// memory for it.
     fn grow(&mut self) -> bool {
         let most = self.limit.saturating_add(1 + MIN_SPARE).max(FIRST);

@@ -77,8 +77,8 @@ pub fn enveloped(id: &EchoId, envelope: &str) -> String {
     result(id, envelope)
 }
 
-/// True if a problem is a JSON-RPC error in the direct and the envelope dialect, too: what is no
-/// request has no result, and a second request of an id must not be taken for the first.
+/// True if a problem is a JSON-RPC error in the direct and the envelope dialect, too: a line
+/// that is not a request has no result, and a second request of an id must not be taken for the first.
 pub const fn is_of_the_message(kind: ErrorKind) -> bool {
     matches!(
         kind,
