@@ -34,7 +34,7 @@ pub(super) struct Tools {
     known: BTreeMap<String, Tool>,
     /// The server's error in place of its list.
     refusal: Option<Json>,
-    /// Whether the whole list was seen since it last changed.
+    /// True if the whole list was seen since it last changed.
     complete: bool,
     /// Counts the times that what was known was given up.
     epoch: u64,
@@ -72,14 +72,14 @@ pub(super) enum Standing {
     Withdrawn(Withdrawn),
 }
 
-/// What was learned from one definition.
+/// The facts of one definition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Learned {
     pub(super) name: String,
     pub(super) standing: Standing,
     /// It is withdrawn because its definition has a member twice.
     pub(super) ambiguous: bool,
-    /// Where its definition has characters that nobody sees.
+    /// The places of invisible characters in its definition.
     pub(super) hidden: Vec<HiddenAt>,
 }
 
@@ -150,12 +150,12 @@ impl Tools {
         }
     }
 
-    /// Whether anything was ever known.
+    /// True if anything was ever known.
     pub(super) fn any(&self) -> bool {
         !self.known.is_empty()
     }
 
-    /// Whether the whole list is known.
+    /// True if the whole list is known.
     pub(super) const fn is_complete(&self) -> bool {
         self.complete
     }
@@ -193,7 +193,7 @@ impl Tools {
         }
     }
 
-    /// Whether a definition may be shown.
+    /// True if a definition may be shown.
     pub(super) fn shows(&self, definition: &str) -> bool {
         let value: Option<Value> = serde_json::from_str(definition).ok();
         let name = value.as_ref().and_then(|value| value.get("name")?.as_str());
@@ -211,7 +211,7 @@ impl Tools {
         }
     }
 
-    /// Whether a call of this tool can be decided about.
+    /// True if a call of this tool can be decided about.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.complete || self.known.contains_key(name)
     }
@@ -277,7 +277,7 @@ impl Tools {
         })
     }
 
-    /// Whether readers may differ about a definition that somebody has looked at.
+    /// True if readers may differ about a reviewed definition.
     fn is_ambiguous(&self, definition: &str) -> bool {
         self.locked.is_some() && edit::has_twice(definition)
     }
@@ -356,7 +356,7 @@ impl Tool {
 }
 
 impl Standing {
-    /// What a call of such a tool is told.
+    /// The error for a call of such a tool.
     pub(super) fn problem(self, name: &str) -> Option<Problem> {
         match self {
             Self::Open => None,
