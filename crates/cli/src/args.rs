@@ -372,6 +372,9 @@ pub(crate) struct RemoteArgs {
     /// File with more headers, NAME: VALUE in each line
     #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) header_file: Option<PathBuf>,
+    /// Variable that holds the value of a header; may be repeated
+    #[arg(long, help_heading = AT_A_URL, value_name = "HEADER=NAME")]
+    pub(crate) header_env: Vec<String>,
     /// Certificates to trust beside those of the system, in PEM form
     #[arg(long, help_heading = AT_A_URL, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,

@@ -139,7 +139,7 @@ fn after(tool: &str, answer: &Value) -> After {
 }
 
 fn call_tool(connection: &mut Connection, call: &Call) -> Result<(String, u8, After), Failure> {
-    let tools = connection.tools()?;
+    let tools = connection.tools()?.tools;
     let (tool, mut arguments) = match find(&tools, &call.tool) {
         Ok(tool) => (
             Some(tool),

@@ -16,6 +16,7 @@ use crate::answer::{Refused, ToolAnswer};
 use crate::exit::Failure;
 use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
+use crate::target::ToolList;
 
 /// Longest answer that is read.
 const MAX_LINE: u64 = 64 * 1024 * 1024;
@@ -62,26 +63,25 @@ impl Client {
         Ok(client)
     }
 
-    /// The definitions of all tools.
-    pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Refused> {
-        let mut tools = Vec::new();
+    /// All tools.
+    pub(crate) fn tools(&mut self) -> Result<ToolList, Refused> {
+        let mut list = ToolList::default();
         let form = json!({ meta::DEFINITIONS: "full" });
         let mut params = Json::from(json!({ "_meta": form }));
         for _ in 0..MAX_PAGES {
             let mut result = match self.request(Method::ListTools, &params) {
                 // A server may well have no tools.
-                Err(refused) if refused.is_unknown_method() => return Ok(tools),
+                Err(refused) if refused.is_unknown_method() => return Ok(list),
                 result => result?,
             };
-            match result.get_mut("tools").map(Value::take) {
-                Some(Value::Array(page)) => tools.extend(page),
-                _ => return Err(anyhow!("the list of tools cannot be read").into()),
+            if !list.add(&mut result) {
+                return Err(anyhow!("the list of tools cannot be read").into());
             }
             match result.get("nextCursor") {
                 Some(cursor) if cursor.is_string() => {
                     params = json!({ "cursor": cursor, "_meta": form }).into();
                 }
-                _ => return Ok(tools),
+                _ => return Ok(list),
             }
         }
         Err(anyhow!("the list of tools does not end").into())

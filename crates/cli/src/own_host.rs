@@ -22,6 +22,7 @@ use crate::listing::Listing;
 use crate::progress_bar::ProgressBar;
 use crate::server_file::ServerEntry;
 use crate::servers;
+use crate::target::ToolList;
 use crate::{local, serve, wrap};
 
 /// How often a host restarts a server within one command before it reports the failure.
@@ -90,15 +91,16 @@ impl OwnHost {
         self.progress.is_some()
     }
 
-    /// The definitions of all tools.
-    pub(crate) fn tools(&self) -> Result<Vec<Value>, Failure> {
-        let listing = match self.local.ask(Op::ListTools { full: true }, None)? {
-            Success::Members(members) => members.to_value().ok(),
-            Success::Tool(_) | Success::Forwarded(_) => None,
+    /// All tools.
+    pub(crate) fn tools(&self) -> Result<ToolList, Failure> {
+        let mut listing = match self.local.ask(Op::ListTools { full: true }, None)? {
+            Success::Members(members) => members.to_value().unwrap_or_default(),
+            Success::Tool(_) | Success::Forwarded(_) => Value::Null,
         };
-        match listing.and_then(|mut listing| listing.get_mut("tools").map(Value::take)) {
-            Some(Value::Array(tools)) => Ok(tools),
-            _ => Err(Failure::fault(anyhow!("the list of tools cannot be read"))),
+        let mut list = ToolList::default();
+        match list.add(&mut listing) {
+            true => Ok(list),
+            false => Err(Failure::fault(anyhow!("the list of tools cannot be read"))),
         }
     }
 

@@ -108,6 +108,14 @@ pub(crate) fn of_arguments(
     let given = token(file, command, arguments.token_env.as_deref(), variable)?;
     remote.token = given.or(remote.token);
     remote.header_file = arguments.header_file.clone().or(remote.header_file);
+    for pair in &arguments.header_env {
+        let (header, name) = pair
+            .split_once('=')
+            .filter(|(header, name)| !header.is_empty() && !name.is_empty())
+            .ok_or_else(|| anyhow!("--header-env {pair} is not of the form HEADER=NAME"))?;
+        let value = value_of(name, variable)?;
+        remote.headers.push((header.to_owned(), value));
+    }
     remote.ca_file = arguments.ca.clone().or(remote.ca_file);
     remote.proxy = arguments.proxy.clone().or(remote.proxy);
     if let Some(kind) = arguments.url_type {
@@ -247,6 +255,30 @@ mod tests {
         );
         assert_eq!(codex.headers.len(), 2);
         assert!(!format!("{codex:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn options_name_the_variables_of_headers() {
+        let variable = |name: &str| (name == "KEY").then(|| "s3cret".to_owned());
+        let read = |pair: &str| {
+            let arguments = RemoteArgs {
+                url: Some("https://h/mcp".to_owned()),
+                header_env: vec![pair.to_owned()],
+                ..RemoteArgs::default()
+            };
+            of_arguments(&arguments, None, &variable)
+        };
+        let remote = read("X-Key=KEY").unwrap().unwrap();
+        let last = remote.headers.last().cloned();
+        assert_eq!(last, Some(("X-Key".to_owned(), "s3cret".to_owned())));
+        for (pair, said) in [
+            ("X=NOPE", "NOPE is not set"),
+            ("KEY", "HEADER=NAME"),
+            ("=KEY", "HEADER=NAME"),
+        ] {
+            let error = read(pair).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
     }
 
     #[test]

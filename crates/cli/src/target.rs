@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
 use mainstay_contract::json::Json;
+use mainstay_contract::meta;
 use mainstay_host::Served;
 use mainstay_schema::lock::Surface;
 use serde_json::Value;
@@ -17,6 +18,34 @@ use crate::own_host::OwnHost;
 use crate::remote::Remote;
 use crate::server_file::ServerEntry;
 use crate::transport;
+
+/// The tools of a host.
+#[derive(Debug, Default)]
+pub(crate) struct ToolList {
+    /// Their definitions.
+    pub(crate) tools: Vec<Value>,
+    /// The servers whose tools are missing, and why.
+    pub(crate) missing: Vec<(String, String)>,
+}
+
+impl ToolList {
+    /// Adds a page: the result of `tools/list`. False if it is not one.
+    pub(crate) fn add(&mut self, page: &mut Value) -> bool {
+        let missing = page.get("_meta").and_then(|meta| meta.get(meta::MISSING));
+        let missing = missing.and_then(Value::as_object).into_iter().flatten();
+        self.missing.extend(missing.map(|(server, reason)| {
+            let reason = reason.as_str().unwrap_or_default();
+            (server.clone(), reason.to_owned())
+        }));
+        match page.get_mut("tools").map(Value::take) {
+            Some(Value::Array(tools)) => {
+                self.tools.extend(tools);
+                true
+            }
+            _ => false,
+        }
+    }
+}
 
 /// A host that answers a command.
 #[derive(Debug)]
@@ -66,12 +95,15 @@ impl Connection {
         }
     }
 
-    /// The definitions of all tools.
-    pub(crate) fn tools(&mut self) -> Result<Vec<Value>, Failure> {
+    /// All tools.
+    pub(crate) fn tools(&mut self) -> Result<ToolList, Failure> {
         match self {
             Self::Own(host) => host.tools(),
             Self::Session(client) => Ok(client.tools()?),
-            Self::Remote(remote) => remote.tools(),
+            Self::Remote(remote) => Ok(ToolList {
+                tools: remote.tools()?,
+                missing: Vec::new(),
+            }),
         }
     }
 

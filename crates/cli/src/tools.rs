@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use mainstay_contract::meta;
-use mainstay_contract::render::{Bounds, Porcelain, count, shorten, visible_json};
+use mainstay_contract::render::{Bounds, Porcelain, count, shorten, visible, visible_json};
 use mainstay_host::wrap::declared_replay;
 use serde_json::Value;
 
 use crate::args::Tools;
 use crate::exit::{self, Failure, eprint_line, print};
-use crate::target::Connection;
+use crate::target::{Connection, ToolList};
 
 /// Lists the tools of a target.
 pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
     let tools = connection.tools();
     // A host that could not start says more than the connection that it closed.
     let served = connection.close()?;
-    let tools = tools?;
+    let ToolList { tools, missing } = tools?;
     crate::hidden::warn(&tools);
     let text = if arguments.json {
         visible_json(&format!("{:#}\n", Value::Array(tools))).into_owned()
@@ -25,18 +25,26 @@ pub(crate) fn run(arguments: &Tools) -> Result<ExitCode, Failure> {
         table(&tools)
     };
     print(&text)?;
-    let missing = served.map(|served| served.unknown).unwrap_or_default();
-    for (pack, fault) in &missing {
+    let unknown = served.map(|served| served.unknown).unwrap_or_default();
+    for (server, reason) in &missing {
+        let (server, reason) = (visible(server), visible(reason));
+        eprint_line(&format!(
+            "mainstay: warning: the tools of the server {server} are missing: {reason}"
+        ));
+    }
+    for (pack, fault) in &unknown {
         let reason = fault.as_ref().map(|fault| fault.cause());
         let reason = reason.as_deref().unwrap_or("it did not start in time");
         eprint_line(&format!(
             "mainstay: warning: the pack {pack} cannot start, so its tools are missing: {reason}"
         ));
     }
-    Ok(ExitCode::from(match missing.is_empty() {
-        true => exit::SUCCESS,
-        false => exit::NO,
-    }))
+    Ok(ExitCode::from(
+        match missing.is_empty() && unknown.is_empty() {
+            true => exit::SUCCESS,
+            false => exit::NO,
+        },
+    ))
 }
 
 fn table(tools: &[Value]) -> String {

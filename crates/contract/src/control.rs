@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::health::Health;
-use crate::id::Generation;
+use crate::id::{Generation, RequestId};
 use crate::metrics::HostMetrics;
 use crate::telemetry::Counts;
 
@@ -44,7 +44,17 @@ pub enum ControlRequest {
         grant: bool,
     },
     /// Serve a client: the lines of its MCP session follow on this connection after the reply.
-    Share(Box<SharedServer>),
+    Share(Box<SharedClient>),
+}
+
+/// A client that wants to share a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedClient {
+    pub server: SharedServer,
+    /// Ids of requests that the client sends again: a lost host may have sent them to the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsettled: Vec<RequestId>,
 }
 
 /// The server that a client wants to share with other clients of the same user. Equal servers are one process.

@@ -32,6 +32,8 @@ pub const BAGGAGE: &str = "baggage";
 pub const CONTRACT: &str = "io.mainstay/contract";
 /// The form of definitions that a `tools/list` request asks for: `full`.
 pub const DEFINITIONS: &str = "io.mainstay/definitions";
+/// The servers whose tools are missing in a full `tools/list`, each with the reason.
+pub const MISSING: &str = "io.mainstay/missing";
 /// Fields of a progress notification beyond those of MCP.
 pub const PROGRESS: &str = "io.mainstay/progress";
 /// Replay class that a wrapped server's tool definition declares.

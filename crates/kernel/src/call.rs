@@ -33,6 +33,9 @@ pub struct NewRequest {
     /// Its span, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Span>,
+    /// A lost host may have sent it to its worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_have_run: bool,
     pub work: Work,
 }
 
@@ -47,6 +50,7 @@ impl NewRequest {
             progress_token: None,
             input_bytes,
             trace: None,
+            may_have_run: false,
             work: Work::Refused(refused.problem),
         }
     }
@@ -228,6 +232,12 @@ impl Call {
             && self
                 .task()
                 .is_some_and(|task| task.replay != Replay::Convergent)
+    }
+
+    /// True for a call of a tool that a lost host may have sent, and that may not run twice.
+    pub fn is_unsettled(&self) -> bool {
+        let is_convergent = |task: &Task| task.replay == Replay::Convergent;
+        self.request.may_have_run && self.is_tool_call() && !self.task().is_some_and(is_convergent)
     }
 
     /// True if it may be sent, or probed for, once more.

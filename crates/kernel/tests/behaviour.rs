@@ -20,7 +20,7 @@ use mainstay_contract::rpc::{Answer, Probed};
 use mainstay_contract::tool::Pace;
 use mainstay_kernel::call::{SlotId, Work};
 
-use self::desk::{Desk, tool, tool_answer};
+use self::desk::{Desk, TIMEOUT_MS, tool, tool_answer};
 
 #[test]
 fn a_call_is_sent_once_its_worker_is_ready_and_answered_once() {
@@ -93,7 +93,7 @@ fn a_timeout_beats_a_cancel_that_comes_when_time_is_up() {
     desk.ask(client, Legacy, "1", NeverReplay);
     desk.did();
     // The clock has passed the deadline; the driver has not said so yet.
-    desk.now = desk.now.plus_ms(desk::TIMEOUT_MS);
+    desk.now = desk.now.plus_ms(TIMEOUT_MS);
     desk.cancel(client, "1", Answered);
     assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);
 }
@@ -204,6 +204,34 @@ fn after_a_loss_each_class_gets_its_own_verdict() {
     assert_eq!(desk.did(), ["send 1 to 2, attempt 2", "probe 2 at 2"]);
     desk.answer(2, 2, Answer::Probed(Probed::NotApplied {}));
     assert_eq!(desk.did(), ["send 2 to 2, attempt 2"]);
+}
+
+#[test]
+fn a_call_that_a_lost_host_may_have_sent_follows_its_class() {
+    let mut desk = Desk::with_worker(Limits::default());
+    let client = desk.open();
+    desk.unsettled = true;
+    desk.ask(client, Legacy, "1", Convergent);
+    desk.ask(client, Legacy, "2", ProbeRequired);
+    desk.ask(client, Legacy, "3", NeverReplay);
+    let sent = "send 1 to 1, attempt 2";
+    assert_eq!(desk.did(), [sent, "probe 2 at 1", "end 3 OutcomeUnknown"]);
+    desk.answer(1, 2, Answer::Probed(Probed::NotApplied {}));
+    assert_eq!(desk.did(), ["send 2 to 1, attempt 2"]);
+    // A refusal now says nothing about what happened then.
+    desk.ask_in_vain(client, Legacy, "4");
+    desk.ask_unrouted(client, Legacy, "5");
+    desk.route_in_vain(5);
+    assert_eq!(
+        desk.did(),
+        ["end 4 OutcomeUnknown", "route 5", "end 5 OutcomeUnknown"]
+    );
+    // Neither does a probe that does not answer.
+    desk.ask(client, Legacy, "6", ProbeRequired);
+    assert_eq!(desk.did(), ["probe 6 at 1"]);
+    desk.wait(TIMEOUT_MS);
+    let did = desk.did();
+    assert!(did.contains(&"end 6 OutcomeUnknown".to_owned()), "{did:?}");
 }
 
 #[test]
@@ -611,10 +639,10 @@ fn the_time_of_a_call_begins_when_it_is_routed() {
     let mut desk = Desk::with_worker(Limits::default());
     let client = desk.open();
     desk.ask_unrouted(client, Legacy, "1");
-    desk.wait(10 * desk::TIMEOUT_MS);
+    desk.wait(10 * TIMEOUT_MS);
     assert_eq!(desk.did(), ["route 1"]);
     desk.route(1, NeverReplay);
-    desk.wait(desk::TIMEOUT_MS - 1);
+    desk.wait(TIMEOUT_MS - 1);
     assert_eq!(desk.did(), ["send 1 to 1"]);
     desk.wait(1);
     assert_eq!(desk.did(), ["cancel 1 at 1", "end 1 Timeout after 1000 ms"]);

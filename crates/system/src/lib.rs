@@ -32,6 +32,16 @@ pub fn return_large_buffers() {
     }
 }
 
+/// Returns all memory that is free to the system: that of a start which is over.
+pub fn return_free_memory() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "the standard library has no malloc_trim")]
+    // SAFETY: `malloc_trim` takes an integer, and allocators of other threads may run beside it.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The signals that an operator sends to a host.
 const OPERATOR: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR2];
 

@@ -7,6 +7,7 @@
 //!
 //! A file that cannot be read as a whole is never touched.
 
+mod at_url;
 mod binary;
 mod edits;
 mod file;

@@ -1,5 +1,6 @@
 //! What is to be done to a file, decided without touching it.
 
+use super::at_url;
 use super::edits::{self, Edit};
 use super::memory::{Memory, numbered};
 use super::rewrite;
@@ -83,15 +84,13 @@ impl Plan {
                 let by = wrapped.outer.program.to_owned();
                 (What::AlreadyWrapped { by }, Vec::new())
             }
-            Standing::Remote(reached) => {
-                match rewrite::wrap_url(document, server, &reached, binary) {
-                    Err(reason) => (What::LeftAlone(reason), Vec::new()),
-                    Ok(edits) => {
-                        let url = reached.url.value.as_text().unwrap_or_default();
-                        (wrapped(server, shown(url)), edits)
-                    }
+            Standing::Remote(reached) => match at_url::wrap(document, server, &reached, binary) {
+                Err(reason) => (What::LeftAlone(reason), Vec::new()),
+                Ok(edits) => {
+                    let url = reached.url.value.as_text().unwrap_or_default();
+                    (wrapped(server, shown(url)), edits)
                 }
-            }
+            },
             Standing::Plain(started)
                 if started.program.contains(char::is_whitespace) && is_missing(started.program) =>
             {
@@ -282,16 +281,23 @@ fn unwrapped_url(
 ) -> (What, Vec<Edit>) {
     let items = wrapped.outer.items;
     let text = |item: &Node| item.as_text().unwrap_or_default().to_owned();
-    let edits = match rewrite::unwrap_url(document, server, wrapped, url) {
+    let edits = match at_url::unwrap(document, server, wrapped, url) {
         Ok(edits) => edits,
         Err(reason) => return (What::LeftAlone(reason), Vec::new()),
     };
     let mut dropped = server.options_by_hand(wrapped.options());
-    let behind = items.get(url + 1..).unwrap_or_default();
-    let behind = match behind.first().and_then(Node::as_text) {
-        Some(servers::URL_TYPE) => behind.get(2..).unwrap_or_default(),
-        _ => behind,
+    let signs_in = !at_url::kept_lines(document, server).is_empty();
+    let is_ours = |option: &Node| match option.as_text() {
+        Some(servers::URL_TYPE) => true,
+        Some(servers::TOKEN_ENV | servers::HEADER_ENV) => signs_in,
+        _ => false,
     };
+    let mut behind = items.get(url + 1..).unwrap_or_default();
+    while let [option, _, rest @ ..] = behind
+        && is_ours(option)
+    {
+        behind = rest;
+    }
     dropped.extend(behind.iter().map(text));
     let program = items.get(url).map(text).unwrap_or_default();
     let what = What::Unwrapped {

@@ -9,9 +9,8 @@
 
 use super::edits::Edit;
 use super::jsonc;
-use super::servers::{DASHES, Reached, Server, Started, URL, URL_TYPE, WRAP, Wrapped};
-use super::tree::{Document, Member, Span, Syntax};
-use crate::environment::HEADER;
+use super::servers::{DASHES, Server, Started, Wrapped};
+use super::tree::{Document, Span, Syntax};
 
 /// A text as JSON and TOML both write it.
 pub(super) fn quoted(text: &str) -> String {
@@ -61,137 +60,6 @@ pub(super) fn wrap(
         (None, _) => edits.push(new_args(document, server, started, &new_items)?),
     }
     Ok(edits)
-}
-
-/// The edits that wrap a server at a URL. `"url": U` becomes `"command": US, "args": ["wrap", "--name", N, "--url", U]`;
-/// `type` becomes `stdio`, and the values of `headers` stay where they are, as variables of the environment.
-pub(super) fn wrap_url(
-    document: &Document,
-    server: &Server<'_>,
-    reached: &Reached<'_>,
-    binary: &str,
-) -> Result<Vec<Edit>, &'static str> {
-    let Reached { url, kind, headers } = reached;
-    let key = document.slice(url.key.clone());
-    let between = document.slice(url.key.end..url.value.span.start);
-    let is_usual = between
-        .chars()
-        .all(|c| c.is_whitespace() || matches!(c, ':' | '='));
-    if key != key_named(document.syntax, "url") || !is_usual {
-        return Err("its URL is written in an unusual form; use mainstay wrap --url");
-    }
-    let mut items = vec![quoted(WRAP)];
-    items.extend(server.options(document).iter().map(|option| quoted(option)));
-    let raw = document.slice(url.value.span.clone());
-    items.extend([quoted(URL), raw.to_owned()]);
-    let mut edits = Vec::new();
-    if let Some(kind) = kind {
-        let raw = document.slice(kind.value.span.clone());
-        items.extend([quoted(URL_TYPE), raw.to_owned()]);
-        edits.push(Edit::replace(kind.value.span.clone(), quoted("stdio")));
-    }
-    let compact = is_compact(document, &url.value.span);
-    let comma = if compact { "," } else { ", " };
-    let is_inline = document.slice(server.entry.span.clone()).starts_with('{');
-    let separator = match (document.syntax, own_line(&document.text, url.key.start)) {
-        (Syntax::Json, Some(line_start)) => format!(",{line_start}"),
-        (Syntax::Toml, Some(line_start)) if !is_inline => line_start,
-        (Syntax::Toml, None) if !is_inline => {
-            return Err("it is written as dotted keys; use mainstay wrap --url");
-        }
-        _ => comma.to_owned(),
-    };
-    let command = key_named(document.syntax, "command");
-    let args = key_named(document.syntax, "args");
-    let list = items.join(comma);
-    let text = format!(
-        "{command}{between}{}{separator}{args}{between}[{list}]",
-        quoted(binary)
-    );
-    edits.push(Edit::replace(url.key.start..url.value.span.end, text));
-    if let Some(headers) = headers {
-        edits.extend(rename_headers(
-            document,
-            headers,
-            "headers",
-            "env",
-            |name| Some(format!("{HEADER}{name}")),
-        )?);
-    }
-    Ok(edits)
-}
-
-/// The edits that undo [`wrap_url`].
-pub(super) fn unwrap_url(
-    document: &Document,
-    server: &Server<'_>,
-    wrapped: &Wrapped<'_>,
-    url: usize,
-) -> Result<Vec<Edit>, &'static str> {
-    let Started {
-        command,
-        args,
-        items,
-        ..
-    } = wrapped.outer;
-    let moved = "it was changed since it was adopted; edit it by hand";
-    let (Some(args), Some(raw)) = (args, items.get(url)) else {
-        return Err(moved);
-    };
-    if args.key.start < command.value.span.end {
-        return Err(moved);
-    }
-    let between = document.slice(command.key.end..command.value.span.start);
-    let raw = document.slice(raw.span.clone());
-    let text = format!("{}{between}{raw}", key_named(document.syntax, "url"));
-    let mut edits = vec![Edit::replace(command.key.start..args.value.span.end, text)];
-    let option = items.get(url + 1).and_then(|option| option.as_text());
-    let kind = items.get(url + 2).filter(|_| option == Some(URL_TYPE));
-    if let (Some(kind), Some(member)) = (kind, server.entry.get("type")) {
-        let raw = document.slice(kind.span.clone());
-        edits.push(Edit::replace(member.value.span.clone(), raw));
-    }
-    let env = server.entry.get("env");
-    if let Some(env) = env.filter(|env| env.value.is_table()) {
-        let bare = |name: &str| name.strip_prefix(HEADER).map(str::to_owned);
-        let is_header = |member: &Member| bare(&member.name).is_some();
-        if env.value.members().iter().any(is_header) || env.value.members().is_empty() {
-            edits.extend(rename_headers(document, env, "env", "headers", bare)?);
-        }
-    }
-    Ok(edits)
-}
-
-/// Gives a table and each of its members another name; the values keep their bytes.
-fn rename_headers(
-    document: &Document,
-    table: &Member,
-    from: &str,
-    to: &str,
-    rename: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<Edit>, &'static str> {
-    let unusual = "its headers are written in an unusual form; use mainstay wrap --url";
-    if document.syntax == Syntax::Toml || document.slice(table.key.clone()) != quoted(from) {
-        return Err(unusual);
-    }
-    let mut edits = vec![Edit::replace(table.key.clone(), quoted(to))];
-    for member in table.value.members() {
-        let renamed =
-            rename(&member.name).ok_or("its env holds more than headers; edit it by hand")?;
-        if document.slice(member.key.clone()) != quoted(&member.name) {
-            return Err(unusual);
-        }
-        edits.push(Edit::replace(member.key.clone(), quoted(&renamed)));
-    }
-    Ok(edits)
-}
-
-/// The key of a member, as adopting writes it.
-fn key_named(syntax: Syntax, name: &str) -> String {
-    match syntax {
-        Syntax::Json => quoted(name),
-        Syntax::Toml => name.to_owned(),
-    }
 }
 
 /// The edit that adds a list of arguments behind the command.
@@ -304,7 +172,7 @@ fn skip_trivia(document: &Document, mut at: usize) -> usize {
 }
 
 /// Whether nothing stands between a JSON value and its colon: then nobody wants spaces.
-fn is_compact(document: &Document, value: &Span) -> bool {
+pub(super) fn is_compact(document: &Document, value: &Span) -> bool {
     document.syntax == Syntax::Json
         && document
             .text
@@ -313,7 +181,7 @@ fn is_compact(document: &Document, value: &Span) -> bool {
 }
 
 /// The line break and white space before something that is the first of its line.
-fn own_line(text: &str, at: usize) -> Option<String> {
+pub(super) fn own_line(text: &str, at: usize) -> Option<String> {
     let (start, newline) = line_before(text, at);
     let indent = text.get(start..at)?;
     let is_first = indent.chars().all(|c| matches!(c, ' ' | '\t'));
@@ -323,7 +191,7 @@ fn own_line(text: &str, at: usize) -> Option<String> {
 }
 
 /// Where the line of a byte begins, and the line break before it.
-fn line_before(text: &str, at: usize) -> (usize, Option<&'static str>) {
+pub(super) fn line_before(text: &str, at: usize) -> (usize, Option<&'static str>) {
     let before = text.get(..at).unwrap_or_default();
     match before.rfind('\n') {
         None => {
@@ -352,7 +220,7 @@ fn newline_after(text: &str, at: usize) -> &'static str {
 }
 
 /// Where the line of a byte ends, before its line break.
-fn line_end(text: &str, at: usize) -> usize {
+pub(super) fn line_end(text: &str, at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     let line = rest
         .find('\n')

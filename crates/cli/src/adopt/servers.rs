@@ -36,17 +36,24 @@ const REMOTE_MEMBERS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 /// Why a server that is not started by its client may have to stay.
 const OVER_HTTP: &str = "it is reached over HTTP";
 /// Members with which a client itself signs in.
-const SIGN_IN: [&str; 6] = [
-    "oauth",
-    "auth",
-    "authorization",
+const SIGN_IN: [&str; 5] = ["oauth", "auth", "authorization", "scopes", "oauth_resource"];
+/// Members of which one is enough.
+const ONCE: [&str; 9] = [
+    "url",
+    "type",
+    "headers",
     "http_headers",
     "env_http_headers",
     "bearer_token_env_var",
+    "env",
+    "command",
+    "args",
 ];
 /// Options for a server at a URL.
 pub(super) const URL: &str = "--url";
 pub(super) const URL_TYPE: &str = "--url-type";
+pub(super) const TOKEN_ENV: &str = "--token-env";
+pub(super) const HEADER_ENV: &str = "--header-env";
 
 /// One server of a file.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +94,19 @@ pub(super) struct Reached<'d> {
     pub(super) url: &'d Member,
     pub(super) kind: Option<&'d Member>,
     pub(super) headers: Option<&'d Member>,
+    /// Headers, as Codex calls them.
+    pub(super) http_headers: Option<&'d Member>,
+    /// The variables of Codex that hold headers, by their names.
+    pub(super) env_headers: Option<&'d Member>,
+    /// The variable of Codex that holds the bearer token.
+    pub(super) token: Option<&'d Member>,
+}
+
+impl Reached<'_> {
+    /// True if it has members that only Codex knows.
+    pub(super) const fn is_of_codex(&self) -> bool {
+        self.http_headers.is_some() || self.env_headers.is_some() || self.token.is_some()
+    }
 }
 
 /// A server behind `mainstay wrap`.
@@ -253,10 +273,7 @@ impl<'d> Server<'d> {
         let entry = self.entry;
         let members = entry.members();
         let once = |name: &str| entry.all(name).count() <= 1;
-        if !["url", "type", "headers", "env", "command", "args"]
-            .into_iter()
-            .all(once)
-        {
+        if !ONCE.into_iter().all(once) {
             return Err("a member stands in it twice; remove one");
         }
         if members
@@ -268,7 +285,7 @@ impl<'d> Server<'d> {
         if entry.get("command").is_some() || entry.get("args").is_some() {
             return Err("it is reached over HTTP and has a command; remove one of them");
         }
-        if entry.get("env").is_some() {
+        if entry.get("env").is_some() || entry.get("env_vars").is_some() {
             return Err("it is reached over HTTP and has an env; remove it");
         }
         let url = entry.get("url").filter(|url| url.value.as_text().is_some());
@@ -283,15 +300,29 @@ impl<'d> Server<'d> {
         if kind.is_some_and(|kind| kind.value.as_text() == Some("ws")) {
             return Err("it is reached over a WebSocket");
         }
-        let headers = entry.get("headers");
-        let is_plain = |headers: &Member| {
-            let mut members = headers.value.members().iter();
-            headers.value.is_table() && members.all(|header| header.value.as_text().is_some())
+        let is_plain = |table: &Member| {
+            let mut members = table.value.members().iter();
+            table.value.is_table() && members.all(|member| member.value.as_text().is_some())
         };
-        if headers.is_some_and(|headers| !is_plain(headers)) {
+        let [headers, http_headers, env_headers] =
+            ["headers", "http_headers", "env_http_headers"].map(|name| entry.get(name));
+        let mut tables = [headers, http_headers, env_headers].into_iter().flatten();
+        if !tables.all(is_plain) {
             return Err("its headers are not an object of texts");
         }
-        Ok(Reached { url, kind, headers })
+        let token = entry.get("bearer_token_env_var");
+        let is_named = |token: &Member| token.value.as_text().is_some_and(|name| !name.is_empty());
+        if token.is_some_and(|token| !is_named(token)) {
+            return Err("its bearer_token_env_var is not the name of a variable");
+        }
+        Ok(Reached {
+            url,
+            kind,
+            headers,
+            http_headers,
+            env_headers,
+            token,
+        })
     }
 
     /// How the client starts it, or why it does not.

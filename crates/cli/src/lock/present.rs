@@ -39,7 +39,7 @@ impl Present {
         };
         // A host that could not start says more than the connection that it closed.
         let served = connection.close()?;
-        let (listed, mut surface) = (listed?, surface?);
+        let (listed, mut surface) = (listed?.tools, surface?);
         match served {
             Some(served) => Self::served(served, locked.packs_only),
             None if is_foreign => Ok(Self::foreign(listed, surface)),

@@ -7,6 +7,7 @@
 //! A server that is neither declared shared nor stateless ([`era`]) stays the client's own: this process then wraps it.
 
 mod check;
+mod connect;
 mod era;
 mod host;
 mod probe;

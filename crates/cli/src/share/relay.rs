@@ -1,272 +1,337 @@
 //! The relay: lines between a client's standard input and output and the share host.
 //!
-//! One thread reads the client, the other one the host. A lost host is replaced: the relay starts another one, opens
-//! the session there ([`Session::restore`]), and the client notices nothing but errors of calls whose outcome is not known.
+//! A user may have dozens of relays, so a relay is small: one thread waits for the client and for the host. It keeps the
+//! lines that one side does not take yet, up to [`BUFFER`] bytes, and then stops reading the other side.
 //!
-//! A thread that writes to the host holds no lock: a host that does not read must not keep the other thread from reading.
+//! A lost host is replaced: the relay starts another one and opens the session there ([`Session::restore`]). The client
+//! gets an error for each call whose outcome is not known, and notices nothing else.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
-use mainstay_contract::control::{ControlReply, ControlRequest, SharedServer};
+use mainstay_contract::control::SharedServer;
 use mainstay_contract::dialect::{Inbound, decode_oversize, encode};
-use mainstay_contract::frame::{Frame, FrameReader};
+use mainstay_contract::frame::{Frame, FrameReader, KEEP};
 use mainstay_host::files;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::stdio;
 
+use super::connect::connect;
 use super::session::Session;
-use super::socket_of;
 use crate::exit::Failure;
 use crate::server_file::FRAME_BYTES;
-use crate::start;
 
-/// Time for a host to start and to take a client.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a host to reply to a client.
-const REPLY: Duration = Duration::from_secs(10);
-/// Pause between two attempts to reach a host.
-const RETRY: Duration = Duration::from_millis(10);
-/// Time after which a host is started again that does not listen.
-const RESTART: Duration = Duration::from_secs(5);
-/// Bytes of a reply of the host.
-const REPLY_BYTES: usize = 64 * 1024;
+/// Bytes that wait for one side before the relay stops reading the other one. A longer line waits alone.
+const BUFFER: usize = 256 * 1024;
+/// Bytes that an output takes without blocking once it is ready: the least room of a pipe.
+const CHUNK: usize = 4096;
 
-/// A relay, for both of its threads.
-struct Relay {
+/// One client, and its session on a host.
+struct Relay<'a> {
     server: SharedServer,
-    runtime_dir: PathBuf,
-    state: Mutex<State>,
-}
-
-struct State {
+    runtime_dir: &'a Path,
     session: Session,
-    host: Arc<UnixStream>,
+    host: UnixStream,
+    from_client: FrameReader,
+    from_host: FrameReader,
+    to_host: Lines,
+    to_client: Output,
     /// The client sends nothing more.
     input_ended: bool,
+    /// The host takes nothing more: it has the whole input, or it is gone.
+    is_deaf: bool,
 }
 
-/// The reason why no session was opened.
-enum Refusal {
-    /// The host ends; another one can be started.
-    Later(String),
-    Final(Failure),
+/// Lines that the host has not got yet. A line that it did not get whole has not reached the server.
+#[derive(Default)]
+struct Lines {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// Bytes of the first line that were written.
+    written: usize,
+}
+
+/// A line with its end.
+struct Line {
+    text: Vec<u8>,
+    /// The id of the request in it.
+    request: Option<String>,
+    /// The relay wrote it, to open the session on another host.
+    is_restored: bool,
+}
+
+/// Bytes for the client.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// The client takes nothing more.
+struct ClientGone;
+
+/// What the relay waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Host,
+    Input,
+    Output,
 }
 
 /// Relays until the client leaves.
 pub(super) fn run(server: SharedServer, runtime_dir: &Path) -> Result<ExitCode, Failure> {
     files::create_private(runtime_dir).map_err(Failure::input)?;
-    let host = connect(runtime_dir, &server)?;
-    let relay = Arc::new(Relay {
+    let host = connect(runtime_dir, &server, Vec::new())?;
+    // The start took much more memory than the relay needs.
+    mainstay_system::return_free_memory();
+    let mut relay = Relay {
         server,
-        runtime_dir: runtime_dir.to_owned(),
-        state: Mutex::new(State {
-            session: Session::default(),
-            host: Arc::new(host),
-            input_ended: false,
-        }),
-    });
-    let reader = Arc::clone(&relay);
-    std::thread::Builder::new()
-        .name("client".into())
-        .spawn(move || reader.read_client())
-        .context("cannot start a thread")
-        .map_err(Failure::fault)?;
-    relay.read_hosts()?;
+        runtime_dir,
+        session: Session::default(),
+        host,
+        from_client: FrameReader::new(FRAME_BYTES),
+        from_host: FrameReader::new(FRAME_BYTES),
+        to_host: Lines::default(),
+        to_client: Output::default(),
+        input_ended: false,
+        is_deaf: false,
+    };
+    while relay.converse().is_ok() {
+        if relay.input_ended && relay.session.is_idle() {
+            let _ = relay.to_client.flush();
+            break;
+        }
+        relay.replace_host()?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-impl Relay {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Passes the lines of the client to the host.
-    fn read_client(&self) {
-        let mut frames = FrameReader::new(FRAME_BYTES);
-        let mut input = io::stdin().lock();
-        while let Ok(count) = input.read(frames.spare()) {
-            if count == 0 {
-                break;
-            }
-            frames.filled(count);
-            while let Some(frame) = frames.next_frame() {
-                match frame {
-                    Frame::Line(line) => {
-                        let host = {
-                            let mut state = self.state();
-                            state.session.client_line(line);
-                            Arc::clone(&state.host)
-                        };
-                        // A host that is lost is noticed by the thread that reads from it.
-                        let _ = write_line(&host, line);
-                    }
-                    Frame::Oversize(oversize) => {
-                        let refused = decode_oversize(&oversize.head, None, FRAME_BYTES);
-                        if let Inbound::Refused(refused) = refused {
-                            let answer =
-                                encode::answer(&refused.id, refused.form, &Err(refused.problem));
-                            let _ = print_line(answer.as_bytes());
-                        }
-                    }
-                }
-            }
-        }
-        let mut state = self.state();
-        state.input_ended = true;
-        let _ = state.host.shutdown(Shutdown::Write);
-    }
-
-    /// Passes the lines of the host to the client, and replaces a host that is lost.
-    fn read_hosts(&self) -> Result<(), Failure> {
+impl Relay<'_> {
+    /// Relays until the host is lost.
+    fn converse(&mut self) -> Result<(), ClientGone> {
         loop {
-            let host = Arc::clone(&self.state().host);
-            let reads = self.read_host(&host);
-            let mut state = self.state();
-            if reads.is_err() || state.input_ended && state.session.is_idle() {
+            if self.input_ended && self.to_host.lines.is_empty() && !self.is_deaf {
+                let _ = self.host.shutdown(Shutdown::Write);
+                self.is_deaf = true;
+            }
+            let ready = self.wait().map_err(|_| ClientGone)?;
+            if ready.contains(&Side::Output) {
+                self.to_client.write_chunk()?;
+            }
+            if ready.contains(&Side::Input) {
+                self.read_client();
+            }
+            // The host may have sent answers before it was lost, so only reading shows that it is gone.
+            if !self.is_deaf && self.to_host.write(&self.host, &mut self.session).is_err() {
+                self.is_deaf = true;
+            }
+            if ready.contains(&Side::Host) && self.read_host().is_err() {
                 return Ok(());
             }
-            let next = connect(&self.runtime_dir, &self.server)?;
-            let restored = state.session.restore();
-            for line in restored.to_host {
-                let _ = write_line(&next, line.as_bytes());
-            }
-            if state.input_ended {
-                let _ = next.shutdown(Shutdown::Write);
-            }
-            state.host = Arc::new(next);
-            drop(state);
-            for line in restored.to_client {
-                if print_line(line.as_bytes()).is_err() {
-                    return Ok(());
+        }
+    }
+
+    /// Waits until one side can go on.
+    fn wait(&self) -> io::Result<Vec<Side>> {
+        let (mut of_host, mut of_input) = (PollFlags::empty(), PollFlags::empty());
+        let mut of_output = PollFlags::empty();
+        of_host.set(PollFlags::IN, self.to_client.len() < BUFFER);
+        of_host.set(
+            PollFlags::OUT,
+            !self.is_deaf && !self.to_host.lines.is_empty(),
+        );
+        of_input.set(
+            PollFlags::IN,
+            !self.input_ended && self.to_host.bytes < BUFFER,
+        );
+        of_output.set(PollFlags::OUT, self.to_client.len() > 0);
+        let sides = [
+            (Side::Host, self.host.as_fd(), of_host),
+            (Side::Input, stdio::stdin(), of_input),
+            (Side::Output, stdio::stdout(), of_output),
+        ];
+        // A side of which nothing is wanted would report its end again and again.
+        let wanted = sides.into_iter().filter(|(.., flags)| !flags.is_empty());
+        let (sides, mut polled): (Vec<Side>, Vec<PollFd<'_>>) = wanted
+            .map(|(side, fd, flags)| (side, PollFd::from_borrowed_fd(fd, flags)))
+            .unzip();
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = sides.into_iter().zip(polled);
+        let ready = ready.filter(|(_, polled)| !polled.revents().is_empty());
+        Ok(ready.map(|(side, _)| side).collect())
+    }
+
+    fn read_client(&mut self) {
+        match rustix::io::read(stdio::stdin(), self.from_client.spare()) {
+            Ok(count) if count > 0 => self.from_client.filled(count),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Ok(_) | Err(_) => self.input_ended = true,
+        }
+        while let Some(frame) = self.from_client.next_frame() {
+            match frame {
+                Frame::Line(line) => {
+                    let request = self.session.client_line(line);
+                    self.to_host.push(line, request, false);
+                }
+                Frame::Oversize(oversize) => {
+                    let refused = decode_oversize(&oversize.head, None, FRAME_BYTES);
+                    if let Inbound::Refused(refused) = refused {
+                        let answer =
+                            encode::answer(&refused.id, refused.form, &Err(refused.problem));
+                        self.to_client.push(answer.as_bytes());
+                    }
                 }
             }
         }
     }
 
-    /// Reads a host until it is lost. An error means that the client is gone.
-    fn read_host(&self, mut host: &UnixStream) -> io::Result<()> {
-        let mut frames = FrameReader::new(FRAME_BYTES);
-        loop {
-            match host.read(frames.spare()) {
-                Ok(0) => return Ok(()),
-                Ok(count) => frames.filled(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Ok(()),
+    /// Reads once. An error means that the host is lost.
+    fn read_host(&mut self) -> io::Result<()> {
+        match self.host.read(self.from_host.spare()) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.from_host.filled(count),
+            Err(error) if is_transient(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        while let Some(frame) = self.from_host.next_frame() {
+            // The host sends no longer line than a client of it may.
+            let Frame::Line(line) = frame else { continue };
+            if self.session.host_line(line) {
+                self.to_client.push(line);
             }
-            while let Some(frame) = frames.next_frame() {
-                // The host sends no longer line than a client of it may.
-                let Frame::Line(line) = frame else { continue };
-                if self.state().session.host_line(line) {
-                    print_line(line)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the session on another host.
+    fn replace_host(&mut self) -> Result<(), Failure> {
+        self.to_host.drop_restored();
+        let restored = self.session.restore();
+        for line in restored.to_client {
+            self.to_client.push(line.as_bytes());
+        }
+        self.host = connect(self.runtime_dir, &self.server, restored.unsettled)?;
+        for (line, request) in restored.to_host.into_iter().rev() {
+            self.to_host.push_first(&line, request);
+        }
+        self.from_host = FrameReader::new(FRAME_BYTES);
+        self.is_deaf = false;
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn push(&mut self, line: &[u8], request: Option<String>, is_restored: bool) {
+        let line = Line::new(line, request, is_restored);
+        self.bytes += line.text.len();
+        self.lines.push_back(line);
+    }
+
+    /// Adds a line of the relay before all others.
+    fn push_first(&mut self, line: &str, request: Option<String>) {
+        let line = Line::new(line.as_bytes(), request, true);
+        self.bytes += line.text.len();
+        self.lines.push_front(line);
+    }
+
+    /// Writes what the host takes now.
+    fn write(&mut self, mut host: &UnixStream, session: &mut Session) -> io::Result<()> {
+        while let Some(line) = self.lines.front() {
+            let rest = line.text.get(self.written..).unwrap_or_default();
+            match host.write(rest) {
+                Ok(count) if count < rest.len() => self.written += count,
+                Ok(_) => {
+                    if let Some(request) = &line.request {
+                        session.mark_sent(request);
+                    }
+                    self.pop();
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    fn pop(&mut self) {
+        let line = self.lines.pop_front();
+        self.bytes -= line.map_or(0, |line| line.text.len());
+        self.written = 0;
+    }
+
+    /// Keeps the lines that the next host must get unchanged: those of the client that the lost host did not get.
+    fn drop_restored(&mut self) {
+        self.lines.retain(|line| !line.is_restored);
+        self.bytes = self.lines.iter().map(|line| line.text.len()).sum();
+        self.written = 0;
     }
 }
 
-fn write_line(mut to: &UnixStream, line: &[u8]) -> io::Result<()> {
-    let mut whole = Vec::with_capacity(line.len() + 1);
-    whole.extend_from_slice(line);
-    whole.push(b'\n');
-    to.write_all(&whole)
-}
-
-fn print_line(line: &[u8]) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    output.write_all(line)?;
-    output.write_all(b"\n")?;
-    output.flush()
-}
-
-/// A session of the share host, which is started if there is none. Of several hosts that are started at once the first
-/// one gets the socket, and the others end.
-fn connect(runtime_dir: &Path, server: &SharedServer) -> Result<UnixStream, Failure> {
-    let socket = socket_of(runtime_dir);
-    let until = Instant::now() + PATIENCE;
-    let mut restart = Instant::now();
-    loop {
-        let why = match UnixStream::connect(&socket) {
-            Ok(stream) => match attach(stream, server) {
-                Ok(stream) => return Ok(stream),
-                Err(Refusal::Final(failure)) => return Err(failure),
-                Err(Refusal::Later(why)) => why,
-            },
-            Err(error) => {
-                if Instant::now() >= restart {
-                    start_host()?;
-                    restart = Instant::now() + RESTART;
-                }
-                error.to_string()
-            }
-        };
-        if Instant::now() >= until {
-            let shown = socket.display();
-            let said = anyhow!("the share host does not take this client at {shown}: {why}");
-            let hint = "look at share.log beside that socket, or leave --shared out";
-            return Err(Failure::fault(said).hint(hint));
+impl Line {
+    fn new(line: &[u8], request: Option<String>, is_restored: bool) -> Self {
+        let mut text = Vec::with_capacity(line.len() + 1);
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        Self {
+            text,
+            request,
+            is_restored,
         }
-        std::thread::sleep(RETRY);
     }
 }
 
-/// Names the server to a host.
-fn attach(stream: UnixStream, server: &SharedServer) -> Result<UnixStream, Refusal> {
-    let later = |error: io::Error| Refusal::Later(error.to_string());
-    let peer = rustix::net::sockopt::socket_peercred(&stream);
-    let own = rustix::process::geteuid();
-    if !peer.is_ok_and(|peer| peer.uid == own) {
-        let said = anyhow!("the share host belongs to another user");
-        return Err(Refusal::Final(Failure::input(said)));
+impl Output {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.written
     }
-    let request = ControlRequest::Share(Box::new(server.clone()));
-    let request = serde_json::to_vec(&request).map_err(|error| later(error.into()))?;
-    write_line(&stream, &request).map_err(later)?;
-    stream.set_read_timeout(Some(REPLY)).map_err(later)?;
-    let reply = read_reply(&stream).map_err(later)?;
-    stream.set_read_timeout(None).map_err(later)?;
-    match serde_json::from_slice(&reply) {
-        Ok(ControlReply::Shared {}) => Ok(stream),
-        Ok(ControlReply::Unable { reason }) => Err(Refusal::Later(reason)),
-        Ok(ControlReply::Refused { reason }) if reason.contains("stopping") => {
-            Err(Refusal::Later(reason))
+
+    fn push(&mut self, line: &[u8]) {
+        self.bytes.extend_from_slice(line);
+        self.bytes.push(b'\n');
+    }
+
+    /// Writes as much as standard output takes without blocking, once it is ready.
+    fn write_chunk(&mut self) -> Result<(), ClientGone> {
+        let rest = self.bytes.get(self.written..).unwrap_or_default();
+        let chunk = rest.get(..CHUNK).unwrap_or(rest);
+        match rustix::io::write(stdio::stdout(), chunk) {
+            Ok(count) => self.written += count,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return Err(ClientGone),
         }
-        Ok(ControlReply::Refused { reason }) => Err(Refusal::Final(Failure::input(anyhow!(
-            "the share host refused this client: {reason}"
-        )))),
-        Ok(_) => Err(Refusal::Later("the reply is not about sharing".to_owned())),
-        Err(error) => Err(Refusal::Later(error.to_string())),
-    }
-}
-
-/// One line, and not a byte of the session after it.
-fn read_reply(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while line.len() < REPLY_BYTES {
-        stream.read_exact(&mut byte)?;
-        if byte == *b"\n" {
-            return Ok(line);
+        if self.len() == 0 {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEEP);
+            self.written = 0;
         }
-        line.extend_from_slice(&byte);
+        Ok(())
     }
-    Err(io::Error::other("the reply is too long"))
+
+    /// Writes everything, however long the client takes.
+    fn flush(&mut self) -> Result<(), ClientGone> {
+        while self.len() > 0 {
+            let mut polled = [PollFd::from_borrowed_fd(stdio::stdout(), PollFlags::OUT)];
+            let _ = poll(&mut polled, None);
+            self.write_chunk()?;
+        }
+        Ok(())
+    }
 }
 
-/// Starts a host, which detaches itself from this process.
-fn start_host() -> Result<(), Failure> {
-    let failed =
-        |error: io::Error| Failure::fault(anyhow!(error).context("cannot start the share host"));
-    let mut launcher = Command::new(start::executable())
-        .args(["share", "host"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
-    launcher.wait().map_err(failed)?;
-    Ok(())
+/// The error says nothing about the connection.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }

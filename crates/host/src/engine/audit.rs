@@ -47,7 +47,7 @@ impl Engine {
                 let binary = binary.as_deref().unwrap_or("the same path");
                 ("upgrade", Some(format!("{binary} now={now}")))
             }
-            ControlRequest::Share(server) => ("share", Some(server.name.clone())),
+            ControlRequest::Share(client) => ("share", Some(client.server.name.clone())),
             ControlRequest::Status {}
             | ControlRequest::Metrics {}
             | ControlRequest::Approvals {}

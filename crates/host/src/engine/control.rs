@@ -141,7 +141,7 @@ impl Engine {
                     },
                 }
             }
-            ControlRequest::Share(server) => return self.share(&server, is_same_user, reply),
+            ControlRequest::Share(client) => return self.share(*client, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
                 let mut metrics = self.core.metrics(self.clock.now());

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use mainstay_contract::control::{ControlReply, SharedServer};
+use mainstay_contract::control::{ControlReply, SharedClient, SharedServer};
 use mainstay_contract::id::SessionId;
 use mainstay_kernel::server::{Rules, ServerConfig, ServerMemory};
 
@@ -25,7 +25,7 @@ pub const SHARE_HOST_VARIABLE: &str = "MAINSTAY_RUNTIME_DIR";
 
 impl Engine {
     /// Opens the session of a client on the server that it names.
-    pub(super) fn share(&mut self, server: &SharedServer, is_same_user: bool, reply: Replier) {
+    pub(super) fn share(&mut self, wanted: SharedClient, is_same_user: bool, reply: Replier) {
         let refuse = |reply: Replier, reason: &str| {
             let reason = reason.to_owned();
             reply.send(ControlReply::Refused { reason });
@@ -43,7 +43,7 @@ impl Engine {
             Ok(client) => client,
             Err(error) => return refuse(reply, &format!("cannot read the connection: {error}")),
         };
-        match self.open_shared(server) {
+        match self.open_shared(wanted) {
             Some(session) => {
                 reply.send(ControlReply::Shared {});
                 self.converse(session, client);
@@ -53,8 +53,9 @@ impl Engine {
         }
     }
 
-    fn open_shared(&mut self, server: &SharedServer) -> Option<SessionId> {
-        let launch = self.launch_of(server);
+    fn open_shared(&mut self, wanted: SharedClient) -> Option<SessionId> {
+        let SharedClient { server, unsettled } = wanted;
+        let launch = self.launch_of(&server);
         let known = self.launch.commands.servers.iter();
         let mut equal = known.filter(|(_, known)| **known == launch);
         let key = equal.next().map(|(key, _)| key.clone());
@@ -77,8 +78,9 @@ impl Engine {
             limits: Some(self.core.limits().clone()),
             shared: Some(true),
         };
+        let (now, nonce) = (self.clock.now(), entropy::random());
         self.core
-            .open_to(self.clock.now(), entropy::random(), config)
+            .open_to(now, nonce, config, unsettled.into_iter().collect())
     }
 
     fn launch_of(&self, server: &SharedServer) -> ServerLaunch {

@@ -307,6 +307,27 @@ impl Core {
         items
     }
 
+    /// The servers of a client without a list of tools, each with the reason.
+    pub(super) fn missing_servers(&self, session: SessionId) -> BTreeMap<String, String> {
+        let group = self.links.group(session);
+        let reason = |key: &str| {
+            let Some(slot) = group.get(key) else {
+                return Some("the host has no room for its process".to_owned());
+            };
+            let link = self.links.get(*slot)?;
+            let seconds = LIST_MS / 1000;
+            match self.kernel.last_fault(*slot) {
+                _ if !link.has_missed(ListKind::Tools) => None,
+                _ if link.is_open() => Some(format!("it gave no list of tools within {seconds} s")),
+                Some(fault) => Some(fault.cause().into_owned()),
+                None => Some(format!("it did not start within {seconds} s")),
+            }
+        };
+        let served = self.links.served_to(session);
+        let missing = served.filter_map(|(key, _)| Some((key.to_owned(), reason(key)?)));
+        missing.collect()
+    }
+
     /// The result of a list of packs and servers together.
     pub(super) fn merged_listing(&self, session: SessionId, op: &Op) -> Option<Json> {
         let kind = match op {

@@ -57,6 +57,9 @@ pub(super) struct Member {
     /// The only server that it uses, whose names have no prefix.
     #[serde(default)]
     pub(super) only: Option<String>,
+    /// Ids of requests that it sends again, since a lost host may have sent them to the server.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) unsettled: BTreeSet<RequestId>,
 }
 
 /// The way of a request.
@@ -83,8 +86,15 @@ impl Core {
         self.links.members.insert(session, member);
     }
 
-    /// Opens the session of a client that uses one server, with the server's own names. `None` if there is no room.
-    pub fn open_to(&mut self, now: Time, nonce: u64, server: ServerConfig) -> Option<SessionId> {
+    /// Opens the session of a client that uses one server, with the server's own names. Of the requests with ids in
+    /// `unsettled` only those run again whose replay class allows that. `None` if there is no room.
+    pub fn open_to(
+        &mut self,
+        now: Time,
+        nonce: u64,
+        server: ServerConfig,
+        unsettled: BTreeSet<RequestId>,
+    ) -> Option<SessionId> {
         self.clock.now = now;
         let key = server.name.clone();
         if !self.kernel.is_serving() {
@@ -93,7 +103,17 @@ impl Core {
         if !self.knows_server(&key) {
             self.links.set_server(server, false);
         }
-        self.open_with(now, nonce, Some(key))
+        let session = self.open_with(now, nonce, Some(key))?;
+        if let Some(member) = self.links.members.get_mut(&session) {
+            member.unsettled = unsettled;
+        }
+        Some(session)
+    }
+
+    /// True, once, for a request that a lost host may have sent to its server.
+    pub(super) fn is_unsettled(&mut self, session: SessionId, id: &RequestId) -> bool {
+        let member = self.links.members.get_mut(&session);
+        member.is_some_and(|member| member.unsettled.remove(id))
     }
 
     /// True if a server of this key is served.

@@ -247,6 +247,7 @@ impl Core {
                 let is_replaced = self.resolve_named_call(session, &mut request.op);
                 self.roots_request(session, &request.op);
                 let mut new = self.new_request(&request, bytes);
+                new.may_have_run = self.is_unsettled(session, &request.id);
                 let task = request
                     .task
                     .filter(|_| self.has_tasks(session, request.dialect));
@@ -293,6 +294,7 @@ impl Core {
             progress_token: request.progress_token.clone(),
             input_bytes: bytes,
             trace: self.clock.spans.of(request.trace),
+            may_have_run: false,
             work: Work::Unrouted,
         }
     }

@@ -6,10 +6,12 @@ use mainstay_contract::dialect::{Dialect, Op};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, SessionId};
 use mainstay_contract::json::{Json, ObjectWriter};
+use mainstay_contract::meta;
 use mainstay_contract::method::ListKind;
 use mainstay_contract::outcome::{Outcome, Problem};
 use mainstay_contract::tool::DefinitionForm;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::sessions::Front;
 use super::{Core, PendingStage};
@@ -73,7 +75,13 @@ impl Core {
             Some(reduced) => edit::array(reduced.iter().map(String::as_str)),
             None => edit::array(items.iter().map(|item| item.definition.as_str())),
         };
-        let listing = ObjectWriter::with_capacity(listed.len() + 16).raw("tools", &listed);
+        let mut listing = ObjectWriter::with_capacity(listed.len() + 16).raw("tools", &listed);
+        if full {
+            let missing = self.missing_servers(session);
+            if !missing.is_empty() {
+                listing = listing.value("_meta", &json!({ meta::MISSING: missing }));
+            }
+        }
         Json::from_scanned(&listing.finish())
     }
 

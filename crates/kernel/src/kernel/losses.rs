@@ -353,6 +353,11 @@ impl Kernel {
         })
     }
 
+    /// The last fault of a slot's workers.
+    pub fn last_fault(&self, slot: SlotId) -> Option<&Fault> {
+        self.slots.get(&slot)?.supervisor.last_fault()
+    }
+
     /// The error of a call for a slot that has no worker.
     pub fn unavailable(&self, now: Time, slot: SlotId) -> Problem {
         // A server that ends before it answers anything lacks something that a retry does not bring.

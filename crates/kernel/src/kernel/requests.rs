@@ -43,10 +43,10 @@ impl Kernel {
         let turn = session.take_turn(id, request.order(), request.input_bytes);
         let call = Call {
             session: from,
-            request,
             accepted: now,
             stage: Stage::Waiting,
-            attempt: 0,
+            attempt: u32::from(request.may_have_run),
+            request,
             probes: 0,
             losses: 0,
             generation: None,
@@ -347,6 +347,16 @@ impl Kernel {
 
     /// Starts a call, or says why it is refused.
     fn begin(&mut self, now: Time, id: CallId) -> Option<Problem> {
+        let problem = self.begin_work(now, id)?;
+        let call = self.calls.get(&id)?;
+        // A refusal now does not mean that nothing happened then.
+        Some(match call.is_unsettled() {
+            true => Problem::of(ErrorKind::OutcomeUnknown),
+            false => problem,
+        })
+    }
+
+    fn begin_work(&mut self, now: Time, id: CallId) -> Option<Problem> {
         let call = self.calls.get_mut(&id)?;
         match &call.request.work {
             Work::Refused(problem) => Some(problem.clone()),
@@ -360,10 +370,15 @@ impl Kernel {
                 self.act(Action::Serve { call: id });
                 None
             }
+            Work::Worker(task)
+                if call.request.may_have_run && task.replay == Replay::NeverReplay =>
+            {
+                Some(Problem::of(ErrorKind::OutcomeUnknown))
+            }
             Work::Worker(_) if call.charge.is_none() && call.is_tool_call() => {
                 match self.charge_caller(now, id) {
                     Some(problem) => Some(problem),
-                    None => self.begin(now, id),
+                    None => self.begin_work(now, id),
                 }
             }
             Work::Worker(task) => {
@@ -456,7 +471,10 @@ impl Kernel {
         let kind = match kind {
             ErrorKind::Timeout if opens => ErrorKind::WorkerNotReady,
             // The lost host may have done it, and the probe did not answer in time.
-            ErrorKind::Timeout if call.resumed_until.is_some() && call.awaits_probe() => {
+            ErrorKind::Timeout
+                if call.awaits_probe()
+                    && (call.resumed_until.is_some() || call.request.may_have_run) =>
+            {
                 ErrorKind::OutcomeUnknown
             }
             kind => kind,

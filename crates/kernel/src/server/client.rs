@@ -114,6 +114,7 @@ impl Link {
             progress_token: None,
             input_bytes: text.len(),
             trace: cx.spans.of(meta.and_then(trace_of)),
+            may_have_run: false,
             work,
         };
         if let Some(call) = cx.kernel.handle_request(cx.now, session, new) {

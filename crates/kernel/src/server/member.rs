@@ -354,6 +354,12 @@ impl Link {
         })
     }
 
+    /// True if a list did not come, and no earlier one is known.
+    pub(crate) fn has_missed(&self, kind: ListKind) -> bool {
+        let shelf = self.shelf.as_ref();
+        shelf.is_some_and(|shelf| shelf.missed.contains(&kind) && !shelf.lists.contains_key(&kind))
+    }
+
     /// A request of the client does not wait for a list any longer.
     pub(crate) fn miss(&mut self, kind: ListKind) {
         if let Some(shelf) = &mut self.shelf

@@ -26,6 +26,8 @@ pub struct Desk {
     pub now: Time,
     /// Size of the next requests.
     pub bytes: usize,
+    /// A lost host may have sent the next requests.
+    pub unsettled: bool,
     /// Calls of which a worker that the kernel abandons has not got one byte.
     pub waiting: Vec<CallId>,
 }
@@ -44,6 +46,7 @@ impl Desk {
             kernel,
             now: Time::from_ms(1),
             bytes: 0,
+            unsettled: false,
             waiting: Vec::new(),
         }
     }
@@ -113,6 +116,7 @@ impl Desk {
             progress_token: None,
             input_bytes: self.bytes,
             trace: None,
+            may_have_run: self.unsettled,
             work,
         };
         self.kernel.handle_request(self.now, from, request);

@@ -43,6 +43,7 @@ pub fn request(id: RequestId, dialect: Dialect, bytes: usize, work: Work) -> New
         progress_token: None,
         input_bytes: bytes,
         trace: None,
+        may_have_run: false,
         work,
     }
 }

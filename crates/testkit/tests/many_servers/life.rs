@@ -146,6 +146,55 @@ fn a_call_on_the_command_line_starts_only_the_server_of_its_tool() -> anyhow::Re
 }
 
 #[test]
+fn the_list_of_tools_names_the_servers_that_gave_none() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let hasty =
+        json!({"limits": {"start_timeout_ms": 500, "backoff_min_ms": 0, "backoff_max_ms": 0}});
+    let servers = json!({
+        "absent": {"command": folder.join("nowhere")},
+        "dead": {"command": "sh", "args": ["-c", "echo no licence >&2; exit 3"]},
+        "good": entry("", json!({}))?,
+        "hung": entry("--never-ready", hasty)?,
+    });
+    write(folder.path(), &servers)?;
+    let tools = |file: &str| {
+        Command::new(binary("mainstay")?)
+            .args(["tools", "--config", file])
+            .current_dir(folder.path())
+            .env("MAINSTAY_RUNTIME_DIR", folder.join("run"))
+            .output()
+            .context("mainstay tools")
+    };
+    let output = tools("servers.json")?;
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(listed.contains("good__echo"), "{listed}");
+    for (server, reason) in [
+        ("absent", "nowhere"),
+        ("dead", "no licence"),
+        ("hung", "not ready"),
+    ] {
+        let begins = format!("the tools of the server {server} are missing: ");
+        let line = said.lines().find(|line| line.contains(&begins));
+        ensure!(
+            line.is_some_and(|line| line.contains(reason)),
+            "{server}: {said}"
+        );
+    }
+    ensure!(!said.contains("server good"), "{said}");
+    // A host that serves them all says nothing.
+    let good = json!({ "mcpServers": { "good": entry("", json!({}))? } });
+    std::fs::write(folder.join("good.json"), good.to_string())?;
+    let output = tools("good.json")?;
+    ensure!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_server_has_its_own_timeout_and_standby() -> anyhow::Result<()> {
     let servers = json!({
         "brief": entry("--page 50", json!({"limits": {"call_timeout_ms": 300}}))?,

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use mainstay_testkit::fixture::read_executed;
 use mainstay_testkit::foreign::Server as Foreign;
 use mainstay_testkit::peer::{Client, Message, request_line};
 use mainstay_testkit::process::{Serve, TempDir, binary, kill};
 use serde_json::{Value, json};
 
-use crate::wrapping::{self, SERVER, eventually, text};
+use crate::wrapping::{self, SERVER, eventually, failure, text};
 use crate::{entry, names, serve};
 
 /// Messages of the test for cross-talk; its whole size is a million.
@@ -238,6 +239,65 @@ fn a_killed_share_host_is_replaced_and_sessions_go_on() -> anyhow::Result<()> {
     first
         .client
         .notification("notifications/resources/updated")?;
+    Ok(())
+}
+
+#[test]
+fn calls_of_a_killed_share_host_follow_their_class() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let effects = user.folder.join("effects");
+    let options = format!("--effects {}", effects.display());
+    let (first, second) = (user.relay(&options, "A")?, user.relay(&options, "B")?);
+    first.client.open(&json!({}))?;
+    second.client.open(&json!({}))?;
+    let endless = |id: &str, tool: &str| {
+        let arguments = json!({ "key": id, "text": "t", "pause_after_ms": 600_000 });
+        first.client.send(&wrapping::call(id, tool, &arguments))
+    };
+    for (id, tool) in [("1", "put"), ("2", "append"), ("3", "settle")] {
+        endless(id, tool)?;
+    }
+    let sleep = json!({ "ms": 3000 });
+    second.client.send(&wrapping::call("1", "sleep", &sleep))?;
+    let count = |key: &str| -> anyhow::Result<usize> {
+        let executed = read_executed(&effects)?;
+        Ok(executed
+            .iter()
+            .filter(|executed| executed.key == key)
+            .count())
+    };
+    let all_ran = || {
+        ["1", "2", "3"]
+            .iter()
+            .all(|key| count(key).is_ok_and(|count| count == 1))
+    };
+    eventually("every call took effect", all_ran)?;
+    let host = user.host()?;
+    ensure!(kill(host), "the host runs");
+    // Both clients go on, the call that may run twice does, and the answer of another one comes.
+    for id in ["2", "3"] {
+        let lost = failure(&first.client.answer(id)?)?;
+        ensure!(
+            lost["fault"] == "process" && lost["retryable"] == false,
+            "{lost}"
+        );
+        ensure!(lost["message"].to_string().contains("outcome"), "{lost}");
+    }
+    eventually("the repeatable call runs again", || {
+        count("1").is_ok_and(|count| count == 2)
+    })?;
+    ensure!(text(&second.client.answer("1")?) == "slept 3000 ms");
+    echo(&first.client, "4", "after")?;
+    // It is a call like any other: its client can cancel it, or lose the server once more.
+    first
+        .client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)?;
+    echo(&first.client, "5", "cancelled")?;
+    ensure!(
+        (count("2")?, count("3")?) == (1, 1),
+        "an effect was repeated"
+    );
+    ensure!(user.host()? != host && user.servers()?.len() == 1);
     Ok(())
 }
 

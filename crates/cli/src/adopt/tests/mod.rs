@@ -149,8 +149,56 @@ fn a_server_at_a_url_keeps_its_headers_out_of_the_arguments() {
     ] {
         assert_eq!(holds(left, Syntax::Json), left);
     }
-    let codex = "[mcp_servers.a]\nurl = 'https://h'\nbearer_token_env_var = 'X'\n";
-    assert_eq!(holds(codex, Syntax::Toml), codex);
+}
+
+#[test]
+fn the_credentials_of_codex_reach_the_server_behind_us() {
+    for (before, after) in [
+        (
+            "[mcp_servers.a]\nurl = 'https://h'\nbearer_token_env_var = 'X' # t\nenabled = true\n",
+            "[mcp_servers.a]\ncommand = \"/opt/bin/mainstay\"\nargs = [\"wrap\", \"--name\", \"a\", \"--url\", 'https://h', \
+             \"--token-env\", 'X']\nenv_vars = ['X']\n#mainstay \"a\": bearer_token_env_var = 'X' # t\nenabled = true\n",
+        ),
+        (
+            "[mcp_servers.a]\r\n  env_http_headers = { \"K\" = \"V\", L = 'W' }\r\n  url = \"https://h\"\r\n  \
+             http_headers = { X-A = \"b\", 'Y' = \"c\" }",
+            "[mcp_servers.a]\r\n#mainstay \"a\":   env_http_headers = { \"K\" = \"V\", L = 'W' }\r\n  \
+             command = \"/opt/bin/mainstay\"\r\n  args = [\"wrap\", \"--name\", \"a\", \"--url\", \"https://h\", \
+             \"--header-env\", \"K=V\", \"--header-env\", \"L=W\"]\r\n  env_vars = [\"V\", 'W']\r\n  \
+             env = { MAINSTAY_HEADER_X-A = \"b\", 'MAINSTAY_HEADER_Y' = \"c\" }",
+        ),
+        (
+            "[mcp_servers.a]\nbearer_token_env_var = \"T\"\nurl = \"https://h\"\n[mcp_servers.a.http_headers]\nX = \"1\"\n\n\
+             [mcp_servers.a.env_http_headers] # named\nK = \"V\" # why\n# more\nL = \"W\"\n[other]\nurl = 1\n",
+            "[mcp_servers.a]\n#mainstay \"a\": bearer_token_env_var = \"T\"\ncommand = \"/opt/bin/mainstay\"\n\
+             args = [\"wrap\", \"--name\", \"a\", \"--url\", \"https://h\", \"--token-env\", \"T\", \"--header-env\", \"K=V\", \
+             \"--header-env\", \"L=W\"]\nenv_vars = [\"T\", \"V\", \"W\"]\n[mcp_servers.a.env]\nMAINSTAY_HEADER_X = \"1\"\n\n\
+             #mainstay \"a\": [mcp_servers.a.env_http_headers] # named\n#mainstay \"a\": K = \"V\" # why\n\
+             #mainstay \"a\": # more\n#mainstay \"a\": L = \"W\"\n[other]\nurl = 1\n",
+        ),
+    ] {
+        let adopted = holds(before, Syntax::Toml);
+        assert_eq!(adopted, after);
+        let plan = Plan::undo(&document(&adopted, Syntax::Toml), &[], &Chosen::default()).unwrap();
+        assert!(
+            matches!(&plan.fates[0].what, What::Unwrapped { dropped, .. } if dropped.is_empty()),
+            "{:?}",
+            plan.fates
+        );
+    }
+    for left in [
+        "[mcp_servers.a]\nurl = 'https://h'\nbearer_token_env_var = ''\n",
+        "[mcp_servers.a]\nurl = 'https://h'\nscopes = ['a']\n",
+        "[mcp_servers.a]\nurl = 'https://h'\nenv_http_headers.X = 'V'\n",
+        "[mcp_servers.a]\nurl = 'https://h'\nhttp_headers.X = 'V'\n",
+        "[mcp_servers.a]\nurl = 'https://h'\nhttp_headers = { \"\\u0058\" = 'V' }\n",
+        "mcp_servers.a = { url = 'https://h', bearer_token_env_var = 'X' }\n",
+        "[mcp_servers]\na.url = 'https://h'\na.bearer_token_env_var = 'X'\n",
+    ] {
+        assert_eq!(holds(left, Syntax::Toml), left);
+    }
+    let json = r#"{"mcpServers":{"a":{"url":"https://h","bearer_token_env_var":"X"}}}"#;
+    assert_eq!(holds(json, Syntax::Json), json);
 }
 
 #[test]
