@@ -57,7 +57,7 @@ pub mod wrap;
 pub use self::check::run_checker;
 pub use self::clock::iso_now;
 pub use self::control::runtime_dir;
-pub use self::engine::SHARE_HOST_VARIABLE;
+pub use self::engine::SHARE_HOST_VARIABLES;
 pub use self::http::HttpConfig;
 pub use self::http::access::{Issuer, Keys, KeysError};
 pub use self::local::{AskError, Local, LocalRequests, OnProgress};

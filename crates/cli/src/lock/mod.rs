@@ -70,7 +70,14 @@ fn locks(locked: &args::Locked) -> Result<Vec<args::Locked>, Failure> {
         })
         .collect();
     let enabled = file.packs.values().any(|pack| pack.enabled != Some(false));
-    if locks.is_empty() || enabled || !locked.target.packs.packs.is_empty() {
+    let has_packs = enabled || !locked.target.packs.packs.is_empty();
+    if locks.is_empty() && !has_packs && !file.servers.is_empty() {
+        let said = anyhow!("no server of the file has a lock");
+        let hint =
+            "name its file in the entry, as in \"mainstay\": { \"lock\": \"files.lock.json\" }";
+        return Err(Failure::input(said).hint(hint));
+    }
+    if locks.is_empty() || has_packs {
         locks.push(locked.clone());
     }
     Ok(locks)

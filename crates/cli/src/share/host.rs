@@ -11,7 +11,7 @@ use mainstay_contract::render::RenderMode;
 use mainstay_host::config::{
     Config, EnvelopeMode, IdSource, Policy, Reread, ToolListRules, Transport, TreeKill,
 };
-use mainstay_host::{Level, Log, SHARE_HOST_VARIABLE, files};
+use mainstay_host::{Level, Log, SHARE_HOST_VARIABLES, files};
 
 use super::socket_of;
 use crate::VERSION;
@@ -36,10 +36,10 @@ const LOG_BYTES: u64 = 1024 * 1024;
 /// Runs the share host, in a session of its own.
 pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read_for_operator()?;
-    let runtime_dir = environment.runtime_dir;
+    let (runtime_dir, cache_dir) = (environment.runtime_dir, environment.cache_dir);
     files::create_private(&runtime_dir).map_err(Failure::input)?;
     if !host.detached && !is_check {
-        return detach(host, &runtime_dir);
+        return detach(host, &runtime_dir, cache_dir.as_deref());
     }
     start::begin();
     let mut limits = server_file::default_limits(false);
@@ -79,7 +79,7 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
         tool_list: ToolListRules::default(),
         quotas: Default::default(),
         state_dir: None,
-        cache_dir: None,
+        cache_dir,
         environment: Vec::new(),
         upgrade: Some(upgrade),
         watch: Vec::new(),
@@ -100,7 +100,11 @@ pub(super) fn run(host: &ShareHost, is_check: bool) -> Result<ExitCode, Failure>
 
 /// Starts the host as an orphan in a session of its own: it outlives the client that started it, and no signal to that
 /// client's terminal or process group reaches it.
-fn detach(host: &ShareHost, runtime_dir: &Path) -> Result<ExitCode, Failure> {
+fn detach(
+    host: &ShareHost,
+    runtime_dir: &Path,
+    cache_dir: Option<&Path>,
+) -> Result<ExitCode, Failure> {
     // Fails for the leader of a process group, which a shell with job control made of this process.
     let _ = rustix::process::setsid();
     let path = runtime_dir.join(LOG);
@@ -122,9 +126,11 @@ fn detach(host: &ShareHost, runtime_dir: &Path) -> Result<ExitCode, Failure> {
     if let Some(idle) = host.idle {
         command.args(["--idle", &format!("{}ms", crate::values::millis(idle))]);
     }
+    let directories = [Some(runtime_dir), cache_dir];
+    let variables = SHARE_HOST_VARIABLES.into_iter().zip(directories);
     command
         .env_clear()
-        .env(SHARE_HOST_VARIABLE, runtime_dir)
+        .envs(variables.filter_map(|(name, directory)| Some((name, directory?))))
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

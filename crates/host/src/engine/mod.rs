@@ -33,7 +33,7 @@ use self::clients::Conversation;
 pub(crate) use self::clients::{Links, Single};
 use self::control::Operators;
 use self::isolate::Origin;
-pub use self::share::SHARE_HOST_VARIABLE;
+pub use self::share::SHARE_HOST_VARIABLES;
 pub(crate) use self::upgrade::{Resumed, Shell, Upgrades};
 use self::workers::Incarnation;
 pub(crate) use self::workers::{Commands, Launch, PackCommand};

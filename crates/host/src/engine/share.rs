@@ -20,8 +20,9 @@ use crate::transport::Client;
 const SERVERS: usize = 256;
 /// Characters of a server's name.
 const NAME_CHARS: usize = 48;
-/// The only variable of the host that is started on demand. Servers get what their clients name.
-pub const SHARE_HOST_VARIABLE: &str = "MAINSTAY_RUNTIME_DIR";
+/// The variables of the host that is started on demand: its runtime directory and its cache directory. Servers get what
+/// their clients name.
+pub const SHARE_HOST_VARIABLES: [&str; 2] = ["MAINSTAY_RUNTIME_DIR", "MAINSTAY_CACHE_DIR"];
 
 impl Engine {
     /// Opens the session of a client on the server that it names.
@@ -59,18 +60,22 @@ impl Engine {
         let known = self.launch.commands.servers.iter();
         let mut equal = known.filter(|(_, known)| **known == launch);
         let key = equal.next().map(|(key, _)| key.clone());
-        let key = match key {
-            Some(key) => key,
+        let (key, memory) = match key {
+            // Its memory is that of the core.
+            Some(key) => (key, ServerMemory::default()),
             None => {
                 self.reports.log.redactor().learn(launch.secrets());
-                self.add_command(&server.name, launch)?
+                let key = self.add_command(&server.name, launch.clone())?;
+                let (files, log) = (&mut self.facts.remembered, &self.reports.log);
+                let memory = files.open(&key, &launch, log);
+                (key, memory)
             }
         };
         let config = ServerConfig {
             name: key,
             rules: Arc::new(Rules::default()),
             locked: None,
-            memory: ServerMemory::default(),
+            memory,
             version: self.facts.version.clone(),
             trial: false,
             backend: None,
@@ -85,14 +90,14 @@ impl Engine {
 
     fn launch_of(&self, server: &SharedServer) -> ServerLaunch {
         let environment = &server.environment;
-        let is_named = environment.contains_key(SHARE_HOST_VARIABLE);
-        let withheld = (!is_named).then(|| SHARE_HOST_VARIABLE.to_owned());
+        let withheld = SHARE_HOST_VARIABLES.into_iter();
+        let withheld = withheld.filter(|name| !environment.contains_key(*name));
         ServerLaunch::Process {
             command: Command {
                 program: server.program.clone().into(),
                 called: None,
                 arguments: server.arguments.iter().map(OsString::from).collect(),
-                without_env: withheld.into_iter().collect(),
+                without_env: withheld.map(str::to_owned).collect(),
                 env: environment
                     .iter()
                     .map(|(name, value)| (name.into(), value.into()))

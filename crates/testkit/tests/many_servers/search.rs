@@ -294,6 +294,13 @@ fn the_locks_of_all_servers_of_a_file_are_written_and_checked_at_once() -> anyho
         "{said}"
     );
     ensure!(said.contains("beta.lock.json is up to date"), "{said}");
+    write(folder.path(), &json!({ "gamma": servers["gamma"] }))?;
+    let (code, said) = run("write")?;
+    ensure!(
+        code == Some(2) && said.contains("no server of the file has a lock"),
+        "{said}"
+    );
+    write(folder.path(), &servers)?;
     // The host holds each server to its lock.
     let running = open(&servers, "")?;
     let listed = names(running.client()?, "1", "tools/list")?;

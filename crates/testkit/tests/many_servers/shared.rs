@@ -320,6 +320,49 @@ fn a_share_host_is_upgraded_in_place() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_share_host_answers_from_the_last_catalog_while_a_server_starts() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let (gate, fixture) = (user.folder.join("gate"), binary(SERVER)?);
+    let script = user.folder.join("server.sh");
+    let text_of = "while [ -e gate ]; do sleep 0.1; done\nexec \"$0\"\n"
+        .replace("$0", fixture.to_str().context("it is UTF-8")?);
+    std::fs::write(&script, text_of)?;
+    let words: [&OsStr; 2] = ["sh".as_ref(), script.as_os_str()];
+    let relay = user.relay_of(&words)?;
+    let first = relay.client.open(&json!({}))?;
+    let tools = relay.client.request("1", "tools/list", &json!({}))?;
+    let is_kept = || {
+        let kept = std::fs::read_dir(user.folder.join("cache/wrapped")).into_iter();
+        kept.flatten().flatten().any(|entry| {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            text.contains("\\\"echo\\\"") || text.contains("\"echo\"")
+        })
+    };
+    eventually("the catalog is kept", is_kept)?;
+    drop(relay);
+    user.mainstay(&["stop", "--name", "share"])?;
+    eventually("the host has ended", || user.status().is_err())?;
+    // While the gate is shut the server reads nothing: no answer can be its own.
+    std::fs::write(&gate, "")?;
+    let relay = user.relay_of(&words)?;
+    let second = relay.client.open(&json!({}))?;
+    for part in [
+        "/result/capabilities",
+        "/result/serverInfo",
+        "/result/instructions",
+    ] {
+        ensure!(first.at(part) == second.at(part), "{part}: {second:?}");
+    }
+    let again = relay.client.request("1", "tools/list", &json!({}))?;
+    ensure!(tools.at("/result") == again.at("/result"), "{again:?}");
+    let said = json!({ "text": "waited" });
+    relay.client.send(&wrapping::call("2", "echo", &said))?;
+    std::fs::remove_file(&gate)?;
+    ensure!(text(&relay.client.answer("2")?) == "waited");
+    Ok(())
+}
+
+#[test]
 fn a_share_host_outlives_its_starter_and_ends_when_idle() -> anyhow::Result<()> {
     let user = User::new()?;
     let started = user.mainstay(&["share", "host", "--idle", "2s"])?;
